@@ -1,0 +1,89 @@
+"""Size, homophily, noise, shift, novel share -> a contextual stochastic block model as NodeGraph."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recoslip.errors import SettingError
+from recoslip.graph import NodeGraph
+
+
+def csbm(
+    *,
+    nodes: int = 2000,
+    categories: int = 5,
+    degree: float = 8.0,
+    homophily: float = 0.8,
+    features: int = 32,
+    noise: float = 1.0,
+    shift: float = 0.8,
+    novel_share: float = 0.15,
+    seed: int = 0,
+) -> NodeGraph:
+    r"""Draw a graph whose last category is novel.
+
+    A node of category c has features $\mu_c + \text{noise} \cdot \varepsilon$ with $|\mu_c| \approx 1$ and
+    $\varepsilon$ standard normal of norm about 1. An edge joins two nodes of one category with probability
+    `homophily`, else nodes of two. Known categories are equally large; their source ratios are
+    alternately $(1 - \text{shift})/2$ and $(1 + \text{shift})/2$.
+
+    Args:
+        nodes: how many nodes.
+        categories: how many, the novel one included; at least 2.
+        degree: average number of neighbours, before repeated edges merge.
+        homophily: share of edges inside a category, in [0, 1].
+        features: how many features.
+        noise: size of the features' noise against the distance of the categories.
+        shift: 0 keeps the known proportions, towards 1 the shift is total.
+        novel_share: share of the target nodes that are novel, in [0, 1).
+        seed: of numpy's generator, for everything drawn.
+    """
+    if nodes < 4 * categories or categories < 2:
+        raise SettingError(f"csbm needs 2 or more categories and 4 nodes for each; got {categories}, {nodes} nodes")
+    for name, value, top in (("homophily", homophily, 1.0), ("shift", shift, 0.99), ("novel_share", novel_share, 0.99)):
+        if not 0 <= value <= top:
+            raise SettingError(f"csbm's {name} must be in [0, {top}]; got {value}")
+    if degree < 0 or noise < 0 or features < 1:
+        raise SettingError("csbm's degree and noise must not be negative, and features must be at least 1")
+    rng = np.random.default_rng(seed)
+    sizes, source_sizes = _sizes(nodes, categories - 1, shift, novel_share)
+    start = np.concatenate([[0], np.cumsum(sizes)])
+    label = np.repeat(np.arange(categories, dtype=np.int32), sizes)  # blocks, shuffled at the end
+    is_target = np.arange(nodes) - start[label] >= source_sizes[label]
+
+    centres = rng.standard_normal((categories, features), dtype=np.float32) / np.sqrt(features, dtype=np.float32)
+    x = rng.standard_normal((nodes, features), dtype=np.float32)
+    x *= np.float32(noise / np.sqrt(features))
+    x += centres[label]
+
+    place = rng.permutation(nodes)  # block position -> node
+    node = np.argsort(place)
+    ends = _edges(rng, round(nodes * degree / 2), label, sizes, start, homophily)
+    return NodeGraph(x[node], place[ends], is_target[node], categories=label[node])
+
+
+def _sizes(nodes: int, known: int, shift: float, novel_share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Nodes and source nodes per category, the novel one last."""
+    ratio = 0.5 + 0.5 * shift * np.where(np.arange(known) % 2, 1.0, -1.0)
+    target_part = (1 - ratio).mean()
+    novel = round(nodes / (1 + (1 - novel_share) / (novel_share * target_part))) if novel_share else 0
+    sizes = np.full(known, (nodes - novel) // known)
+    sizes[: (nodes - novel) % known] += 1
+    return np.append(sizes, novel), np.append((sizes * ratio).astype(np.int64), 0)
+
+
+def _edges(
+    rng: np.random.Generator,
+    count: int,
+    label: NDArray[np.int32],
+    sizes: NDArray[np.int64],
+    start: NDArray[np.int64],
+    homophily: float,
+) -> NDArray[np.int64]:
+    """Draw both ends of each edge by block position: the second inside the first's category, or outside it."""
+    nodes = len(label)
+    first = rng.integers(0, nodes, count)
+    size, begin = sizes[label[first]], start[label[first]]
+    inside = rng.random(count) < homophily
+    offset = (rng.random(count) * np.where(inside, size, nodes - size)).astype(np.int64)
+    second = np.where(inside, begin + offset, offset + size * (offset >= begin))
+    return np.stack([first, second])

@@ -1,0 +1,197 @@
+"""Dataset name -> files -> categories and edges -> Dataset, by the paper's protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recoslip.datasets.catalogue import CATALOGUE, Entry, Settings
+from recoslip.datasets.csbm import csbm
+from recoslip.errors import DatasetError, SettingError, nearest
+from recoslip.graph import NodeGraph
+from recoslip.shift import Mask, Split, assign_source, random_split
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A graph with everything needed to train on it and to score the result."""
+
+    name: str
+    graph: NodeGraph
+    split: Split
+    novel: Mask  # the truth, for scoring only
+    settings: Settings  # the paper's
+
+
+def load_dataset(
+    name: str, root: str | os.PathLike[str] | None = None, split_seed: int | None = None, **options: Any
+) -> Dataset:
+    """Load a dataset of the catalogue.
+
+    Args:
+        name: a key of `CATALOGUE`, such as "cora-s", "arxiv", "digits" or "csbm".
+        root: folder that holds (or shall hold) the downloaded files; else the environment variable
+            RECOSLIP_DATA, else a cache folder.
+        split_seed: another draw of source nodes and split; None is the authors' own.
+        **options: for "csbm" alone: its arguments.
+
+    >>> load_dataset("digits").graph
+    NodeGraph(1,797 nodes: 818 source, 979 target; 11,832 edges; 64 features)
+    """
+    entry = CATALOGUE.get(name.lower())
+    if entry is None:
+        raise DatasetError(
+            f"no dataset is called {name!r}{nearest(name.lower(), CATALOGUE)}; known: {', '.join(CATALOGUE)}"
+        )
+    if options and entry.origin != "csbm":
+        raise SettingError(f"{name} takes no further options; got {sorted(options)}")
+    seed = entry.split_seed if split_seed is None else split_seed
+    generator = torch.Generator().manual_seed(seed)
+    if entry.origin == "csbm":
+        graph = csbm(**{"seed": seed, **options})
+        split = random_split(graph.is_target, generator)
+    elif entry.origin == "ogbn_arxiv":
+        graph, split = _arxiv(data_root(root), generator)
+    else:
+        graph, split = _shifted(entry, root, generator)
+    assert graph.categories is not None
+    novel_category = ARXIV_NOVEL if entry.origin == "ogbn_arxiv" else graph.categories.max()
+    if entry.origin == "csbm" and not graph.is_target.numpy()[graph.categories == novel_category].all():
+        novel_category = novel_category + 1  # csbm with novel_share=0: nothing is novel
+    return Dataset(name.lower(), graph, split, graph.categories == novel_category, entry.settings)
+
+
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder of downloaded data: the argument, else RECOSLIP_DATA, else the cache folder."""
+    chosen = root or os.environ.get("RECOSLIP_DATA")
+    return Path(chosen).expanduser() if chosen else cache_folder() / "data"
+
+
+def cache_folder() -> Path:
+    """Return the per-user folder for what can be downloaded or built again."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "recoslip"
+
+
+def _shifted(
+    entry: Entry, root: str | os.PathLike[str] | None, generator: torch.Generator
+) -> tuple[NodeGraph, Split]:
+    """Build a graph with categories whose nodes are divided by the entry's source ratios."""
+    if entry.origin == "digits":
+        x, edge_index, y = _digits()
+    else:
+        x, edge_index, y = _pyg(entry.origin, data_root(root))
+    is_target = ~assign_source(y, entry.ratios, generator)
+    split = random_split(is_target, generator)
+    return NodeGraph(x, edge_index, is_target, categories=y), split
+
+
+def _digits(neighbours: int = 10) -> tuple[Tensor, Tensor, Tensor]:
+    """scikit-learn's 1,797 images of 8 x 8, each joined to its nearest by Euclidean distance."""
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import kneighbors_graph
+
+    images, labels = load_digits(return_X_y=True)
+    near = kneighbors_graph(images, neighbours).tocoo()
+    edges = torch.from_numpy(np.stack([near.row, near.col]).astype(np.int64))
+    return torch.from_numpy(images / 16).float(), edges, torch.from_numpy(labels)
+
+
+def _pyg(name: str, root: Path) -> tuple[Tensor, Tensor, Tensor]:
+    """Cora, CiteSeer (Planetoid), Computers, Photo (Amazon) through PyTorch Geometric's loaders."""
+    from torch_geometric.datasets import Amazon, Planetoid
+
+    loader = Planetoid if name in ("Cora", "CiteSeer") else Amazon
+    folder = _mirror(root, name)
+    is_new = not (folder / name).exists()
+    try:
+        data = loader(str(folder), name)[0]
+    except Exception as problem:
+        if is_new and (folder / name).exists():
+            _remove_empty(folder / name)
+        raise DatasetError(
+            f"{name} could not be loaded from {root / name} ({type(problem).__name__}: {problem}). "
+            f"With a network PyTorch Geometric downloads it there; without one, put its raw files into "
+            f"{root / name / 'raw'}: {_raw_files(name)}"
+        ) from problem
+    return data.x, data.edge_index, data.y
+
+
+def _raw_files(name: str) -> str:
+    if name in ("Cora", "CiteSeer"):
+        parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+        return ", ".join(f"ind.{name.lower()}.{part}" for part in parts)
+    return f"amazon_electronics_{name.lower()}.npz"
+
+
+def _mirror(root: Path, name: str) -> Path:
+    """Return a cache folder that links to the raw files under `root`, or `root` where there are none yet.
+
+    PyTorch Geometric writes what it has processed beside the raw files, and `root` may be read-only.
+    """
+    raw = root / name / "raw"
+    if not raw.is_dir():
+        return root
+    mirror = cache_folder() / "processed" / hashlib.sha256(str(raw.resolve()).encode()).hexdigest()[:12]
+    link = mirror / name / "raw"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to(raw.resolve(), target_is_directory=True)
+    return mirror
+
+
+def _remove_empty(folder: Path) -> None:
+    """Take away the empty folders a failed download leaves behind."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+# OGB's labels of cs.AI, cs.MA, cs.CV, cs.SY, cs.LG, cs.RO, and the place of cs.SY among them.
+ARXIV_LABELS = (10, 11, 16, 19, 24, 27)
+ARXIV_NOVEL = 3
+ARXIV_FILES = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "node_year.csv.gz")
+
+
+def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
+    """ogbn-arxiv before 2013, six categories; source before 2007, test in 2012."""
+    import polars as pl
+
+    folder = root / "ogbn_arxiv" / "raw"
+    missing = [name for name in ARXIV_FILES if not (folder / name).is_file()]
+    if missing:
+        raise DatasetError(
+            f"arxiv needs OGB's raw files; missing in {folder}: {', '.join(missing)}. Download ogbn-arxiv from "
+            "the Open Graph Benchmark, unpack it and put the contents of its raw folder there"
+        )
+
+    def column(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return pl.read_csv(folder / name, has_header=False).to_numpy()[:, 0]
+
+    label, year = column("node-label.csv.gz"), column("node_year.csv.gz")
+    kept = np.flatnonzero(np.isin(label, ARXIV_LABELS) & (year < 2013))
+    place = np.full(len(label), -1)
+    place[kept] = np.arange(len(kept))
+    x = pl.read_csv(folder / "node-feat.csv.gz", has_header=False).to_numpy()[kept]
+    edges = place[pl.read_csv(folder / "edge.csv.gz", has_header=False).to_numpy().T]
+    graph = NodeGraph(
+        x,
+        edges[:, (edges >= 0).all(axis=0)],
+        year[kept] >= 2007,
+        ids=kept,
+        categories=np.searchsorted(ARXIV_LABELS, label[kept]),
+        times=year[kept],
+    )
+    shares = (0.8, 0.2)
+    test = year[kept] == 2012
+    return graph, random_split(graph.is_target, generator, source=shares, target=shares, test=test)

@@ -1,0 +1,426 @@
+"""Features, edges and domains -> NodeGraph: validated at the door, immutable, the only thing detectors see."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from recoslip.errors import GraphError
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from torch_geometric.data import Data
+
+log = logging.getLogger("recoslip")
+
+Features: TypeAlias = "Tensor | ArrayLike | sp.sparray | sp.spmatrix"
+
+
+@dataclass(frozen=True)
+class EdgeRepairs:
+    """What had to be done to the given edges to make them a simple undirected graph."""
+
+    mirrored: int  # one-way edges that were given their other direction
+    merged: int  # repetitions of an edge that was already there
+    loops: int  # edges from a node to itself, dropped
+
+    def __str__(self) -> str:
+        parts = {
+            "one-way edges mirrored": self.mirrored,
+            "duplicate edges merged": self.merged,
+            "self-loops dropped": self.loops,
+        }
+        return ", ".join(f"{count:,} {what}" for what, count in parts.items() if count) or "none needed"
+
+
+class NodeGraph:
+    """An undirected graph with node features, each node *source* (known world) or *target* (new world).
+
+    Args:
+        x: features, (nodes, features); dense or sparse, from torch, numpy or scipy. Sparse stays sparse.
+        edge_index: (2, edges) node positions. One-way edges are mirrored, duplicates merged, self-loops
+            dropped; `repairs` counts each. No edges at all is legal.
+        is_target: (nodes,) true for target nodes. Both domains must be present.
+        edge_weight: (edges,) positive weights; repetitions add up, two directions are averaged.
+        ids: one unique, hashable name per node; positions when left out.
+        categories: true categories where they are known. For scoring only: no detector's `fit` reads them.
+        times: one time per node, kept for the user.
+        feature_names: one name per feature.
+
+    >>> graph = NodeGraph([[0.0], [1.0], [1.0]], [[0, 1, 1], [1, 0, 2]], [False, False, True])
+    >>> graph
+    NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
+    >>> graph.edge_index.tolist()
+    [[0, 1, 1, 2], [1, 0, 2, 1]]
+    """
+
+    __slots__ = (
+        "categories",
+        "edge_index",
+        "edge_weight",
+        "feature_names",
+        "ids",
+        "is_target",
+        "repairs",
+        "times",
+        "x",
+    )
+
+    x: Tensor  # (nodes, features), float32, strided or CSR
+    edge_index: Tensor  # (2, 2 * edges), int64, both directions, sorted by row then column
+    edge_weight: Tensor | None  # (2 * edges,), float32
+    is_target: Tensor  # (nodes,), bool
+    ids: NDArray[Any]  # (nodes,)
+    categories: NDArray[Any] | None  # (nodes,)
+    times: NDArray[Any] | None  # (nodes,)
+    feature_names: tuple[str, ...] | None
+    repairs: EdgeRepairs
+
+    def __init__(
+        self,
+        x: Features,
+        edge_index: Tensor | ArrayLike,
+        is_target: Tensor | ArrayLike,
+        *,
+        edge_weight: Tensor | ArrayLike | None = None,
+        ids: Sequence[Hashable] | NDArray[Any] | None = None,
+        categories: ArrayLike | None = None,
+        times: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
+        features = _features(x)
+        nodes = features.shape[0]
+        edges, weight, repairs = _simple_edges(_edge_array(edge_index, nodes), edge_weight, nodes)
+        fields = {
+            "x": features,
+            "edge_index": edges,
+            "edge_weight": weight,
+            "is_target": _domains(is_target, nodes),
+            "ids": _unique_ids(ids, nodes),
+            "categories": _per_node("categories", categories, nodes),
+            "times": _per_node("times", times, nodes),
+            "feature_names": _names(feature_names, features.shape[1]),
+            "repairs": repairs,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        if repairs != EdgeRepairs(0, 0, 0):
+            log.info("edges: %s", repairs)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"NodeGraph is immutable; build a new one instead of setting {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"NodeGraph is immutable; {name!r} cannot be deleted")
+
+    def __repr__(self) -> str:
+        target = int(self.is_target.sum())
+        return (
+            f"NodeGraph({self.num_nodes:,} nodes: {self.num_nodes - target:,} source, {target:,} target; "
+            f"{self.num_edges:,} edges; {self.num_features:,} features)"
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return int(self.x.shape[0])
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges."""
+        return int(self.edge_index.shape[1]) // 2
+
+    @property
+    def num_features(self) -> int:
+        """Number of features of a node."""
+        return int(self.x.shape[1])
+
+    @classmethod
+    def from_pyg(cls, data: Data, is_target: Tensor | ArrayLike, **more: Any) -> Self:
+        """Build from a PyTorch Geometric `Data`; `is_target` may also be the name of one of its fields.
+
+        `y` becomes `categories`, `edge_weight` is taken where present; keyword arguments override both.
+        """
+        if data.x is None:
+            raise GraphError("the PyG graph has no node features: expected data.x of shape (nodes, features)")
+        if isinstance(is_target, str):
+            if is_target not in data:
+                raise GraphError(f"the PyG graph has no field {is_target!r}; it has {sorted(data.keys())}")
+            is_target = data[is_target]
+        edges = data.edge_index if data.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
+        more.setdefault("edge_weight", data.get("edge_weight"))
+        more.setdefault("categories", data.get("y"))
+        return cls(data.x, edges, is_target, **more)
+
+    def to_pyg(self) -> Data:
+        """Return a PyTorch Geometric `Data` with x, edge_index, is_target and, where known, edge_weight and y.
+
+        Categories that are not numbers are numbered in sorted order.
+        """
+        from torch_geometric.data import Data
+
+        data = Data(x=self.x.clone(), edge_index=self.edge_index.clone(), is_target=self.is_target.clone())
+        if self.edge_weight is not None:
+            data.edge_weight = self.edge_weight.clone()
+        if self.categories is not None:
+            y = self.categories
+            if not np.issubdtype(y.dtype, np.integer):
+                y = np.unique(y, return_inverse=True)[1]
+            data.y = torch.from_numpy(y.astype(np.int64))
+        return data
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: nx.Graph,
+        *,
+        features: str | Sequence[str] = "x",
+        is_target: str = "is_target",
+        weight: str | None = None,
+        category: str | None = None,
+        time: str | None = None,
+    ) -> Self:
+        """Build from a NetworkX graph whose nodes carry their features and domain as attributes.
+
+        Args:
+            graph: directed or not; its nodes become the ids.
+            features: the attribute that holds a node's feature vector, or several numeric attributes.
+            is_target: the attribute that is true for target nodes.
+            weight: the edge attribute to use as weight.
+            category: the node attribute to use as true category.
+            time: the node attribute to use as time.
+        """
+        ids = list(graph.nodes)
+        position = {node: k for k, node in enumerate(ids)}
+
+        def column(name: str) -> list[Any]:
+            missing = [node for node in ids if name not in graph.nodes[node]]
+            if missing:
+                raise GraphError(
+                    f"{len(missing)} nodes have no attribute {name!r} (first: {missing[0]!r}); set it on every node"
+                )
+            return [graph.nodes[node][name] for node in ids]
+
+        if isinstance(features, str):
+            x, names = np.asarray(column(features), dtype=np.float32), None
+            x = x.reshape(len(ids), -1)
+        else:
+            x, names = np.column_stack([column(name) for name in features]).astype(np.float32), features
+        edges = [(position[a], position[b]) for a, b in graph.edges()]
+        return cls(
+            x,
+            np.asarray(edges, dtype=np.int64).reshape(-1, 2).T,
+            np.asarray(column(is_target), dtype=bool),
+            edge_weight=None if weight is None else [d for _, _, d in graph.edges(data=weight)],
+            ids=ids,
+            categories=None if category is None else column(category),
+            times=None if time is None else column(time),
+            feature_names=names,
+        )
+
+    def permuted(self, order: ArrayLike) -> Self:
+        """Return the same graph with its nodes in another order: new node k is old node `order[k]`."""
+        index = torch.as_tensor(np.asarray(order), dtype=torch.long)
+        place = torch.empty_like(index)
+        place[index] = torch.arange(self.num_nodes)
+        kept: Mapping[str, Any] = {
+            name: None if (value := getattr(self, name)) is None else value[index.numpy()]
+            for name in ("ids", "categories", "times")
+        }
+        return type(self)(
+            select_rows(self.x, index),
+            place[self.edge_index],
+            self.is_target[index],
+            edge_weight=self.edge_weight,
+            feature_names=self.feature_names,
+            **kept,
+        )
+
+
+def to_scipy(x: Tensor) -> sp.csr_array:
+    """CSR tensor -> scipy CSR sharing its memory."""
+    return sp.csr_array(
+        (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape)
+    )
+
+
+def to_csr(matrix: sp.sparray | sp.spmatrix) -> Tensor:
+    """Any scipy sparse matrix -> float32 CSR tensor with sorted, unique columns."""
+    csr = sp.csr_array(matrix, copy=True)
+    csr.sum_duplicates()
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(csr.indptr.astype(np.int64)),
+        torch.from_numpy(csr.indices.astype(np.int64)),
+        torch.from_numpy(csr.data.astype(np.float32)),
+        size=csr.shape,
+        check_invariants=False,
+    )
+
+
+def select_rows(x: Tensor, index: Tensor) -> Tensor:
+    """Rows of a dense or CSR matrix, in the order of `index`."""
+    return x[index] if x.layout == torch.strided else to_csr(to_scipy(x)[index.numpy()])
+
+
+def _features(x: Features) -> Tensor:
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        coo = x.detach().cpu().to_sparse_coo().coalesce()
+        x = sp.coo_array((coo.values().numpy(), coo.indices().numpy()), shape=tuple(coo.shape))
+    if sp.issparse(x):
+        _check_feature_shape(x.shape)
+        features = to_csr(x)
+        bad = ~torch.isfinite(features.values())
+        if bad.any():
+            _refuse_not_finite(np.column_stack(to_scipy(features).tocoo().coords)[bad.numpy()], x.shape)
+        return features
+    try:
+        raw = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
+        array = np.array(raw, dtype=np.float32, order="C")
+    except (TypeError, ValueError) as problem:
+        raise GraphError(f"x must hold numbers, shape (nodes, features): {problem}") from problem
+    _check_feature_shape(array.shape)
+    if not np.isfinite(array).all():
+        _refuse_not_finite(np.argwhere(~np.isfinite(array)), array.shape)
+    return torch.from_numpy(array)
+
+
+def _check_feature_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise GraphError(f"x must have shape (nodes, features) with at least one of each; got shape {shape}")
+
+
+def _refuse_not_finite(places: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+    rows, columns = np.unique(places[:, 0]), np.unique(places[:, 1])
+    raise GraphError(
+        f"x holds NaN or infinite values in {len(rows)} of {shape[0]} rows (first: {rows[:5].tolist()}) and "
+        f"{len(columns)} of {shape[1]} columns (first: {columns[:5].tolist()}); fill or drop them"
+    )
+
+
+def _edge_array(edge_index: Tensor | ArrayLike, nodes: int) -> NDArray[np.int64]:
+    raw = edge_index.detach().cpu().numpy() if isinstance(edge_index, Tensor) else np.asarray(edge_index)
+    if raw.size == 0:
+        return np.empty((2, 0), dtype=np.int64)
+    if raw.ndim != 2 or raw.shape[0] != 2:
+        hint = "; it looks transposed" if raw.ndim == 2 and raw.shape[1] == 2 else ""
+        raise GraphError(f"edge_index must have shape (2, edges); got shape {raw.shape}{hint}")
+    if not np.issubdtype(raw.dtype, np.integer):
+        raise GraphError(f"edge_index must hold whole numbers (node positions); got {raw.dtype}")
+    edges: NDArray[np.int64] = raw.astype(np.int64)
+    if edges.min() < 0 or edges.max() >= nodes:
+        outside = np.unique(edges[(edges < 0) | (edges >= nodes)])
+        raise GraphError(
+            f"edge_index must hold node positions 0..{nodes - 1}; got {outside[:5].tolist()}"
+            f"{' and more' if len(outside) > 5 else ''}"
+        )
+    return edges
+
+
+def _simple_edges(
+    edges: NDArray[np.int64], edge_weight: Tensor | ArrayLike | None, nodes: int
+) -> tuple[Tensor, Tensor | None, EdgeRepairs]:
+    """Directed edges as given -> both directions of each undirected edge, its weight, and what was repaired."""
+    given = edges.shape[1]
+    weight = None if edge_weight is None else _weights(edge_weight, given)
+    keep = edges[0] != edges[1]
+    directed = edges[0, keep] * nodes + edges[1, keep]
+    keys, place = np.unique(directed, return_inverse=True)  # each direction once
+    low = np.minimum(keys // nodes, keys % nodes)
+    high = np.maximum(keys // nodes, keys % nodes)
+    pairs, pair_of, directions = np.unique(low * nodes + high, return_inverse=True, return_counts=True)
+    repairs = EdgeRepairs(
+        mirrored=int((directions == 1).sum()), merged=len(directed) - len(keys), loops=given - len(directed)
+    )
+    low, high = pairs // nodes, pairs % nodes
+    both = np.stack([np.concatenate([low, high]), np.concatenate([high, low])])
+    order = np.argsort(both[0] * nodes + both[1])
+    merged_weight = None
+    if weight is not None:
+        per_direction = np.bincount(place, weight[keep], minlength=len(keys))
+        per_pair = np.bincount(pair_of, per_direction, minlength=len(pairs)) / np.maximum(directions, 1)
+        merged_weight = torch.from_numpy(np.tile(per_pair, 2)[order].astype(np.float32))
+    return torch.from_numpy(both[:, order]), merged_weight, repairs
+
+
+def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]:
+    raw = edge_weight.detach().cpu().numpy() if isinstance(edge_weight, Tensor) else edge_weight
+    try:
+        weight: NDArray[np.float64] = np.asarray(raw, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise GraphError(f"edge_weight must hold one number per edge: {problem}") from problem
+    if weight.shape != (edges,):
+        raise GraphError(f"edge_weight must have shape ({edges},), one per edge; got shape {weight.shape}")
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
+    if len(bad):
+        raise GraphError(
+            f"edge_weight must be positive and finite; {len(bad)} are not (first: edge {bad[0]}, {weight[bad[0]]})"
+        )
+    return weight
+
+
+def _domains(is_target: Tensor | ArrayLike, nodes: int) -> Tensor:
+    raw = is_target.detach().cpu().numpy() if isinstance(is_target, Tensor) else np.asarray(is_target)
+    if raw.shape != (nodes,):
+        raise GraphError(f"is_target must have shape ({nodes},), one per node; got shape {raw.shape}")
+    if raw.dtype != bool and not np.isin(raw, (0, 1)).all():
+        raise GraphError(f"is_target must hold true/false or 0/1; got {np.unique(raw)[:5].tolist()}")
+    target = torch.from_numpy(raw.astype(bool))
+    if target.all() or not target.any():
+        which = "source" if target.all() else "target"
+        raise GraphError(f"both domains must be present: there is no {which} node among {nodes}; check is_target")
+    return target
+
+
+def _unique_ids(ids: Sequence[Hashable] | NDArray[Any] | None, nodes: int) -> NDArray[Any]:
+    if ids is None:
+        return _frozen(np.arange(nodes))
+    array = ids.copy() if isinstance(ids, np.ndarray) else _object_array(ids)
+    if len(array) != nodes:
+        raise GraphError(f"ids must name each of the {nodes} nodes; got {len(array)}")
+    seen: set[Hashable] = set()
+    repeated = [name for name in array.tolist() if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    if repeated:
+        raise GraphError(
+            f"ids must be unique; {len(repeated)} are repeated (first: {', '.join(map(repr, repeated[:3]))})"
+        )
+    return _frozen(array)
+
+
+def _object_array(values: Sequence[Hashable]) -> NDArray[Any]:
+    """Python values -> one-dimensional array: numpy's own type for plain ints and strings, else objects."""
+    values = list(values)
+    if values and len({type(v) for v in values}) == 1 and isinstance(values[0], int | str):
+        return np.array(values)
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def _per_node(name: str, values: ArrayLike | None, nodes: int) -> NDArray[Any] | None:
+    if values is None:
+        return None
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.shape != (nodes,):
+        raise GraphError(f"{name} must have shape ({nodes},), one per node; got shape {array.shape}")
+    return _frozen(array.copy())
+
+
+def _names(names: Sequence[str] | None, features: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if len(names) != features:
+        raise GraphError(f"feature_names must name each of the {features} features; got {len(names)}")
+    return tuple(map(str, names))
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.setflags(write=False)
+    return array

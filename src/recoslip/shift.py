@@ -1,0 +1,107 @@
+"""NodeGraph or categories -> who is source, and who trains, validates and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from recoslip.errors import SettingError
+from recoslip.graph import NodeGraph
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which nodes train, validate and test, as boolean arrays over nodes that do not overlap."""
+
+    train: Mask
+    validation: Mask
+    test: Mask
+
+    def __post_init__(self) -> None:
+        masks = [np.asarray(mask) for mask in (self.train, self.validation, self.test)]
+        if any(mask.dtype != bool or mask.shape != masks[0].shape or mask.ndim != 1 for mask in masks):
+            found = ", ".join(f"{mask.dtype} {mask.shape}" for mask in masks)
+            raise SettingError(f"a split is three boolean arrays of the same length; got {found}")
+        if (np.sum(masks, axis=0) > 1).any():
+            raise SettingError("a split's train, validation and test must not share nodes")
+        for name, mask in zip(("train", "validation", "test"), masks, strict=True):
+            mask = mask.copy()
+            mask.setflags(write=False)
+            object.__setattr__(self, name, mask)
+
+    def check(self, graph: NodeGraph) -> None:
+        """Raise unless this split fits `graph` and has source and target nodes to train and to validate on."""
+        if len(self.train) != graph.num_nodes:
+            raise SettingError(f"the split is for {len(self.train)} nodes, the graph has {graph.num_nodes}")
+        target = graph.is_target.numpy()
+        for part, mask in (("train", self.train), ("validation", self.validation)):
+            for domain, members in (("source", ~target), ("target", target)):
+                if not (mask & members).any():
+                    raise SettingError(
+                        f"the split has no {domain} node in {part}; each domain needs at least one in both "
+                        "train and validation (two nodes per domain at the least)"
+                    )
+
+
+def assign_source(categories: ArrayLike, ratios: Sequence[float], generator: torch.Generator) -> Tensor:
+    """Category of each node and source ratio per category -> which nodes are source.
+
+    Categories are 0..K-1. Each category's nodes, in ascending order, are permuted and the first
+    `int(size * ratio)` become source. A ratio of 0 marks a novel category and draws nothing.
+    """
+    labels = torch.as_tensor(np.asarray(categories))
+    if len(ratios) <= int(labels.max()) or not all(0 <= r <= 1 for r in ratios):
+        raise SettingError(
+            f"expected one source ratio in [0, 1] for each of {int(labels.max()) + 1} categories; got {list(ratios)}"
+        )
+    is_source = torch.zeros(len(labels), dtype=torch.bool)
+    for category, ratio in enumerate(ratios):
+        if ratio > 0:
+            nodes = torch.nonzero(labels == category).flatten()
+            order = torch.randperm(len(nodes), generator=generator)
+            is_source[nodes[order[: int(len(nodes) * ratio)]]] = True
+    return is_source
+
+
+def random_split(
+    is_target: Tensor | Mask,
+    generator: torch.Generator,
+    *,
+    source: tuple[float, float] = (0.8, 0.2),
+    target: tuple[float, float] = (0.6, 0.2),
+    test: Mask | None = None,
+) -> Split:
+    """Domains -> train/validation/test: the paper's protocol, and with other shares our own default.
+
+    Args:
+        is_target: true for target nodes.
+        generator: where the two permutations come from, source first.
+        source: shares of train and validation among the source nodes.
+        target: the same among the target nodes (less `test`); what is left over tests.
+        test: nodes that test in any case; they take no part in the permutations.
+    """
+    target_nodes = torch.as_tensor(is_target)
+    fixed = torch.zeros_like(target_nodes) if test is None else torch.as_tensor(test)
+    parts = torch.full((len(target_nodes),), 2)  # 0 train, 1 validation, 2 test
+    for domain, (train, validation) in ((~target_nodes, source), (target_nodes, target)):
+        nodes = torch.nonzero(domain & ~fixed).flatten()
+        nodes = nodes[torch.randperm(len(nodes), generator=generator)]
+        first = int(train * len(nodes))
+        second = len(nodes) if train + validation >= 1 else first + int(validation * len(nodes))
+        parts[nodes[:first]] = 0
+        parts[nodes[first:second]] = 1
+    return Split(*((parts == part).numpy() for part in range(3)))
+
+
+def default_split(graph: NodeGraph, seed: int) -> Split:
+    """Draw the split a detector makes when it is given none: 80 % train, 20 % validation in each domain."""
+    generator = torch.Generator().manual_seed(seed)
+    shares = (0.8, 0.2)
+    return random_split(graph.is_target, generator, source=shares, target=shares)

@@ -1,3 +1,10 @@
 """recoslip: find the nodes of a graph that belong to a category nobody has seen before."""
 
+from recoslip.datasets import load_dataset
+from recoslip.detectors import Detector, RecoSlip, detector, load
+from recoslip.graph import NodeGraph
+from recoslip.shift import Split
+
 __version__ = "0.1.0"
+
+__all__ = ["Detector", "NodeGraph", "RecoSlip", "Split", "detector", "load", "load_dataset"]

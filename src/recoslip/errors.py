@@ -40,3 +40,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return ' (did you mean ...?)' for the known name closest to `name`, or ''."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+class RecoslipWarning(UserWarning):
+    """The result stands, but not on all the feet it should."""

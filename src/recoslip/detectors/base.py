@@ -1,0 +1,222 @@
+"""NodeGraph -> scores: what every detector has in common."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from torch import Tensor
+
+from recoslip.errors import GraphError, ModelFileError, SettingError
+from recoslip.graph import NodeGraph
+from recoslip.shift import Mask, Split, default_split
+from recoslip.storage import whole_folder
+
+Scores: TypeAlias = NDArray[np.float64]
+Progress: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all)
+
+FORMAT, FORMAT_VERSION = "recoslip-detector", 1
+
+
+class Detector(BaseEstimator, ABC):  # type: ignore[misc]
+    """A method that scores nodes by novelty: scikit-learn's parameters, `fit`, and attributes that end in `_`.
+
+    Scores lie in [0, 1], higher is more novel, one per node in the graph's order. A subclass stores its
+    constructor's arguments and nothing else, and implements the four methods marked abstract.
+    """
+
+    name: ClassVar[str]  # in the registry
+    random_state: int
+    device: str
+
+    scores_: Scores  # (nodes,) of the graph it was fitted on
+    threshold_: float  # a target node is called novel when its score is greater
+    is_target_: Mask  # (nodes,)
+    split_: Split
+    n_features_in_: int
+
+    @abstractmethod
+    def _check_settings(self) -> None:
+        """Raise SettingError for a setting that cannot be."""
+
+    @abstractmethod
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress
+    ) -> list[dict[str, Any]]:
+        """Train one model per seed and return the learned attributes of each; change nothing on self."""
+
+    @abstractmethod
+    def _score(self, graph: NodeGraph) -> Scores:
+        """Score the nodes of a graph with what was learned."""
+
+    @abstractmethod
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what was learned beyond this class's attributes, as JSON values and tensors."""
+
+    @abstractmethod
+    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Turn what `_pack` gave back into learned attributes."""
+
+    def fit(self, graph: NodeGraph, split: Split | None = None, *, progress: Progress | None = None) -> Self:
+        """Learn from the graph's features, edges and domains.
+
+        Args:
+            graph: true categories, if it has any, are not looked at.
+            split: who trains and who validates; without one, 80/20 in each domain from `random_state`.
+            progress: called with steps done and steps in all.
+
+        An interrupted or failed fit leaves the detector unfitted.
+        """
+        for learned in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, learned)
+        fitted = self.fit_seeds(graph, [self.random_state], split, progress=progress)[0]
+        vars(self).update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
+        return self
+
+    def fit_seeds(
+        self,
+        graph: NodeGraph,
+        seeds: Sequence[int],
+        split: Split | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> list[Self]:
+        """Train one copy of this detector per seed, all together as one fleet, and return the fitted copies.
+
+        Each copy is what `fit` with that `random_state` and the same split gives.
+        """
+        if not isinstance(graph, NodeGraph):
+            raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
+        self._check_settings()
+        split = default_split(graph, self.random_state) if split is None else split
+        split.check(graph)
+        copies: list[Self] = [clone(self).set_params(random_state=seed) for seed in seeds]
+        for copy in copies:
+            copy._check_settings()
+        learned = self._learn(graph, split, seeds, progress or (lambda done, total: None))
+        shared = {
+            "is_target_": graph.is_target.numpy().copy(),
+            "split_": split,
+            "n_features_in_": graph.num_features,
+        }
+        for copy, own in zip(copies, learned, strict=True):
+            vars(copy).update(shared | own)
+        return copies
+
+    def decision_function(self, graph: NodeGraph | None = None) -> Scores:
+        """Score the nodes of `graph`, or of the graph it was fitted on: in [0, 1], higher is more novel."""
+        self._check_fitted()
+        if graph is None:
+            return self.scores_.copy()
+        if graph.num_features != self.n_features_in_:
+            raise GraphError(
+                f"this detector was fitted with {self.n_features_in_} features; the graph has {graph.num_features}"
+            )
+        return self._score(graph)
+
+    def predict(self, graph: NodeGraph | None = None) -> Mask:
+        """Say which nodes are novel: target nodes that score above `threshold_`. Source nodes are known."""
+        scores = self.decision_function(graph)
+        is_target = self.is_target_ if graph is None else graph.is_target.numpy()
+        return (scores > self.threshold_) & is_target
+
+    def fit_predict(self, graph: NodeGraph, split: Split | None = None) -> Mask:
+        """Fit, then say which nodes are novel."""
+        return self.fit(graph, split).predict()
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write settings and what was learned as JSON and safetensors; a saved detector there is replaced."""
+        self._check_fitted()
+        path = Path(folder)
+        if path.is_dir() and any(path.iterdir()) and not (path / "model.json").is_file():
+            raise ModelFileError(f"{folder} holds other files than a saved detector; choose another folder")
+        values, tensors = self._pack()
+        document = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "detector": self.name,
+            "settings": self._json_settings(),
+            "threshold": self.threshold_,
+            "features": self.n_features_in_,
+            "learned": values,
+        }
+        tensors = tensors | {
+            "scores": torch.from_numpy(self.scores_),
+            "is_target": torch.from_numpy(self.is_target_),
+            **{f"split.{p}": torch.from_numpy(getattr(self.split_, p).copy()) for p in ("train", "validation", "test")},
+        }
+        with whole_folder(folder, replace=True) as draft:
+            (draft / "model.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, draft / "model.safetensors")
+
+    def _json_settings(self) -> dict[str, Any]:
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in self.get_params(deep=False).items()
+        }
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "scores_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(graph) first")
+
+
+def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
+    """Read a detector that `save` wrote.
+
+    Args:
+        folder: what was given to `save`.
+        **settings: settings to change, such as `device="cpu"`; a user's own encoder must be given again.
+    """
+    from recoslip.detectors.registry import DETECTORS, detector
+
+    path = Path(folder)
+    try:
+        document = json.loads((path / "model.json").read_text(encoding="utf-8"))
+        tensors = load_file(path / "model.safetensors")
+    except FileNotFoundError as problem:
+        raise ModelFileError(
+            f"{folder} is not a saved detector: {Path(problem.filename or 'a file').name} is missing"
+        ) from problem
+    except (OSError, ValueError, SafetensorError) as problem:
+        raise ModelFileError(f"{folder} cannot be read, it is truncated or not recoslip's: {problem}") from problem
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ModelFileError(f"{folder}/model.json is not recoslip's (expected \"format\": \"{FORMAT}\")")
+    if document.get("format_version") != FORMAT_VERSION:
+        raise ModelFileError(
+            f"{folder} has format version {document.get('format_version')!r}, this recoslip reads "
+            f"{FORMAT_VERSION}; use the recoslip version that wrote it, or fit again"
+        )
+    if document.get("detector") not in DETECTORS:
+        raise ModelFileError(f"{folder} holds a detector {document.get('detector')!r} that this recoslip has not")
+    try:
+        stored = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
+        result = detector(document["detector"], **(stored | settings))
+        result._check_settings()
+        vars(result).update(
+            scores_=tensors["scores"].numpy(),
+            is_target_=tensors["is_target"].numpy(),
+            split_=Split(*(tensors[f"split.{p}"].numpy() for p in ("train", "validation", "test"))),
+            threshold_=float(document["threshold"]),
+            n_features_in_=int(document["features"]),
+        )
+        vars(result).update(result._unpack(document["learned"], tensors))
+    except ModelFileError:
+        raise
+    except SettingError as problem:
+        raise ModelFileError(f"{folder} cannot be used: {problem}") from problem
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as problem:
+        raise ModelFileError(
+            f"{folder} is damaged: its parts do not fit together ({type(problem).__name__}: {problem})"
+        ) from problem
+    return result

@@ -1,0 +1,171 @@
+"""Graph view -> representations and logits of every member: the paper's network with a leading member axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recoslip.fleet.bits import derive, keep_mask
+from recoslip.fleet.view import Encoder, GraphView
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of one member: encoder(features -> hidden -> out), head(out -> head -> 2)."""
+
+    features: int
+    hidden: int
+    out: int
+    head: int
+    encoder: Encoder = "gcn"
+    dropout: float = 0.5
+
+
+class Output(NamedTuple):
+    """What a forward pass gives, for every node and member."""
+
+    representation: Tensor  # g(v): (nodes, members, out)
+    margin: Tensor  # novel logit minus known logit, so that f = σ(margin): (nodes, members)
+
+
+class Fleet(nn.Module):
+    """Members of one architecture on one graph, evaluated together.
+
+    GCNConv, BatchNorm, ReLU, Dropout, GCNConv, BatchNorm, ReLU; Linear, BatchNorm, ReLU, Dropout, Linear to 2.
+    Every parameter has a leading member axis; a member's initial weights and dropout depend on its own seed
+    alone.
+
+    Args:
+        architecture: sizes and kind of encoder, the same for all members.
+        seeds: one per member.
+    """
+
+    def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
+        super().__init__()
+        a = self.architecture = architecture
+        self.members = len(seeds)
+        self.register_buffer("keys", torch.tensor([seed_key(seed) for seed in seeds]))
+        generators = [torch.Generator().manual_seed(key) for key in self.keys.tolist()]
+        convolution = {"gcn": GCN_INIT, "sage": SAGE_INIT, "mlp": LINEAR_INIT}[a.encoder]
+        self.conv1 = _layer(a.features, a.hidden, convolution, generators)
+        self.norm1 = MemberBatchNorm(self.members, a.hidden)
+        self.conv2 = _layer(a.hidden, a.out, convolution, generators)
+        self.norm2 = MemberBatchNorm(self.members, a.out)
+        self.linear1 = _layer(a.out, a.head, LINEAR_INIT, generators)
+        self.norm3 = MemberBatchNorm(self.members, a.head)
+        self.linear2 = _layer(a.head, 2, LINEAR_INIT, generators)
+
+    def first(self, view: GraphView) -> Tensor:
+        """First convolution, (nodes, members, hidden): the same in training and evaluation, so done once for both."""
+        total = None
+        for product, weight in zip(view.first, self.conv1.weights, strict=True):
+            flat = weight.transpose(0, 1).reshape(weight.shape[1], -1)  # (features, members * hidden)
+            part = product(flat)
+            total = part if total is None else total + part
+        assert total is not None
+        return total.view(view.nodes, self.members, -1) + self.conv1.bias
+
+    def forward(self, view: GraphView, *, epoch: int | None = None, first: Tensor | None = None) -> Output:
+        """Evaluate all members; with `epoch`, in training mode with that epoch's dropout.
+
+        Args:
+            view: the graph.
+            epoch: number of the training step; None evaluates.
+            first: what `first(view)` gave, where the caller has it already.
+        """
+        h = self.first(view) if first is None else first
+        h = self._dropout(F.relu(self.norm1(h, epoch is not None)), epoch, 0)
+        total = None
+        for product, weight in zip(view.hidden, self.conv2.weights, strict=True):
+            part = product(member_matmul(h, weight).reshape(view.nodes, -1))
+            total = part if total is None else total + part
+        assert total is not None
+        h = total.view(view.nodes, self.members, -1) + self.conv2.bias
+        representation = F.relu(self.norm2(h, epoch is not None))
+        h = member_matmul(representation, self.linear1.weights[0]) + self.linear1.bias
+        h = self._dropout(F.relu(self.norm3(h, epoch is not None)), epoch, 1)
+        weight, bias = self.linear2.weights[0], self.linear2.bias
+        margin = torch.einsum("nmh,mh->nm", h, weight[..., 1] - weight[..., 0]) + (bias[:, 1] - bias[:, 0])
+        return Output(representation, margin)
+
+    def _dropout(self, h: Tensor, epoch: int | None, layer: int) -> Tensor:
+        if epoch is None or self.architecture.dropout == 0:
+            return h
+        return h * self.dropout_mask(h.shape[0], h.shape[2], epoch, layer).to(h.dtype)
+
+    def dropout_mask(self, nodes: int, width: int, epoch: int, layer: int) -> Tensor:
+        """Dropout factors of one layer in one epoch, (nodes, members, width)."""
+        key = derive(self.keys, layer, epoch)
+        return keep_mask(key, nodes, width, 1 - self.architecture.dropout)
+
+
+class MemberLayer(nn.Module):
+    """Weights (members, in, out), one for each product of the layer, and a bias (members, out)."""
+
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(weights)
+        self.bias = nn.Parameter(bias)
+
+
+class MemberBatchNorm(nn.Module):
+    """Batch normalisation over nodes, for each member and channel (torch.nn.BatchNorm1d's defaults)."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, members: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(members, width))
+        self.bias = nn.Parameter(torch.zeros(members, width))
+        self.register_buffer("running_mean", torch.zeros(members, width))
+        self.register_buffer("running_var", torch.ones(members, width))
+
+    def forward(self, h: Tensor, training: bool) -> Tensor:
+        """Normalise (nodes, members, width)."""
+        flat = F.batch_norm(
+            h.reshape(h.shape[0], -1),
+            self.running_mean.view(-1),
+            self.running_var.view(-1),
+            self.weight.view(-1),
+            self.bias.view(-1),
+            training,
+        )
+        return flat.view(h.shape)
+
+
+def member_matmul(h: Tensor, weight: Tensor) -> Tensor:
+    """Each member's own matrix: (nodes, members, in), (members, in, out) -> (nodes, members, out)."""
+    return torch.einsum("nmi,mio->nmo", h, weight)
+
+
+def seed_key(seed: int) -> int:
+    """Spread a seed over 64 bits; a member's weights and dropout are derived from the result."""
+    return int(derive(torch.tensor(seed), 0))
+
+
+class Init(NamedTuple):
+    """How PyTorch and PyTorch Geometric fill a layer: uniform in ±bound."""
+
+    weights: int  # how many weight matrices
+    glorot: bool  # bound √(6 / (in + out)) and zero bias, else 1/√in for both
+
+
+GCN_INIT = Init(weights=1, glorot=True)
+SAGE_INIT = Init(weights=2, glorot=False)
+LINEAR_INIT = Init(weights=1, glorot=False)
+
+
+def _layer(fan_in: int, fan_out: int, init: Init, generators: Sequence[torch.Generator]) -> MemberLayer:
+    bound = (6 / (fan_in + fan_out)) ** 0.5 if init.glorot else fan_in**-0.5
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.stack([torch.empty(shape).uniform_(-bound, bound, generator=g) for g in generators])
+
+    weights = [uniform(fan_in, fan_out) for _ in range(init.weights)]
+    return MemberLayer(weights, torch.zeros(len(generators), fan_out) if init.glorot else uniform(fan_out))

@@ -1,0 +1,94 @@
+"""Fleet + objective -> trained members, each with the weights it validated best with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from recoslip.fleet.modules import ModuleFleet
+from recoslip.fleet.network import Fleet, Output
+from recoslip.fleet.view import GraphView
+
+
+class Objective(Protocol):
+    """What a method brings to the training loop. Members never influence each other."""
+
+    def loss(self, output: Output, epoch: int) -> Tensor:
+        """Loss of each member, (members,), to descend on."""
+
+    def after_step(self) -> None:
+        """Update whatever the method learns beside the weights."""
+
+    def validation(self, output: Output) -> Tensor:
+        """Value of each member, (members,), that the kept weights minimise."""
+
+
+def train(
+    fleet: Fleet | ModuleFleet,
+    view: GraphView,
+    objective: Objective,
+    *,
+    epochs: int,
+    learning_rate: float,
+    keep_from: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Tensor:
+    """Train all members with Adam and leave each with its best weights; return the epoch those are from.
+
+    Args:
+        fleet: the members; changed in place.
+        view: the graph.
+        objective: losses and validation values.
+        epochs: how many steps.
+        learning_rate: Adam's.
+        keep_from: validate after this many epochs and later.
+        progress: called with the number of finished epochs.
+    """
+    adam = torch.optim.Adam(fleet.parameters(), lr=learning_rate, fused=True)
+    best = _Best(fleet)
+    for epoch in range(epochs + 1):
+        # The first convolution of the weights that this epoch trains serves their validation too.
+        first = fleet.first(view)
+        if epoch > keep_from or epoch == epochs:
+            with torch.no_grad():
+                best.offer(objective.validation(fleet(view, first=first)), epoch)
+        if epoch == epochs:
+            break
+        loss = objective.loss(fleet(view, epoch=epoch, first=first), epoch)
+        adam.zero_grad()
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        objective.after_step()
+        if progress is not None:
+            progress(epoch + 1)
+    return best.restore()
+
+
+class _Best:
+    """The best state of each member so far, kept on the device without ever asking it a question."""
+
+    def __init__(self, fleet: Fleet | ModuleFleet) -> None:
+        self.fleet = fleet
+        self.per_member = isinstance(fleet, Fleet)
+        self.state = {name: tensor.detach().clone() for name, tensor in fleet.state_dict().items()}
+        device = next(fleet.parameters()).device
+        self.value = torch.full((fleet.members,), torch.inf, device=device)
+        self.epoch = torch.zeros(fleet.members, dtype=torch.long, device=device)
+
+    def offer(self, value: Tensor, epoch: int) -> None:
+        better = value < self.value
+        self.value = torch.where(better, value, self.value)
+        self.epoch = torch.where(better, epoch, self.epoch)
+        for name, tensor in self.fleet.state_dict().items():
+            if self.per_member:
+                mask = better.view(-1, *[1] * (tensor.ndim - 1))
+            else:
+                mask = better[int(name.split(".")[1])]  # "encoders.3.…": one member's own tensor
+            torch.where(mask, tensor, self.state[name], out=self.state[name])
+
+    def restore(self) -> Tensor:
+        self.fleet.load_state_dict(self.state)
+        return self.epoch

@@ -1,0 +1,93 @@
+"""NodeGraph + kind of encoder -> the products a fleet needs, on its device, built once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from recoslip.fleet.products import DenseProduct, Product, SparseProduct, chain, identity
+from recoslip.graph import NodeGraph, to_scipy
+
+Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
+
+_SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphView:
+    r"""What an encoder's layers multiply by: $\sum_k P_k H W_k$, with one product $P_k$ per weight.
+
+    gcn: $\hat A = D^{-1/2} (A + I) D^{-1/2}$ (Kipf & Welling); sage: the neighbours' mean $D^{-1} A$ and the
+    node itself; mlp: the node itself. In the first layer $H$ is the feature matrix, part of the product.
+    """
+
+    nodes: int
+    first: tuple[Product, ...]  # (features, any) -> (nodes, any)
+    hidden: tuple[Product, ...]  # (nodes, any) -> (nodes, any)
+    device: torch.device
+    dtype: torch.dtype
+    x: Tensor  # as given, for user-supplied modules
+    edge_index: Tensor
+    edge_weight: Tensor | None
+
+    @classmethod
+    def of(
+        cls, graph: NodeGraph, encoder: Encoder | None, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> GraphView:
+        """Build for one of our encoders, or with `encoder=None` for a user's module alone."""
+        first: tuple[Product, ...] = ()
+        hidden: tuple[Product, ...] = ()
+        x = graph.x
+        if encoder is not None:
+            matrices = _propagation(graph, encoder)
+            hidden = tuple(
+                identity if m is None else SparseProduct.of(m, device, dtype, symmetric=encoder == "gcn")
+                for m in matrices
+            )
+            first = tuple(_with_features(x, m, p, device, dtype) for m, p in zip(matrices, hidden, strict=True))
+        return cls(
+            graph.num_nodes,
+            first,
+            hidden,
+            device,
+            dtype,
+            x.to(device, dtype) if encoder is None else x,
+            graph.edge_index.to(device),
+            None if graph.edge_weight is None else graph.edge_weight.to(device, dtype),
+        )
+
+
+def _propagation(graph: NodeGraph, encoder: Encoder) -> tuple[sp.csr_array | None, ...]:
+    """Return the matrices P of a layer; None is the identity."""
+    if encoder == "mlp":
+        return (None,)
+    n = graph.num_nodes
+    rows, columns = graph.edge_index.numpy()
+    weight = np.ones(len(rows)) if graph.edge_weight is None else graph.edge_weight.numpy().astype(np.float64)
+    adjacency = sp.csr_array((weight, (rows, columns)), shape=(n, n))
+    if encoder == "gcn":
+        adjacency = adjacency + sp.eye_array(n, format="csr")
+        scale = sp.diags_array(adjacency.sum(axis=1) ** -0.5)
+        return (sp.csr_array(scale @ adjacency @ scale),)
+    degree = adjacency.sum(axis=1)
+    return (sp.csr_array(sp.diags_array(1 / np.where(degree > 0, degree, 1)) @ adjacency), None)
+
+
+def _with_features(
+    x: Tensor, matrix: sp.csr_array | None, product: Product, device: torch.device, dtype: torch.dtype
+) -> Product:
+    """Multiply the feature matrix in: $P X$ beforehand where $X$ is dense, $P (X \\cdot)$ where it is sparse."""
+    if x.layout == torch.strided:
+        if torch.count_nonzero(x) >= _SPARSE_BELOW * x.numel():
+            values = x.double().numpy()
+            spread = values if matrix is None else matrix @ values
+            return DenseProduct(torch.from_numpy(spread).to(device, dtype))
+        features = SparseProduct.of(sp.csr_array(x.numpy()), device, dtype)
+    else:
+        features = SparseProduct.of(to_scipy(x), device, dtype)
+    return features if matrix is None else chain(product, features)

@@ -1,0 +1,1 @@
+"""One equation, one pure function."""

@@ -1,0 +1,86 @@
+"""Representations and pairs of nodes -> the selective link prediction loss (paper, section 4.2)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def undecided(scores: Tensor, recall_target: Tensor) -> Tensor:
+    r"""Nodes scored below $z_{\tilde\alpha} = \min\{z : \frac{1}{n}\sum_v 1[f(v) \le z] > 1 - \tilde\alpha\}$.
+
+    Args:
+        scores: (nodes, members) of the target nodes; anything that orders them as f does.
+        recall_target: (members,) α̃.
+
+    Returns:
+        (nodes, members), true for the bottom 1 - α̃ of each member.
+
+    >>> undecided(torch.tensor([[0.1], [0.9], [0.5], [0.3]]), torch.tensor([0.25])).flatten().tolist()
+    [True, False, True, True]
+    """
+    count = scores.shape[0]
+    ordered = scores.t().sort(dim=1).values  # (members, nodes)
+    # n(1 - α̃) in double precision and with a nudge: 10 * (1 - 0.9) must count 1 node, not 0.999...
+    place = (count * (1 - recall_target.double()) + 1e-6).long().clamp(max=count - 1)
+    return scores < ordered.gather(1, place[:, None]).t()
+
+
+def link_loss(positive: Tensor, is_positive: Tensor, negative: Tensor, is_negative: Tensor) -> Tensor:
+    r"""$-\frac{1}{|E_+|}\sum_{E_+} \log σ(g_i \cdot g_j) - \frac{1}{|E_-^*|}\sum_{E_-^*} \log(1 - σ(g_i \cdot g_j))$.
+
+    Args:
+        positive: (pairs, members) inner products $g_i \cdot g_j$ of edges.
+        is_positive: (pairs, members) which of them are in the member's $E_+$.
+        negative: the same for non-edges.
+        is_negative: which of them are in the member's $E_-^*$.
+
+    Returns:
+        (members,); a member with no pair of a kind has no loss from that kind.
+    """
+    return _masked_mean(F.softplus(-positive), is_positive) + _masked_mean(F.softplus(negative), is_negative)
+
+
+def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    return (values * mask).sum(dim=0) / mask.sum(dim=0).clamp(min=1)
+
+
+def first_of_each(mask: Tensor, limit: Tensor) -> Tensor:
+    """Keep the first `limit[m]` true places of each column m: (pairs, members), (members,) -> (pairs, members)."""
+    return mask & (mask.cumsum(dim=0, dtype=torch.int32) <= limit)
+
+
+def inner_products(g: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    r"""$g_i \cdot g_j$ of every pair and member: (nodes, members, out), (pairs,), (pairs,) -> (pairs, members)."""
+    return cast(Tensor, _InnerProducts.apply(g, left, right))
+
+
+class _InnerProducts(torch.autograd.Function):
+    """Blocks of pairs small enough for the cache; nothing of size pairs x members x out is kept for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        ctx.save_for_backward(g, left, right)
+        result = g.new_empty(len(left), g.shape[1])
+        for block in _blocks(g, len(left)):
+            result[block] = torch.linalg.vecdot(g.index_select(0, left[block]), g.index_select(0, right[block]))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        g, left, right = ctx.saved_tensors
+        total = torch.zeros_like(g)
+        for block in _blocks(g, len(left)):
+            weight = grad[block, :, None]
+            total.index_add_(0, left[block], weight * g.index_select(0, right[block]))
+            total.index_add_(0, right[block], weight * g.index_select(0, left[block]))
+        return total, None, None
+
+
+def _blocks(g: Tensor, pairs: int) -> list[slice]:
+    budget = 2**18 if g.device.type == "cpu" else 2**26  # numbers gathered at once
+    step = max(1, budget // (g.shape[1] * g.shape[2]))
+    return [slice(start, start + step) for start in range(0, pairs, step)]

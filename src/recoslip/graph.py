@@ -247,9 +247,7 @@ class NodeGraph:
 
 def to_scipy(x: Tensor) -> sp.csr_array:
     """CSR tensor -> scipy CSR sharing its memory."""
-    return sp.csr_array(
-        (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape)
-    )
+    return sp.csr_array((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
 
 
 def to_csr(matrix: sp.sparray | sp.spmatrix) -> Tensor:
@@ -270,9 +268,9 @@ def select_rows(x: Tensor, index: Tensor) -> Tensor:
     return x[index] if x.layout == torch.strided else to_csr(to_scipy(x)[index.numpy()])
 
 
-def _features(x: Features) -> Tensor:
+def _features(x: Any) -> Tensor:
     if isinstance(x, Tensor) and x.layout != torch.strided:
-        coo = x.detach().cpu().to_sparse_coo().coalesce()
+        coo = x.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
         x = sp.coo_array((coo.values().numpy(), coo.indices().numpy()), shape=tuple(coo.shape))
     if sp.issparse(x):
         _check_feature_shape(x.shape)

@@ -50,7 +50,12 @@ _GRAPHS: dict[str, tuple[str, str, Settings, tuple[float, ...]]] = {
         Settings(16, 16, 8, 0.4, 0.01, 30),
         (0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.5, 0),
     ),
-    "photo": ("Photo", _PURCHASE, Settings(64, 32, 32, 0.1, 0.05, 30), (0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.5, 0)),
+    "photo": (
+        "Photo",
+        _PURCHASE,
+        Settings(64, 32, 32, 0.1, 0.05, 30),
+        (0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.5, 0),
+    ),
 }
 # How much of the -s version's distance from 0.5 is left, and the authors' split seed.
 _VERSIONS = {"s": ("strong shift", 1.0, 42), "ms": ("minor shift", 0.5, 42), "ns": ("no shift", 0.0, 10)}

@@ -39,7 +39,11 @@ def csbm(
     """
     if nodes < 4 * categories or categories < 2:
         raise SettingError(f"csbm needs 2 or more categories and 4 nodes for each; got {categories}, {nodes} nodes")
-    for name, value, top in (("homophily", homophily, 1.0), ("shift", shift, 0.99), ("novel_share", novel_share, 0.99)):
+    for name, value, top in (
+        ("homophily", homophily, 1.0),
+        ("shift", shift, 0.99),
+        ("novel_share", novel_share, 0.99),
+    ):
         if not 0 <= value <= top:
             raise SettingError(f"csbm's {name} must be in [0, {top}]; got {value}")
     if degree < 0 or noise < 0 or features < 1:

@@ -80,9 +80,7 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "recoslip"
 
 
-def _shifted(
-    entry: Entry, root: str | os.PathLike[str] | None, generator: torch.Generator
-) -> tuple[NodeGraph, Split]:
+def _shifted(entry: Entry, root: str | os.PathLike[str] | None, generator: torch.Generator) -> tuple[NodeGraph, Split]:
     """Build a graph with categories whose nodes are divided by the entry's source ratios."""
     if entry.origin == "digits":
         x, edge_index, y = _digits()

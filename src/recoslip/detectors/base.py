@@ -51,9 +51,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Raise SettingError for a setting that cannot be."""
 
     @abstractmethod
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress
-    ) -> list[dict[str, Any]]:
+    def _learn(self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress) -> list[dict[str, Any]]:
         """Train one model per seed and return the learned attributes of each; change nothing on self."""
 
     @abstractmethod
@@ -81,7 +79,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         for learned in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, learned)
         fitted = self.fit_seeds(graph, [self.random_state], split, progress=progress)[0]
-        vars(self).update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
+        self.__dict__.update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
         return self
 
     def fit_seeds(
@@ -111,7 +109,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "n_features_in_": graph.num_features,
         }
         for copy, own in zip(copies, learned, strict=True):
-            vars(copy).update(shared | own)
+            copy.__dict__.update(shared | own)
         return copies
 
     def decision_function(self, graph: NodeGraph | None = None) -> Scores:
@@ -158,7 +156,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         }
         with whole_folder(folder, replace=True) as draft:
             (draft / "model.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-            save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, draft / "model.safetensors")
+            save_file(
+                {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
+                draft / "model.safetensors",
+            )
 
     def _json_settings(self) -> dict[str, Any]:
         return {
@@ -191,7 +192,7 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
     except (OSError, ValueError, SafetensorError) as problem:
         raise ModelFileError(f"{folder} cannot be read, it is truncated or not recoslip's: {problem}") from problem
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ModelFileError(f"{folder}/model.json is not recoslip's (expected \"format\": \"{FORMAT}\")")
+        raise ModelFileError(f'{folder}/model.json is not recoslip\'s (expected "format": "{FORMAT}")')
     if document.get("format_version") != FORMAT_VERSION:
         raise ModelFileError(
             f"{folder} has format version {document.get('format_version')!r}, this recoslip reads "
@@ -203,14 +204,14 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
         stored = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
         result = detector(document["detector"], **(stored | settings))
         result._check_settings()
-        vars(result).update(
+        result.__dict__.update(
             scores_=tensors["scores"].numpy(),
             is_target_=tensors["is_target"].numpy(),
             split_=Split(*(tensors[f"split.{p}"].numpy() for p in ("train", "validation", "test"))),
             threshold_=float(document["threshold"]),
             n_features_in_=int(document["features"]),
         )
-        vars(result).update(result._unpack(document["learned"], tensors))
+        result.__dict__.update(result._unpack(document["learned"], tensors))
     except ModelFileError:
         raise
     except SettingError as problem:

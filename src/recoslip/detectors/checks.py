@@ -1,8 +1,10 @@
 """Settings at the door: what was expected, what came."""
 
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, get_args
+
+import numpy as np
 
 from recoslip.errors import SettingError, nearest
 
@@ -15,7 +17,7 @@ def whole(name: str, value: Any, low: int) -> None:
 
 def number(name: str, value: Any, low: float, high: float, *, open_ends: bool = False) -> None:
     """Raise unless `value` is a number between `low` and `high`; with `open_ends` strictly between."""
-    inside = isinstance(value, Real) and (low < value < high if open_ends else low <= value <= high)
+    inside = isinstance(value, int | float | np.number) and (low < value < high if open_ends else low <= value <= high)
     if not inside or isinstance(value, bool):
         where = f"{'between' if open_ends else 'in'} {low:g} {'and' if open_ends else 'to'} {high:g}"
         raise SettingError(f"{name} must be a number {where}; got {value!r}")

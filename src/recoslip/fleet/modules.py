@@ -40,7 +40,11 @@ class ModuleFleet(nn.Module):
                 self.encoders.append(member)
                 self.heads.append(
                     nn.Sequential(
-                        nn.LazyLinear(head), nn.BatchNorm1d(head), nn.ReLU(), nn.Dropout(dropout), nn.Linear(head, 2)
+                        nn.LazyLinear(head),
+                        nn.BatchNorm1d(head),
+                        nn.ReLU(),
+                        nn.Dropout(dropout),
+                        nn.Linear(head, 2),
                     )
                 )
 

@@ -45,6 +45,8 @@ class Fleet(nn.Module):
         seeds: one per member.
     """
 
+    keys: Tensor  # (members,) what each member's draws are derived from
+
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__()
         a = self.architecture = architecture

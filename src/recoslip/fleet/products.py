@@ -8,9 +8,10 @@ from typing import Any, TypeAlias, cast
 
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from recoslip.graph import to_csr, to_scipy
+from recoslip.graph import to_csr
 
 Product: TypeAlias = Callable[[Tensor], Tensor]  # (columns of the matrix, any) -> (rows of the matrix, any)
 
@@ -27,6 +28,7 @@ class DenseProduct:
     matrix: Tensor
 
     def __call__(self, dense: Tensor) -> Tensor:
+        """Multiply."""
         return self.matrix @ dense
 
 
@@ -38,13 +40,16 @@ class SparseProduct:
     transpose: Tensor  # CSR
 
     @classmethod
-    def of(cls, matrix: sp.sparray, device: torch.device, dtype: torch.dtype, *, symmetric: bool = False) -> SparseProduct:
+    def of(
+        cls, matrix: sp.sparray, device: torch.device, dtype: torch.dtype, *, symmetric: bool = False
+    ) -> SparseProduct:
         """Put a scipy matrix and its transpose on a device."""
         forward = _on(to_csr(matrix), device, dtype)
         return cls(forward, forward if symmetric else _on(to_csr(matrix.T), device, dtype))
 
     def __call__(self, dense: Tensor) -> Tensor:
-        return cast(Tensor, _SparseMatmul.apply(dense, self.matrix, self.transpose))
+        """Multiply; the gradient multiplies by the transpose."""
+        return cast(Tensor, _SparseMatmul.apply(dense, self.matrix, self.transpose))  # type: ignore[no-untyped-call]
 
 
 def chain(outer: Product, inner: Product) -> Product:
@@ -59,18 +64,27 @@ class _SparseMatmul(torch.autograd.Function):
         return _matmul(matrix, dense)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _matmul(ctx.transpose, grad), None, None
 
 
 def _matmul(matrix: Tensor, dense: Tensor) -> Tensor:
-    if dense.device.type == "cpu":  # PyTorch's own row-parallel kernel: twice MKL's speed for wide right sides
-        return torch.sparse.mm(matrix, dense.contiguous(), "sum")
-    return matrix @ dense
+    """Sum the rows a CSR row names. Not `matrix @ dense`: docs/decisions/sparse-products.md."""
+    dense = dense.contiguous()
+    if dense.device.type == "cpu":
+        return cast(Tensor, torch.sparse.mm(matrix, dense, "sum"))
+    return F.embedding_bag(
+        matrix.col_indices(),
+        dense,
+        matrix.crow_indices(),
+        mode="sum",
+        per_sample_weights=matrix.values(),
+        include_last_offset=True,
+    )
 
 
 def _on(matrix: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    small = matrix.values().numel() < 2**31 and device.type == "cuda"  # cuSPARSE is faster with 32-bit indices
+    small = device.type == "cuda" and matrix.values().numel() < 2**31
     index = torch.int32 if small else torch.int64
     return torch.sparse_csr_tensor(
         matrix.crow_indices().to(device, index),
@@ -79,6 +93,3 @@ def _on(matrix: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
         size=matrix.shape,
         check_invariants=False,
     )
-
-
-__all__ = ["DenseProduct", "Product", "SparseProduct", "chain", "identity", "to_scipy"]

@@ -67,6 +67,11 @@ def train(
     return best.restore()
 
 
+def member_of(name: str) -> int:
+    """Whose tensor this is in a ModuleFleet: "encoders.3.lin.weight" is member 3's."""
+    return int(name.split(".")[1])
+
+
 class _Best:
     """The best state of each member so far, kept on the device without ever asking it a question."""
 
@@ -83,10 +88,7 @@ class _Best:
         self.value = torch.where(better, value, self.value)
         self.epoch = torch.where(better, epoch, self.epoch)
         for name, tensor in self.fleet.state_dict().items():
-            if self.per_member:
-                mask = better.view(-1, *[1] * (tensor.ndim - 1))
-            else:
-                mask = better[int(name.split(".")[1])]  # "encoders.3.…": one member's own tensor
+            mask = better.view(-1, *[1] * (tensor.ndim - 1)) if self.per_member else better[member_of(name)]
             torch.where(mask, tensor, self.state[name], out=self.state[name])
 
     def restore(self) -> Tensor:

@@ -37,7 +37,11 @@ class GraphView:
 
     @classmethod
     def of(
-        cls, graph: NodeGraph, encoder: Encoder | None, device: torch.device, dtype: torch.dtype = torch.float32
+        cls,
+        graph: NodeGraph,
+        encoder: Encoder | None,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> GraphView:
         """Build for one of our encoders, or with `encoder=None` for a user's module alone."""
         first: tuple[Product, ...] = ()

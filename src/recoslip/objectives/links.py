@@ -50,12 +50,13 @@ def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 def first_of_each(mask: Tensor, limit: Tensor) -> Tensor:
     """Keep the first `limit[m]` true places of each column m: (pairs, members), (members,) -> (pairs, members)."""
-    return mask & (mask.cumsum(dim=0, dtype=torch.int32) <= limit)
+    place = mask.t().contiguous().cumsum(dim=1, dtype=torch.int32).t()  # along rows: far faster on a GPU
+    return mask & (place <= limit)
 
 
 def inner_products(g: Tensor, left: Tensor, right: Tensor) -> Tensor:
     r"""$g_i \cdot g_j$ of every pair and member: (nodes, members, out), (pairs,), (pairs,) -> (pairs, members)."""
-    return cast(Tensor, _InnerProducts.apply(g, left, right))
+    return cast(Tensor, _InnerProducts.apply(g, left, right))  # type: ignore[no-untyped-call]
 
 
 class _InnerProducts(torch.autograd.Function):
@@ -70,14 +71,21 @@ class _InnerProducts(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         g, left, right = ctx.saved_tensors
         total = torch.zeros_like(g)
         for block in _blocks(g, len(left)):
             weight = grad[block, :, None]
-            total.index_add_(0, left[block], weight * g.index_select(0, right[block]))
-            total.index_add_(0, right[block], weight * g.index_select(0, left[block]))
+            _add_rows(total, left[block], weight * g.index_select(0, right[block]))
+            _add_rows(total, right[block], weight * g.index_select(0, left[block]))
         return total, None, None
+
+
+def _add_rows(total: Tensor, rows: Tensor, values: Tensor) -> None:
+    if total.device.type == "cpu":
+        total.index_add_(0, rows, values)
+    else:  # sorts first and so adds in the same order every time, where index_add_ does not
+        total.index_put_((rows,), values, accumulate=True)
 
 
 def _blocks(g: Tensor, pairs: int) -> list[slice]:

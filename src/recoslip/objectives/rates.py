@@ -1,6 +1,5 @@
 """Scores -> rates, and rates -> the Lagrangian of the recall-constrained problem (paper, section 4.1)."""
 
-import torch
 from torch import Tensor
 
 

@@ -1,0 +1,141 @@
+"""Scores of every member -> the Lagrangian it descends on and the multiplier it ascends with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recoslip.fleet.negatives import NonEdges
+from recoslip.fleet.network import Output
+from recoslip.graph import NodeGraph
+from recoslip.objectives.links import first_of_each, inner_products, link_loss, undecided
+from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
+from recoslip.shift import Split
+
+Links: TypeAlias = Literal["selective", "target", "all", "none"]
+Dual: TypeAlias = Literal["hard", "soft"]
+
+
+class RecallConstrained:
+    r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ."""
+
+    COLUMNS = ("fpr", "recall", "multiplier", "link_loss")
+
+    def __init__(
+        self,
+        graph: NodeGraph,
+        split: Split,
+        recall_targets: Sequence[float],
+        device: torch.device,
+        *,
+        epochs: int,
+        multiplier: float,
+        dual: Dual = "hard",
+        dual_learning_rate: float = 0.001,
+        links: Links = "selective",
+        link_weight: float = 0.001,
+    ) -> None:
+        def nodes(mask: NDArray[np.bool_]) -> Tensor:
+            return torch.from_numpy(np.flatnonzero(mask)).to(device)
+
+        target = graph.is_target.numpy()
+        self.source_train, self.target_train = nodes(split.train & ~target), nodes(split.train & target)
+        self.source_validation = nodes(split.validation & ~target)
+        self.target_validation = nodes(split.validation & target)
+        self.recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
+        members = len(recall_targets)
+        self.multiplier = torch.full((members,), float(multiplier), device=device, requires_grad=True)
+        self.ascent = torch.optim.Adam([self.multiplier], lr=dual_learning_rate, maximize=True)
+        self.dual = dual
+        self.link_weight = link_weight
+        self.link_pairs = LinkPairs.of(graph, links, device)
+        self.history = torch.zeros(epochs, len(self.COLUMNS), members, device=device)
+
+    def loss(self, output: Output, epoch: int) -> Tensor:
+        """Eq. (7) of each member; the recall the dual step will see is noted on the way."""
+        f = torch.sigmoid(output.margin)
+        target = self.recall_target.to(f.dtype)
+        fpr, recall = soft_rate(f, self.source_train), soft_rate(f, self.target_train)
+        with torch.no_grad():
+            hard_fpr, hard_recall = hard_rate(f, self.source_train), hard_rate(f, self.target_train)
+            # D1: the dual step follows the hard recall, the primal step the soft one, see DEVIATIONS.md
+            seen = hard_recall if self.dual == "hard" else recall
+            self.multiplier.grad = (target - seen).to(self.multiplier.dtype)
+        links = torch.zeros_like(fpr)
+        if self.link_pairs is not None:
+            links = self.link_pairs.loss(output, self.recall_target, epoch)
+        with torch.no_grad():
+            self.history[epoch] = torch.stack([hard_fpr, hard_recall, self.multiplier, links])
+        return lagrangian(fpr, recall, target, self.multiplier.detach()) + self.link_weight * links
+
+    def after_step(self) -> None:
+        """Dual step: gradient ascent, projected to λ ≥ 0."""
+        self.ascent.step()
+        with torch.no_grad():
+            self.multiplier.clamp_(min=0)
+
+    def validation(self, output: Output) -> Tensor:
+        """Lagrangian of the validation nodes, without the link loss."""
+        f = torch.sigmoid(output.margin)
+        fpr, recall = soft_rate(f, self.source_validation), soft_rate(f, self.target_validation)
+        return lagrangian(fpr, recall, self.recall_target.to(f.dtype), self.multiplier.detach())
+
+    def validation_rates(self, margin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Hard FPR and recall of each member on the validation nodes."""
+        f = torch.sigmoid(margin.double())
+        return (
+            hard_rate(f, self.source_validation).cpu().numpy(),
+            hard_rate(f, self.target_validation).cpu().numpy(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LinkPairs:
+    """The pairs the link loss may use: the same for all members, who each take those inside their own set."""
+
+    POOL: ClassVar[float] = 4 / 3  # non-edges drawn per edge, so that every member finds as many as it has edges
+
+    target: Tensor  # positions of the target nodes
+    left: Tensor  # one end of each edge among the nodes in question
+    right: Tensor  # the other
+    non_edges: NonEdges
+    selective: bool
+
+    @classmethod
+    def of(cls, graph: NodeGraph, links: Links, device: torch.device) -> LinkPairs | None:
+        """Collect the edges and the non-edge sampler for a variant; None where there is no pair to learn from."""
+        if links == "none":
+            return None
+        left, right = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+        inside = torch.ones_like(graph.is_target) if links == "all" else graph.is_target
+        kept = inside[left] & inside[right]
+        left, right = left[kept].to(device), right[kept].to(device)
+        if len(left) == 0:
+            return None
+        nodes = torch.nonzero(inside).flatten().to(device)
+        pool = NonEdges(nodes, left, right, int(cls.POOL * len(left)) + 1)
+        target = torch.nonzero(graph.is_target).flatten().to(device)
+        return cls(target, left, right, pool, links == "selective")
+
+    def loss(self, output: Output, recall_target: Tensor, epoch: int) -> Tensor:
+        """Eq. (6) of each member, on $E_+$ and as many draws from $E_-$."""
+        drawn = self.non_edges.draw(epoch)
+        if self.selective:
+            below = torch.zeros_like(output.margin, dtype=torch.bool)
+            # D3: ranked by the margin, which orders nodes as f does and does not saturate, see DEVIATIONS.md
+            below[self.target] = undecided(output.margin.detach()[self.target], recall_target)
+            is_positive = below[self.left] & below[self.right]
+            is_negative = below[drawn.left] & below[drawn.right] & drawn.valid[:, None]
+        else:
+            is_positive = torch.ones_like(self.left, dtype=torch.bool)[:, None]
+            is_negative = drawn.valid[:, None]
+        is_negative = first_of_each(is_negative, is_positive.sum(dim=0))
+        positive = inner_products(output.representation, self.left, self.right)
+        negative = inner_products(output.representation, drawn.left, drawn.right)
+        return link_loss(positive, is_positive, negative, is_negative)

@@ -1,0 +1,103 @@
+"""Solutions of several recall targets and restarts -> the chosen ones, their joint scores, and tables of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recoslip.detectors.base import Scores
+from recoslip.detectors.constrained import RecallConstrained
+from recoslip.fleet.modules import ModuleFleet
+from recoslip.fleet.network import Fleet
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A member after training."""
+
+    recall_target: float  # α̃
+    fpr: float  # on validation source nodes, hard; lower is better
+    recall: float  # on validation target nodes, hard; higher is better
+    multiplier: float  # λ when its weights were kept
+    epoch: int  # when its weights were kept
+    f: Scores  # (nodes,) with those weights
+    history: NDArray[np.float32]  # (epochs, columns)
+    fleet: Fleet | ModuleFleet
+    member: int  # its place in that fleet
+
+
+def select(solutions: Sequence[Solution], max_fpr: float) -> int:
+    """Choose the highest recall among those with FPR ≤ β̃, else the lowest FPR; ties go to the other rate."""
+    allowed = [k for k, solution in enumerate(solutions) if solution.fpr <= max_fpr]
+    if allowed:
+        return max(allowed, key=lambda k: (solutions[k].recall, -solutions[k].fpr, -k))
+    return min(range(len(solutions)), key=lambda k: (solutions[k].fpr, -solutions[k].recall, k))
+
+
+def combine(f: NDArray[np.float64], ranks: NDArray[np.float64]) -> Scores:
+    """Scores of one model are f itself; of several, the mean share of target nodes that score lower.
+
+    Args:
+        f: (nodes, models).
+        ranks: (models, target nodes) sorted scores of the graph they were fitted on.
+    """
+    if f.shape[1] == 1:
+        return f[:, 0]
+    below = [np.searchsorted(known, f[:, k], side="left") for k, known in enumerate(ranks)]
+    upto = [np.searchsorted(known, f[:, k], side="right") for k, known in enumerate(ranks)]
+    result: Scores = (np.mean(below, axis=0) + np.mean(upto, axis=0)) / (2 * ranks.shape[1])
+    return result
+
+
+def share_threshold(scores: Scores, share: float) -> float:
+    """Return a threshold that `share` of the scores lie above, halfway between two of them."""
+    ordered = np.sort(scores)
+    above = round(share * len(ordered))
+    if above == 0:
+        return float(ordered[-1])
+    if above == len(ordered):
+        return float(np.nextafter(ordered[0], -1))
+    return float(ordered[-above - 1] + ordered[-above]) / 2
+
+
+CANDIDATES_SCHEMA = {
+    "restart": pl.Int64,
+    "recall_target": pl.Float64,
+    "fpr": pl.Float64,
+    "recall": pl.Float64,
+    "multiplier": pl.Float64,
+    "epoch": pl.Int64,
+    "chosen": pl.Boolean,
+}
+HISTORY_COLUMNS = ("restart", "recall_target", "epoch", *RecallConstrained.COLUMNS)
+
+
+def candidates_table(restarts: Sequence[Sequence[Solution]], chosen: Sequence[int]) -> pl.DataFrame:
+    """List the solutions of every restart, a row each."""
+    rows = [
+        (restart, s.recall_target, s.fpr, s.recall, s.multiplier, s.epoch, k == chosen[restart])
+        for restart, group in enumerate(restarts)
+        for k, s in enumerate(group)
+    ]
+    return pl.DataFrame(rows, schema=CANDIDATES_SCHEMA, orient="row")
+
+
+def history_table(restarts: Sequence[Sequence[Solution]]) -> pl.DataFrame:
+    """List the epochs of every solution, a row each."""
+    frames = [
+        pl.DataFrame(
+            {
+                "restart": np.full(len(s.history), restart),
+                "recall_target": np.full(len(s.history), s.recall_target),
+                "epoch": np.arange(1, len(s.history) + 1),
+                **{name: s.history[:, k] for k, name in enumerate(RecallConstrained.COLUMNS)},
+            }
+        )
+        for restart, group in enumerate(restarts)
+        for s in group
+    ]
+    return pl.concat(frames).select(HISTORY_COLUMNS)

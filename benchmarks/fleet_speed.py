@@ -93,7 +93,7 @@ def fleet_loop(data: Dataset, device: torch.device, members: int) -> Callable[[i
     graph, s = data.graph, data.settings
     view = GraphView.of(graph, "gcn", device)
     shape = Architecture(graph.num_features, s.hidden, s.out, s.head)
-    size = block_size(graph, s.hidden, device)
+    size = block_size(graph.num_nodes, s.hidden, device)
 
     def epochs(count: int) -> None:
         for start in range(0, members, size):

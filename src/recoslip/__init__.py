@@ -4,7 +4,8 @@ from recoslip.datasets import load_dataset
 from recoslip.detectors import Detector, RecoSlip, detector, load
 from recoslip.graph import NodeGraph
 from recoslip.shift import Split
+from recoslip.tables import read_graph
 
 __version__ = "0.1.0"
 
-__all__ = ["Detector", "NodeGraph", "RecoSlip", "Split", "detector", "load", "load_dataset"]
+__all__ = ["Detector", "NodeGraph", "RecoSlip", "Split", "detector", "load", "load_dataset", "read_graph"]

@@ -148,7 +148,7 @@ class RecoSlip(Detector):
             for place, target in enumerate(self.recall_targets)
         ]
         view = self._view(graph)
-        size = block_size(graph, self.hidden, view.device)
+        size = block_size(graph.num_nodes, self.hidden, view.device)
         blocks = [members[start : start + size] for start in range(0, len(members), size)]
         solved: list[Solution] = []
         for place, block in enumerate(blocks):

@@ -5,10 +5,13 @@ import torch
 from recoslip.errors import SettingError
 
 
-def block_size(graph: NodeGraph, width: int, device: torch.device) -> int:
-    """How many members to train at once: as many as keep one layer's activations in the cache, or in GPU memory."""
-    budget = 16 * 2**20 if device.type == "cpu" else 512 * 2**20  # bytes
-    return max(1, budget // (4 * graph.num_nodes * width))
+def block_size(nodes: int, width: int, device: torch.device) -> int:
+    """How many members to train at once: as many as keep one layer's activations small.
+
+    On a CPU they should stay in the cache (docs/decisions/fleet.md), on a GPU a dozen of them in its memory.
+    """
+    budget = torch.cuda.mem_get_info(device)[1] // 64 if device.type == "cuda" else 16 * 2**20  # bytes
+    return max(1, int(budget) // (4 * nodes * width))
 
 
 def resolve_device(name: str) -> torch.device:

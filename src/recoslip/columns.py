@@ -1,0 +1,184 @@
+"""Columns of a table -> a feature matrix: numbers scaled, categories one-hot, text as tf-idf, vectors as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from recoslip.errors import TableError, nearest
+
+Kind: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
+
+MAX_CATEGORIES = 50  # one-hot columns made of one table column; the rarest values share the last
+RARE = 5  # a value seen less often is rare
+MAX_WORDS = 5000  # words kept of a text column
+DENSE_FROM = 0.3  # share of non-zeros from which the whole matrix is kept dense
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the nodes table and what it is used as."""
+
+    name: str
+    kind: Kind
+    why: str = ""  # for the unused: the reason
+
+
+def plan_columns(
+    frame: pl.DataFrame,
+    reserved: Collection[str | None],
+    features: Sequence[str] | None,
+    ignore: Sequence[str],
+    text: Sequence[str],
+) -> list[Column]:
+    """Decide what each column is used as.
+
+    Numbers, true/false and vectors are used; text is a category if its values repeat, and otherwise left out
+    unless named in `text`. `features` limits the choice to the columns it names, `ignore` takes columns out.
+    """
+    for name in (*(features or ()), *ignore, *text):
+        if name not in frame.columns:
+            raise TableError(
+                f"the nodes table has no column {name!r}{nearest(name, frame.columns)}; "
+                f"it has {', '.join(frame.columns)}"
+            )
+        if name in reserved and name not in ignore:
+            raise TableError(f"column {name!r} already is the id, domain, time or category; it cannot be a feature")
+    columns = []
+    for series in frame:
+        if series.name in reserved:
+            continue
+        if series.name in ignore:
+            columns.append(Column(series.name, "unused", "ignored as asked"))
+        elif series.name in text:
+            columns.append(Column(series.name, "text"))
+        elif features is not None and series.name not in features:
+            columns.append(Column(series.name, "unused", "not among the chosen features"))
+        else:
+            column = _guess(series)
+            if column.kind == "unused" and features is not None:
+                raise TableError(f"column {series.name!r} cannot be a feature: {column.why}")
+            columns.append(column)
+    if all(column.kind == "unused" for column in columns):
+        reasons = "; ".join(f"{c.name}: {c.why}" for c in columns) or "there are no further columns"
+        raise TableError(f"the nodes table has no column to use as a feature ({reasons})")
+    return columns
+
+
+def describe(columns: Sequence[Column]) -> str:
+    """Say in one line what each column is used as."""
+    used = ", ".join(f"{column.name} ({column.kind})" for column in columns if column.kind != "unused")
+    unused = ", ".join(f"{column.name} ({column.why})" for column in columns if column.kind == "unused")
+    return f"{used}; unused: {unused}" if unused else used
+
+
+def _guess(series: pl.Series) -> Column:
+    dtype = series.dtype
+    if dtype.is_numeric() or dtype == pl.Boolean:
+        return Column(series.name, "number")
+    if dtype in (pl.List, pl.Array):
+        if dtype.inner is not None and dtype.inner.is_numeric():  # type: ignore[attr-defined]
+            return Column(series.name, "vector")
+        return Column(series.name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
+    if dtype in (pl.String, pl.Categorical, pl.Enum):
+        distinct = series.n_unique()
+        if distinct <= max(MAX_CATEGORIES, len(series) // 20) and distinct < len(series):
+            return Column(series.name, "category")
+        return Column(series.name, "unused", f"{distinct:,} different texts; use it with --text {series.name}")
+    if dtype == pl.Null:
+        return Column(series.name, "unused", "empty")
+    return Column(series.name, "unused", f"{dtype} is no feature; for the domain use --time {series.name}")
+
+
+def encode(
+    frame: pl.DataFrame, columns: Sequence[Column], impute: bool
+) -> tuple[NDArray[np.float32] | sp.csr_array, list[str]]:
+    """Turn the used columns into one matrix, (rows, features), and name its columns."""
+    used = [column for column in columns if column.kind != "unused"]
+    if not impute:
+        _refuse_missing(frame, used)
+    parts: list[Any] = []
+    names: list[str] = []
+    for column in used:
+        part, part_names = _ENCODERS[column.kind](frame[column.name])
+        parts.append(part)
+        names += part_names
+    if not any(sp.issparse(part) for part in parts):
+        return np.hstack(parts, dtype=np.float32), names
+    matrix = sp.csr_array(sp.hstack(parts, format="csr", dtype=np.float32))
+    if matrix.nnz >= DENSE_FROM * np.prod(matrix.shape):
+        return matrix.toarray(), names
+    return matrix, names
+
+
+def _refuse_missing(frame: pl.DataFrame, used: Sequence[Column]) -> None:
+    found = []
+    for column in used:
+        missing = _missing(frame[column.name])
+        if missing.any():
+            found.append(f"{column.name!r} in {missing.sum()} rows (first: row {missing.arg_max()})")
+    if found:
+        raise TableError(f"missing values: {'; '.join(found)}; fill them, ignore the columns, or pass --impute")
+
+
+def _missing(series: pl.Series) -> pl.Series:
+    missing = series.is_null()
+    return (missing | series.is_nan().fill_null(False)) if series.dtype.is_float() else missing
+
+
+def _number(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
+    values = series.cast(pl.Float64).fill_nan(None)
+    if not values.is_infinite().fill_null(False).any():
+        middle = values.median()
+        filled = values.fill_null(middle if isinstance(middle, float) else 0.0)
+        return StandardScaler().fit_transform(filled.to_numpy()[:, None]), [series.name]
+    raise TableError(f"column {series.name!r} holds infinite values; replace them or ignore the column")
+
+
+def _category(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
+    values = series.cast(pl.String).fill_null("(missing)").to_numpy().astype(object)[:, None]
+    encoder = OneHotEncoder(min_frequency=min(RARE, max(1, len(series) // 20)), max_categories=MAX_CATEGORIES)
+    matrix = encoder.fit_transform(values)
+    # scikit-learn names columns "x0_value", and the pooled one "x0_infrequent_sklearn"
+    values_of = [str(name).removeprefix("x0_") for name in encoder.get_feature_names_out()]
+    return matrix, [f"{series.name}={'(rare)' if v == 'infrequent_sklearn' else v}" for v in values_of]
+
+
+def _text(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
+    texts = series.cast(pl.String).fill_null("").to_list()
+    # A word of one or two texts tells nothing about a category; in tiny tables every word counts.
+    encoder = TfidfVectorizer(min_df=min(3, 1 + len(texts) // 100), max_features=MAX_WORDS, dtype=np.float32)
+    try:
+        matrix = encoder.fit_transform(texts)
+    except ValueError as problem:
+        raise TableError(f"text column {series.name!r} holds no words to use: {problem}") from problem
+    return matrix, [f"{series.name}:{word}" for word in encoder.get_feature_names_out()]
+
+
+def _vector(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
+    lists = series.cast(pl.List(pl.Float64)) if series.dtype != pl.List(pl.Float64) else series
+    lengths = lists.list.len().drop_nulls().unique().sort()
+    if len(lengths) != 1 or lengths[0] == 0:
+        raise TableError(f"vectors in column {series.name!r} must have one length; got lengths {lengths.to_list()[:5]}")
+    width = int(lengths[0])
+    rows = [row if row is not None else [np.nan] * width for row in lists.to_list()]
+    matrix = np.asarray(rows, dtype=np.float64)
+    bad = ~np.isfinite(matrix)
+    missing = np.asarray([row is None for row in lists.to_list()])
+    if bad[~missing].any():
+        raise TableError(
+            f"vectors in column {series.name!r} hold empty or infinite values in {bad.any(axis=1).sum()} rows"
+        )
+    matrix[missing] = matrix[~missing].mean(axis=0)
+    return matrix, [f"{series.name}[{k}]" for k in range(width)]
+
+
+_ENCODERS: dict[Kind, Any] = {"number": _number, "category": _category, "text": _text, "vector": _vector}

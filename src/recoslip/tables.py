@@ -1,0 +1,270 @@
+"""Nodes and edges as files or data frames -> NodeGraph."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recoslip.columns import describe, encode, plan_columns
+from recoslip.errors import TableError, nearest
+from recoslip.graph import NodeGraph
+
+log = logging.getLogger("recoslip")
+
+Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
+Since: TypeAlias = "int | float | str | date | datetime"
+
+
+def read_graph(
+    nodes: Table,
+    edges: Table | None,
+    *,
+    id: str = "id",  # noqa: A002
+    domain: str = "domain",
+    target_value: object = None,
+    time: str | None = None,
+    since: Since | None = None,
+    category: str | None = None,
+    features: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    text: Sequence[str] = (),
+    source_column: str | None = None,
+    target_column: str | None = None,
+    weight: str | None = None,
+    drop_unknown: bool = False,
+    impute: bool = False,
+) -> NodeGraph:
+    """Read a graph from a table of nodes and a table of edges.
+
+    Args:
+        nodes: one row per node: a CSV, TSV, Parquet or Arrow file, or a data frame (polars, pandas).
+        edges: one row per edge, likewise; None for a graph without edges.
+        id: the nodes' column of names; text or whole numbers.
+        domain: the nodes' column that tells source from target: true/false, 0/1, source/target, or any two
+            values with `target_value`.
+        target_value: the value of `domain` that means target.
+        time: take the domain from this column instead: target from `since` on.
+        since: the first time that is target: a number, or a date such as 2007-01-31.
+        category: a column of true categories, kept for scoring and never used as a feature.
+        features: the columns to use; by default all that look like features (which, is logged).
+        ignore: columns not to use.
+        text: columns of free text, turned into tf-idf weights of words.
+        source_column: the edges' column of one end; the first column by default.
+        target_column: the edges' column of the other end; the second by default.
+        weight: the edges' column of positive weights.
+        drop_unknown: leave out edges that name unknown nodes instead of refusing them.
+        impute: fill missing values (numbers: the median; categories: a value of their own; text: nothing).
+
+    >>> frame = pl.DataFrame({"id": ["a", "b", "c"], "domain": ["source", "source", "target"], "size": [1, 2, 3]})
+    >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
+    NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
+    """
+    frame = _frame(nodes, "nodes", exact=(id,))
+    _require(frame, "nodes", [id])
+    if (time is None) != (since is None):
+        raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
+    ids = _ids(frame[id], "nodes")
+    is_target = _by_time(frame, time, since) if time is not None else _by_column(frame, domain, target_value)
+    if category is not None:
+        _require(frame, "nodes", [category])
+    reserved = {id, category, time} | ({domain} if time is None else set())
+    columns = plan_columns(frame, reserved - {None}, features, ignore, text)
+    log.info("features: %s", describe(columns))
+    matrix, names = encode(frame, columns, impute)
+    ends, weights = _edges(edges, ids, source_column, target_column, weight, drop_unknown)
+    return NodeGraph(
+        matrix,
+        ends,
+        is_target,
+        edge_weight=weights,
+        ids=ids.to_numpy(),
+        categories=None if category is None else frame[category].to_numpy(),
+        times=None if time is None else frame[time].to_numpy(),
+        feature_names=names,
+    )
+
+
+def _frame(table: Table, what: str, exact: Sequence[str] = ()) -> pl.DataFrame:
+    """Read a table; the columns named in `exact` stay the text they are in the file (007 is not 7)."""
+    if isinstance(table, str | os.PathLike):
+        frame = _read_file(Path(table), what, exact)
+    elif isinstance(table, pl.DataFrame):
+        frame = table
+    elif type(table).__module__.startswith("pandas"):
+        frame = pl.from_pandas(table)
+    else:
+        raise TableError(f"{what} must be a file or a polars or pandas data frame; got {type(table).__name__}")
+    if frame.height == 0 and what == "nodes":
+        raise TableError(f"{_name(table, what)} has no rows")
+    return frame
+
+
+def _read_file(path: Path, what: str, exact: Sequence[str]) -> pl.DataFrame:
+    kind = path.name.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+    if not path.is_file():
+        raise TableError(f"{what}: there is no file {path}")
+    if path.stat().st_size == 0:
+        raise TableError(f"{what}: {path} is empty")
+    try:
+        if kind in ("csv", "tsv", "txt"):
+            separator = "," if kind == "csv" else "\t"
+            header = pl.read_csv(path, separator=separator, n_rows=0).columns
+            names = {name: pl.String for name in (exact or header[:2]) if name in header}
+            return pl.read_csv(path, separator=separator, infer_schema_length=None, schema_overrides=names)
+        if kind in ("parquet", "pq"):
+            return pl.read_parquet(path)
+        if kind in ("arrow", "feather", "ipc"):
+            return pl.read_ipc(path)
+    except (pl.exceptions.PolarsError, OSError, UnicodeError) as problem:
+        reason = str(problem).strip().splitlines()[0]
+        raise TableError(f"{what}: {path} cannot be read as {kind}: {reason}") from problem
+    raise TableError(f"{what}: {path} must end in .csv, .tsv, .parquet, .arrow or .feather; got .{kind}")
+
+
+def _name(table: Table, what: str) -> str:
+    return str(table) if isinstance(table, str | os.PathLike) else f"the {what} table"
+
+
+def _require(frame: pl.DataFrame, what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise TableError(
+                f"the {what} table has no column {name!r}{nearest(name, frame.columns)}; "
+                f"it has {', '.join(frame.columns)}"
+            )
+
+
+def _ids(column: pl.Series, what: str) -> pl.Series:
+    """Names of nodes as text, so that 7 in one file is 7 in the other."""
+    if column.dtype.is_float() or column.dtype.is_nested():
+        raise TableError(
+            f"the {what} table's column {column.name!r} must hold text or whole numbers; got {column.dtype}"
+        )
+    if column.null_count():
+        first = column.is_null().arg_max()
+        raise TableError(
+            f"the {what} table's column {column.name!r} is empty in {column.null_count()} rows (first: row {first})"
+        )
+    return column.cast(pl.String)
+
+
+def _by_column(frame: pl.DataFrame, name: str, target_value: object) -> NDArray[np.bool_]:
+    _require(frame, "nodes", [name])
+    column = frame[name].cast(pl.String)
+    if column.null_count():
+        raise TableError(f"the domain column {name!r} is empty in {column.null_count()} rows; give every node a domain")
+    values = sorted(column.unique().to_list())
+    if len(values) != 2:
+        shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
+        raise TableError(
+            f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}"
+        )
+    if target_value is not None:
+        wanted = _matching(str(target_value), values)
+        if wanted is None:
+            raise TableError(f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, not {target_value!r}")
+        return np.asarray(column == wanted)
+    for source, target in (("false", "true"), ("0", "1"), ("source", "target")):
+        if [value.strip().lower() for value in values] == [source, target]:
+            return np.asarray(column == values[1])
+    raise TableError(
+        f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}: say which one is the target "
+        f"(--target-value {values[1]})"
+    )
+
+
+def _matching(wanted: str, values: Sequence[str]) -> str | None:
+    if wanted in values:
+        return wanted
+    return next((value for value in values if value.strip().lower() == wanted.strip().lower()), None)
+
+
+def _by_time(frame: pl.DataFrame, name: str, since: Since | None) -> NDArray[np.bool_]:
+    _require(frame, "nodes", [name])
+    column = frame[name]
+    if column.null_count():
+        raise TableError(f"the time column {name!r} is empty in {column.null_count()} rows; give every node a time")
+    if column.dtype == pl.String:
+        parsed = column.str.to_datetime(strict=False)
+        if parsed.null_count():
+            first = column.filter(parsed.is_null())[0]
+            raise TableError(f"the time column {name!r} must hold numbers or dates such as 2007-01-31; got {first!r}")
+        column = parsed
+    try:
+        if column.dtype.is_numeric():
+            first_target: Any = float(since)  # type: ignore[arg-type]
+        else:
+            first_target = since if isinstance(since, date) else datetime.fromisoformat(str(since))
+        is_target = (column.cast(pl.Datetime) if column.dtype.is_temporal() else column) >= first_target
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as problem:
+        kind = "a number" if column.dtype.is_numeric() else "a date such as 2007-01-31"
+        raise TableError(f"the time column {name!r} needs {kind} to divide it; got since={since!r}") from problem
+    if is_target.all() or not is_target.any():
+        raise TableError(
+            f"dividing {name!r} at {since} leaves one domain empty; it runs from {column.min()!s} to {column.max()!s}"
+        )
+    return np.asarray(is_target)
+
+
+def _edges(
+    table: Table | None,
+    ids: pl.Series,
+    source_column: str | None,
+    target_column: str | None,
+    weight: str | None,
+    drop_unknown: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+    """Edges by name -> edges by position, and their weights."""
+    if table is None:
+        return np.empty((2, 0), dtype=np.int64), None
+    frame = _frame(table, "edges", exact=[name for name in (source_column, target_column) if name])
+    if frame.width < 2:
+        raise TableError(f"{_name(table, 'edges')} must have two columns of node ids; it has {frame.columns}")
+    left, right = source_column or frame.columns[0], target_column or frame.columns[1]
+    _require(frame, "edges", [name for name in (left, right, weight) if name])
+    positions = pl.DataFrame({"name": ids, "position": np.arange(len(ids))})
+    if positions["name"].is_duplicated().any():
+        twice = positions.filter(pl.col("name").is_duplicated())["name"].unique(maintain_order=True)
+        raise TableError(
+            f"ids in the nodes table must be unique; {len(twice)} are repeated "
+            f"(first: {', '.join(map(repr, twice[:3].to_list()))})"
+        )
+    if frame.height == 0:
+        return np.empty((2, 0), dtype=np.int64), None
+    found = [
+        pl.DataFrame({"name": _ids(frame[name], "edges")}).join(
+            positions, on="name", how="left", maintain_order="left"
+        )["position"]
+        for name in (left, right)
+    ]
+    known = found[0].is_not_null() & found[1].is_not_null()
+    dropped = int((~known).sum())
+    if dropped and not drop_unknown:
+        unknown = [
+            name
+            for column, position in zip((left, right), found, strict=True)
+            for name in frame[column].filter(position.is_null()).cast(pl.String).unique(maintain_order=True)
+        ]
+        unknown = list(dict.fromkeys(unknown))
+        raise TableError(
+            f"{_name(table, 'edges')} names {len(unknown)} ids that the nodes table does not have "
+            f"(first: {', '.join(map(repr, unknown[:3]))}), in {dropped} edges; add those nodes or pass --drop-unknown"
+        )
+    if dropped:
+        log.info("edges: %s dropped that name unknown nodes", f"{dropped:,}")
+    ends = np.stack([position.filter(known).to_numpy().astype(np.int64) for position in found])
+    weights = None
+    if weight is not None:
+        column = frame[weight].filter(known)
+        if not column.dtype.is_numeric() or column.null_count():
+            raise TableError(f"the edges table's weight column {weight!r} must hold a number in every row")
+        weights = column.to_numpy().astype(np.float64)
+    return ends, weights

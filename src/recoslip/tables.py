@@ -85,7 +85,7 @@ def read_graph(
         ends,
         is_target,
         edge_weight=weights,
-        ids=ids.to_numpy(),
+        ids=frame[id].to_numpy(),
         categories=None if category is None else frame[category].to_numpy(),
         times=None if time is None else frame[time].to_numpy(),
         feature_names=names,

@@ -22,9 +22,9 @@ from recoslip.detectors.selection import (
     Solution,
     candidates_table,
     combine,
+    fpr_threshold,
     history_table,
     select,
-    share_threshold,
 )
 from recoslip.errors import ModelFileError, RecoslipWarning, SettingError
 from recoslip.fleet.bits import derive
@@ -48,7 +48,7 @@ class RecoSlip(Detector):
 
     Args:
         recall_targets: $\tilde\alpha$, the recalls to try.
-        max_fpr: $\tilde\beta$, the highest validation FPR a solution may have.
+        max_fpr: $\tilde\beta$, the highest validation FPR a solution and the threshold may have.
         multiplier: $\lambda^{(0)}$, the dual variable at the start.
         links: the pairs of the link loss: "selective" takes those among undecided target nodes, "target" all
             target nodes, "all" all nodes, "none" leaves the loss out.
@@ -68,7 +68,7 @@ class RecoSlip(Detector):
 
     Attributes:
         scores_: novelty of each node: f of the chosen solution, or the mean rank over restarts.
-        threshold_: 1/2, or for restarts the rank that flags as many target nodes as they flag on average.
+        threshold_: the lowest score that at most `max_fpr` of the validation source nodes exceed.
         candidates_: a table of the solutions: restart, recall target, validation FPR and recall, multiplier,
             the epoch its weights are from, and whether it was chosen.
         history_: a table of every epoch: training FPR and recall (hard), multiplier and link loss.
@@ -155,7 +155,7 @@ class RecoSlip(Detector):
             before, total = place * self.epochs, len(blocks) * self.epochs
             solved += self._solve(graph, view, split, block, lambda done: progress(before + done, total))  # noqa: B023
         per_seed = self.restarts * len(self.recall_targets)
-        return [self._select(graph, solved[k * per_seed : (k + 1) * per_seed]) for k in range(len(seeds))]
+        return [self._select(graph, split, solved[k * per_seed : (k + 1) * per_seed]) for k in range(len(seeds))]
 
     def _view(self, graph: NodeGraph) -> GraphView:
         encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
@@ -218,7 +218,7 @@ class RecoSlip(Detector):
             for m, member in enumerate(members)
         ]
 
-    def _select(self, graph: NodeGraph, solutions: Sequence[Solution]) -> dict[str, Any]:
+    def _select(self, graph: NodeGraph, split: Split, solutions: Sequence[Solution]) -> dict[str, Any]:
         """Choose one solution per restart and put their scores together."""
         count = len(self.recall_targets)
         restarts = [solutions[start : start + count] for start in range(0, len(solutions), count)]
@@ -236,10 +236,10 @@ class RecoSlip(Detector):
         is_target = graph.is_target.numpy()
         ranks = np.sort(np.stack([solution.f[is_target] for solution in picked]), axis=1)
         scores = combine(np.stack([solution.f for solution in picked], axis=1), ranks)
-        flagged = float(np.mean([(solution.f[is_target] > 0.5).mean() for solution in picked]))
         return {
             "scores_": scores,
-            "threshold_": 0.5 if len(picked) == 1 else share_threshold(scores[is_target], flagged),
+            # D4: not f > 1/2 but the lowest threshold that keeps the validation FPR, see DEVIATIONS.md
+            "threshold_": fpr_threshold(scores[split.validation & ~is_target], self.max_fpr),
             "candidates_": candidates_table(restarts, chosen),
             "history_": history_table(restarts),
             "fleet_": self._pick(graph.num_features, picked),

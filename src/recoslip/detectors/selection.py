@@ -53,15 +53,16 @@ def combine(f: NDArray[np.float64], ranks: NDArray[np.float64]) -> Scores:
     return result
 
 
-def share_threshold(scores: Scores, share: float) -> float:
-    """Return a threshold that `share` of the scores lie above, halfway between two of them."""
-    ordered = np.sort(scores)
-    above = round(share * len(ordered))
-    if above == 0:
-        return float(ordered[-1])
-    if above == len(ordered):
-        return float(np.nextafter(ordered[0], -1))
-    return float(ordered[-above - 1] + ordered[-above]) / 2
+def fpr_threshold(scores: Scores, max_fpr: float) -> float:
+    """Return the lowest threshold that at most `max_fpr` of the scores, those of held-out source nodes, exceed.
+
+    >>> fpr_threshold(np.array([0.1, 0.2, 0.3, 0.9]), 0.25)
+    0.3
+    """
+    allowed = int(max_fpr * len(scores) + 1e-9)
+    if allowed >= len(scores):
+        return float(np.nextafter(0, -1))
+    return float(np.sort(scores)[-1 - allowed])
 
 
 CANDIDATES_SCHEMA = {

@@ -1,0 +1,339 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import tomllib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from typer.core import TyperGroup
+
+import recoslip
+from recoslip import output
+from recoslip.detectors import DETECTORS, Detector, detector
+from recoslip.detectors.base import Progress as Report
+from recoslip.errors import RecoslipError, RecoslipWarning, SettingError, nearest
+from recoslip.storage import check_free
+
+screen = Console()  # results
+notes = Console(stderr=True)  # warnings and errors
+
+
+class Commands(TyperGroup):
+    """Our commands: errors in the input end with code 2, an interruption with 130, each with one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
+        except RecoslipError as problem:
+            notes.print(f"[bold red]error:[/] {escape(str(problem))}", highlight=False, soft_wrap=True)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            notes.print("interrupted; nothing was written")
+            sys.exit(130)
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Find the nodes of a graph that belong to a category nobody has seen before.",
+)
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, nothing else.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output folder if it exists.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Format = Annotated[str, typer.Option("--format", help="Of the scores: csv or parquet.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Find the nodes of a graph that belong to a category nobody has seen before."""
+    if version:
+        print(f"recoslip {recoslip.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("recoslip-demo"),
+    seed: Seed = 0,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+    force: Force = False,
+    table_format: Format = "csv",
+) -> None:
+    """See it work: handwritten digits, of which nobody told the detector that 9 exists."""
+    from recoslip.insight.metrics import auroc
+
+    talk = _talk(quiet or as_json)
+    replace = force or (out / "summary.json").is_file()
+    check_free(out, replace=replace)
+    data = recoslip.load_dataset("digits")
+    categories, target = data.graph.categories, data.graph.is_target.numpy()
+    assert categories is not None
+    talk.print("[bold]1,797 handwritten digits, each joined to the 10 images most like it.[/bold]")
+    talk.print(
+        "The source holds digits 0 to 8. In the target their proportions are turned upside down, and there are 9s.\n"
+        "The detector is told who is source and who is target, and no digit's name.\n"
+    )
+    chosen = detector("reco-slip", **data.settings.reco_slip(), random_state=seed, device=device)
+    seconds = _fit(chosen, data.graph, data.split, talk)
+    test = data.split.test
+    truth = {
+        "auroc_test": auroc(data.novel, chosen.scores_, test),
+        "auroc_target": auroc(data.novel, chosen.scores_, target),
+        "novel_true": int(data.novel.sum()),
+    }
+    facts = output.summary(chosen, data.graph, seconds) | {"dataset": "digits", "truth": truth}
+    output.write(out, chosen, data.graph, facts, table_format=_format(table_format), replace=replace)
+    if as_json:
+        print(json.dumps(facts))
+        return
+    _print_candidates(chosen, talk)
+    top = output.scores_table(chosen, data.graph).head(20)["id"].to_list()
+    digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in categories[top].tolist())
+    talk.print(f"\nThe 20 most novel images are: {digits}")
+    talk.print(
+        f"AU-ROC against the truth: [bold]{truth['auroc_test']:.3f}[/] on the {int(test.sum())} held-out target nodes, "
+        f"{truth['auroc_target']:.3f} on all {facts['target']:,}"
+    )
+    _print_outcome(facts, out, talk)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def detect(
+    context: typer.Context,
+    nodes: Annotated[Path, typer.Option(help="Table of nodes: .csv, .tsv, .parquet or .arrow.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    edges: Annotated[Path | None, typer.Option(help="Table of edges; without it the graph has none.")] = None,
+    id_column: Annotated[str, typer.Option("--id", help="Nodes' column of names.")] = "id",
+    domain: Annotated[str, typer.Option(help="Nodes' column that tells source from target.")] = "domain",
+    target_value: Annotated[str | None, typer.Option(help="Its value that means target.")] = None,
+    time_column: Annotated[str | None, typer.Option("--time", help="Take the domain from this column ...")] = None,
+    since: Annotated[str | None, typer.Option(help="... target from this number or date on.")] = None,
+    features: Annotated[str | None, typer.Option(help="Columns to use, with commas; default: all fit.")] = None,
+    ignore: Annotated[str, typer.Option(help="Columns not to use, with commas.")] = "",
+    text: Annotated[str, typer.Option(help="Columns of free text, with commas.")] = "",
+    source_column: Annotated[str | None, typer.Option(help="Edges' column of one end; default: first.")] = None,
+    target_column: Annotated[str | None, typer.Option(help="Edges' column of the other; default: second.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Edges' column of weights.")] = None,
+    drop_unknown: Annotated[bool, typer.Option("--drop-unknown", help="Leave out edges to unknown ids.")] = False,
+    impute: Annotated[bool, typer.Option("--impute", help="Fill missing values.")] = False,
+    method: Annotated[str, typer.Option(help=f"One of: {', '.join(DETECTORS)}.")] = "reco-slip",
+    config: Annotated[Path | None, typer.Option(help="TOML file of the method's settings.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+    force: Force = False,
+    table_format: Format = "csv",
+) -> None:
+    """Score the nodes of your own graph.
+
+    Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
+    """
+    talk = _talk(quiet or as_json)
+    own_options = [name for parameter in context.command.params for name in parameter.opts]
+    settings = _toml(config) | _settings(method, context.args, own_options)
+    chosen = detector(method, **{"random_state": seed, "device": device} | settings)
+    chosen._check_settings()
+    wanted_format = _format(table_format)
+    check_free(out, replace=force)
+    graph = recoslip.read_graph(
+        nodes,
+        edges,
+        id=id_column,
+        domain=domain,
+        target_value=target_value,
+        time=time_column,
+        since=since,
+        features=None if features is None else _names(features),
+        ignore=_names(ignore),
+        text=_names(text),
+        source_column=source_column,
+        target_column=target_column,
+        weight=weight,
+        drop_unknown=drop_unknown,
+        impute=impute,
+    )
+    talk.print(escape(repr(graph)))
+    seconds = _fit(chosen, graph, None, talk)
+    facts = output.summary(chosen, graph, seconds)
+    output.write(out, chosen, graph, facts, table_format=wanted_format, replace=force)
+    if as_json:
+        print(json.dumps(facts))
+        return
+    _print_candidates(chosen, talk)
+    _print_top(output.scores_table(chosen, graph).head(10), talk)
+    _print_outcome(facts, out, talk)
+
+
+@app.command()
+def datasets(as_json: Json = False) -> None:
+    """List the datasets that can be loaded by name."""
+    from recoslip.datasets import CATALOGUE
+
+    if as_json:
+        print(json.dumps({name: {"about": entry.about, "ratios": entry.ratios} for name, entry in CATALOGUE.items()}))
+        return
+    table = Table("name", "what", "source ratio per category (0: novel)", box=None, pad_edge=False)
+    for name, entry in CATALOGUE.items():
+        table.add_row(name, entry.about, " ".join(f"{ratio:g}" for ratio in entry.ratios) or "-")
+    screen.print(table)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _talk(quiet: bool) -> Console:
+    """Return where to say things, and let the library's own remarks go there too."""
+    console = Console(quiet=quiet)
+    handler = logging.Handler()
+    handler.emit = lambda record: console.print(escape(record.getMessage()), style="dim", soft_wrap=True)  # type: ignore[method-assign]
+    log = logging.getLogger("recoslip")
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    return console
+
+
+def _fit(chosen: Detector, graph: recoslip.NodeGraph, split: recoslip.Split | None, talk: Console) -> float:
+    begin = time.perf_counter()
+    with _progress(talk) as report:
+        chosen.fit(graph, split, progress=report)
+    return time.perf_counter() - begin
+
+
+@contextmanager
+def _progress(talk: Console) -> Iterator[Report]:
+    """Show a bar with the time left on a terminal; elsewhere a line for every tenth of the work."""
+    if talk.is_terminal and not talk.quiet:
+        columns = (
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("epochs,"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=talk, transient=True) as bar:
+            task = bar.add_task("", total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    tenths = 0
+
+    def line(done: int, total: int) -> None:
+        nonlocal tenths
+        if 10 * done // total > tenths:
+            tenths = 10 * done // total
+            talk.print(f"training: {done:,} of {total:,} epochs")
+
+    yield line
+
+
+def _print_candidates(chosen: Detector, talk: Console) -> None:
+    candidates = getattr(chosen, "candidates_", None)
+    if candidates is None:
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("recall target", "validation FPR", "validation recall", ""):
+        table.add_column(name, justify="left" if not name else "right")
+    for row in candidates.iter_rows(named=True):
+        mark = "chosen" if row["chosen"] else ""
+        cells = (f"{row['recall_target']:g}", f"{row['fpr']:.3f}", f"{row['recall']:.3f}", mark)
+        table.add_row(*cells, style="bold" if mark else None)
+    talk.print(table)
+
+
+def _print_top(top: Any, talk: Console) -> None:
+    table = Table("most novel", "score", box=None, pad_edge=False)
+    for row in top.iter_rows(named=True):
+        table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["novel"] else None)
+    talk.print()
+    talk.print(table)
+
+
+def _print_outcome(facts: dict[str, Any], out: Path, talk: Console) -> None:
+    talk.print(
+        f"\n[bold]{facts['novel']:,} of {facts['target']:,} target nodes look novel[/bold] "
+        f"({facts['seconds']:.1f} s). Written to {escape(str(out))}: scores, summary.json, model",
+        soft_wrap=True,
+    )
+
+
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
+
+
+def _format(name: str) -> output.Format:
+    if name == "csv" or name == "parquet":
+        return name  # type: ignore[return-value]
+    raise SettingError(f"--format must be csv or parquet; got {name!r}")
+
+
+def _toml(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise SettingError(f"--config: cannot read {path}: {problem.strerror}") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise SettingError(f"--config: {path} is not TOML: {problem}") from problem
+    return {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
+
+
+def _settings(method: str, arguments: list[str], own_options: list[str]) -> dict[str, Any]:
+    """Read what is left of the command line as the method's settings: --epochs 500, --links=none."""
+    defaults = detector(method).get_params()
+    settings: dict[str, Any] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        option, has_value, value = argument.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or name not in defaults:
+            known = [*own_options, *("--" + key.replace("_", "-") for key in defaults)]
+            raise SettingError(f"no option {option!r}{nearest(option, known)}; see recoslip detect --help")
+        if not has_value:
+            value = next(rest, "")
+        if not value:
+            raise SettingError(f"{option} needs a value")
+        settings[name] = _value(value, defaults[name])
+    return settings
+
+
+def _value(text: str, default: object) -> Any:
+    """Read an option's text as the kind of thing the setting's default is."""
+    if isinstance(default, str):
+        return text
+    if isinstance(default, tuple):
+        return tuple(_value(part, 0.0) for part in _names(text.strip("[]()")))
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, RecoslipWarning):
+        notes.print(f"[bold yellow]warning:[/] {escape(str(message))}", highlight=False, soft_wrap=True)

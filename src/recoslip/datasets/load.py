@@ -43,7 +43,7 @@ def load_dataset(
         **options: for "csbm" alone: its arguments.
 
     >>> load_dataset("digits").graph
-    NodeGraph(1,797 nodes: 818 source, 979 target; 11,832 edges; 64 features)
+    NodeGraph(1,797 nodes: 808 source, 989 target; 12,340 edges; 64 features)
     """
     entry = CATALOGUE.get(name.lower())
     if entry is None:

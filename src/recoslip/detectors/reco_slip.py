@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recoslip.detectors import checks
-from recoslip.detectors.base import Detector, Progress, Scores
+from recoslip.detectors.base import Progress, Scores
 from recoslip.detectors.constrained import Dual, Links, RecallConstrained
+from recoslip.detectors.networked import NetworkDetector
 from recoslip.detectors.selection import (
     CANDIDATES_SCHEMA,
     HISTORY_COLUMNS,
@@ -28,16 +30,15 @@ from recoslip.detectors.selection import (
 )
 from recoslip.errors import ModelFileError, RecoslipWarning, SettingError
 from recoslip.fleet.bits import derive
-from recoslip.fleet.device import block_size, resolve_device
-from recoslip.fleet.modules import ModuleFleet
-from recoslip.fleet.network import Architecture, Fleet
+from recoslip.fleet.modules import ModuleFleet, gather
+from recoslip.fleet.network import Fleet
 from recoslip.fleet.training import train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
 from recoslip.shift import Split
 
 
-class RecoSlip(Detector):
+class RecoSlip(NetworkDetector):
     r"""Minimise the false-positive rate on the source while forcing a recall on the target.
 
     $$\min_{g,h} \hat\beta(h \circ g) + \xi \mathcal{L}_{lp}(g)
@@ -130,15 +131,9 @@ class RecoSlip(Detector):
         checks.choice("links", self.links, Links)
         checks.number("link_weight", self.link_weight, 0, np.inf)
         checks.choice("dual", self.dual, Dual)
-        for name in ("hidden", "out", "head", "epochs", "restarts"):
-            checks.whole(name, getattr(self, name), 1)
-        if not isinstance(self.encoder, nn.Module):
-            checks.choice("encoder", self.encoder, Encoder)
-        checks.number("dropout", self.dropout, 0, 0.99)
-        checks.number("learning_rate", self.learning_rate, 0, np.inf, open_ends=True)
         checks.number("dual_learning_rate", self.dual_learning_rate, 0, np.inf)
-        checks.whole("random_state", self.random_state, 0)
-        resolve_device(self.device)
+        checks.whole("restarts", self.restarts, 1)
+        self._check_network()
 
     def _learn(self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress) -> list[dict[str, Any]]:
         members = [
@@ -148,34 +143,24 @@ class RecoSlip(Detector):
             for place, target in enumerate(self.recall_targets)
         ]
         view = self._view(graph)
-        size = block_size(graph.num_nodes, self.hidden, view.device)
-        blocks = [members[start : start + size] for start in range(0, len(members), size)]
+        blocks = self._blocks(members, view)
         solved: list[Solution] = []
         for place, block in enumerate(blocks):
-            before, total = place * self.epochs, len(blocks) * self.epochs
-            solved += self._solve(graph, view, split, block, lambda done: progress(before + done, total))  # noqa: B023
+            step = partial(_overall, progress, place * self.epochs, len(blocks) * self.epochs)
+            solved += self._solve(graph, view, split, block, step)
         per_seed = self.restarts * len(self.recall_targets)
         return [self._select(graph, split, solved[k * per_seed : (k + 1) * per_seed]) for k in range(len(seeds))]
 
-    def _view(self, graph: NodeGraph) -> GraphView:
-        encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
-        return GraphView.of(graph, encoder, resolve_device(self.device))
-
-    def _fleet(self, features: int, seeds: Sequence[int], view: GraphView | None = None) -> Fleet | ModuleFleet:
-        if isinstance(self.encoder, nn.Module):
-            fleet = ModuleFleet(self.encoder, self.head, self.dropout, seeds)
-            if view is not None:
-                fleet.to(view.device)
-                fleet.prepare(view)
-            return fleet
-        shape = Architecture(features, self.hidden, self.out, self.head, self.encoder, self.dropout)
-        return Fleet(shape, seeds).to(None if view is None else view.device)
-
     def _solve(
-        self, graph: NodeGraph, view: GraphView, split: Split, members: Sequence[Member], progress: Any
+        self,
+        graph: NodeGraph,
+        view: GraphView,
+        split: Split,
+        members: Sequence[Member],
+        progress: Callable[[int], None],
     ) -> list[Solution]:
         """Solve the constrained problem for each member of a block."""
-        fleet = self._fleet(graph.num_features, [member.seed for member in members], view)
+        fleet = self._fleet(graph.num_features, [member.seed for member in members]).to(view.device)
         problem = RecallConstrained(
             graph,
             split,
@@ -224,12 +209,11 @@ class RecoSlip(Detector):
         restarts = [solutions[start : start + count] for start in range(0, len(solutions), count)]
         chosen = [select(group, self.max_fpr) for group in restarts]
         picked = [group[index] for group, index in zip(restarts, chosen, strict=True)]
-        if lax := [solution for solution in picked if solution.fpr > self.max_fpr]:
+        lowest = min(solution.fpr for solution in picked)
+        if lowest > self.max_fpr:
             warnings.warn(
-                f"no recall target reached a validation FPR of {self.max_fpr:g} or less "
-                f"({'in ' + str(len(lax)) + ' of ' + str(len(picked)) + ' restarts; ' if len(picked) > 1 else ''}"
-                f"lowest: {min(s.fpr for s in lax):.4f}); the lowest was taken. Source and target may overlap "
-                "too much, or max_fpr may be too strict for this graph",
+                f"no recall target reached a validation FPR of {self.max_fpr:g} or less, the lowest ({lowest:.4f}) was "
+                "taken; source and target may overlap too much, or max_fpr may be too strict for this graph",
                 RecoslipWarning,
                 stacklevel=5,
             )
@@ -242,24 +226,9 @@ class RecoSlip(Detector):
             "threshold_": fpr_threshold(scores[split.validation & ~is_target], self.max_fpr),
             "candidates_": candidates_table(restarts, chosen),
             "history_": history_table(restarts),
-            "fleet_": self._pick(graph.num_features, picked),
+            "fleet_": gather([(solution.fleet, solution.member) for solution in picked]),
             "ranks_": ranks,
         }
-
-    def _pick(self, features: int, picked: Sequence[Solution]) -> Fleet | ModuleFleet:
-        """Build a small fleet of the chosen members alone, on the CPU."""
-        fleet = self._fleet(features, [0] * len(picked))
-        state: dict[str, Tensor] = {}
-        for place, solution in enumerate(picked):
-            for name, tensor in solution.fleet.state_dict().items():
-                if isinstance(fleet, Fleet):
-                    own = tensor[solution.member].detach().cpu()
-                    state[name] = torch.cat([state[name], own[None]]) if name in state else own[None].clone()
-                elif name.split(".")[1] == str(solution.member):
-                    kind, _, rest = name.split(".", 2)
-                    state[f"{kind}.{place}.{rest}"] = tensor.detach().cpu().clone()
-        fleet.load_state_dict(state)
-        return fleet
 
     def _score(self, graph: NodeGraph) -> Scores:
         view = self._view(graph)
@@ -287,12 +256,6 @@ class RecoSlip(Detector):
             "ranks_": tensors["ranks"].numpy(),
         }
 
-    def _json_settings(self) -> dict[str, Any]:
-        settings = super()._json_settings()
-        if isinstance(self.encoder, nn.Module):
-            settings["encoder"] = None  # code is not saved; `load(folder, encoder=...)` brings it back
-        return settings
-
 
 @dataclass(frozen=True)
 class Member:
@@ -300,6 +263,10 @@ class Member:
 
     seed: int
     recall_target: float
+
+
+def _overall(progress: Progress, before: int, total: int, done: int) -> None:
+    progress(before + done, total)
 
 
 def member_seed(seed: int, restart: int, place: int) -> int:

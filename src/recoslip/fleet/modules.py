@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from recoslip.errors import SettingError
-from recoslip.fleet.network import Output, seed_key
+from recoslip.fleet.network import Fleet, Output, seed_key
 from recoslip.fleet.view import GraphView
 
 
@@ -57,6 +57,10 @@ class ModuleFleet(nn.Module):
                 head.eval()
                 head(self._represent(encoder, view))
 
+    def whose(self, name: str, tensor: Tensor, per_member: Tensor) -> Tensor:
+        """Pick the value of the member a state tensor belongs to: "encoders.3.lin.weight" is member 3's."""
+        return per_member[int(name.split(".")[1])]
+
     def first(self, view: GraphView) -> None:
         """Nothing to share between training and evaluation here."""
 
@@ -83,6 +87,23 @@ class ModuleFleet(nn.Module):
                 f"the encoder must return one row per node, ({view.nodes}, width); it returned {tuple(g.shape)}"
             )
         return g
+
+
+def gather(chosen: Sequence[tuple[Fleet | ModuleFleet, int]]) -> Fleet | ModuleFleet:
+    """Members picked from one or more fleets of a kind -> a fleet of them alone, on the CPU."""
+    template = chosen[0][0]
+    if isinstance(template, Fleet):
+        states = [{name: t[member].cpu() for name, t in fleet.state_dict().items()} for fleet, member in chosen]
+        fleet = Fleet(template.architecture, [0] * len(chosen))
+        fleet.load_state_dict({name: torch.stack([state[name] for state in states]) for name in states[0]})
+        return fleet
+    alone = copy.copy(template)
+    alone._modules = {
+        part: nn.ModuleList(copy.deepcopy(getattr(fleet, part)[member]).cpu() for fleet, member in chosen)
+        for part in ("encoders", "heads")
+    }
+    alone.members, alone.keys = len(chosen), [0] * len(chosen)
+    return alone
 
 
 def _reset(module: nn.Module) -> None:

@@ -62,6 +62,13 @@ class Fleet(nn.Module):
         self.norm3 = MemberBatchNorm(self.members, a.head)
         self.linear2 = _layer(a.head, 2, LINEAR_INIT, generators)
 
+    def prepare(self, view: GraphView) -> None:
+        """Nothing to learn from the graph before training."""
+
+    def whose(self, name: str, tensor: Tensor, per_member: Tensor) -> Tensor:
+        """Spread a value per member, (members,), so that it meets its member's part of a state tensor."""
+        return per_member.view(-1, *[1] * (tensor.ndim - 1))
+
     def first(self, view: GraphView) -> Tensor:
         """First convolution, (nodes, members, hidden): the same in training and evaluation, so done once for both."""
         total = None

@@ -47,6 +47,7 @@ def train(
         keep_from: validate after this many epochs and later.
         progress: called with the number of finished epochs.
     """
+    fleet.prepare(view)
     adam = torch.optim.Adam(fleet.parameters(), lr=learning_rate, fused=True)
     best = _Best(fleet)
     for epoch in range(epochs + 1):
@@ -67,17 +68,11 @@ def train(
     return best.restore()
 
 
-def member_of(name: str) -> int:
-    """Whose tensor this is in a ModuleFleet: "encoders.3.lin.weight" is member 3's."""
-    return int(name.split(".")[1])
-
-
 class _Best:
     """The best state of each member so far, kept on the device without ever asking it a question."""
 
     def __init__(self, fleet: Fleet | ModuleFleet) -> None:
         self.fleet = fleet
-        self.per_member = isinstance(fleet, Fleet)
         self.state = {name: tensor.detach().clone() for name, tensor in fleet.state_dict().items()}
         device = next(fleet.parameters()).device
         self.value = torch.full((fleet.members,), torch.inf, device=device)
@@ -88,8 +83,7 @@ class _Best:
         self.value = torch.where(better, value, self.value)
         self.epoch = torch.where(better, epoch, self.epoch)
         for name, tensor in self.fleet.state_dict().items():
-            mask = better.view(-1, *[1] * (tensor.ndim - 1)) if self.per_member else better[member_of(name)]
-            torch.where(mask, tensor, self.state[name], out=self.state[name])
+            torch.where(self.fleet.whose(name, tensor, better), tensor, self.state[name], out=self.state[name])
 
     def restore(self) -> Tensor:
         self.fleet.load_state_dict(self.state)

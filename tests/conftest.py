@@ -1,0 +1,41 @@
+"""Shared material: a small graph with a novel category, its split, and the paper's data where present."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from recoslip import NodeGraph, Split
+from recoslip.datasets import Dataset, load_dataset
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def small() -> Dataset:
+    return load_dataset("csbm", nodes=300, categories=4, features=8, noise=0.5, split_seed=1)
+
+
+@pytest.fixture(scope="session")
+def graph(small: Dataset) -> NodeGraph:
+    return small.graph
+
+
+@pytest.fixture(scope="session")
+def split(small: Dataset) -> Split:
+    return small.split
+
+
+@pytest.fixture(scope="session")
+def paper_data() -> Path:
+    root = os.environ.get("RECOSLIP_DATA")
+    if not root or not Path(root).is_dir():
+        pytest.skip("needs the paper's graphs: set RECOSLIP_DATA to a folder with Cora, CiteSeer, ...")
+    return Path(root)
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

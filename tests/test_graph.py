@@ -1,0 +1,141 @@
+import logging
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import Data
+
+from recoslip import NodeGraph
+from recoslip.errors import GraphError
+
+X = np.eye(4, dtype=np.float32)
+TARGET = [False, False, True, True]
+
+
+def test_edges_become_simple_and_undirected_and_every_repair_is_counted():
+    edges = [[0, 1, 0, 0, 2, 3], [1, 0, 2, 2, 2, 1]]  # 0-1 both ways, 0->2 twice, loop at 2, 3->1
+    graph = NodeGraph(X, edges, TARGET)
+    assert graph.edge_index.tolist() == [[0, 0, 1, 1, 2, 3], [1, 2, 0, 3, 0, 1]]
+    assert (graph.repairs.mirrored, graph.repairs.merged, graph.repairs.loops) == (2, 1, 1)
+    assert graph.num_edges == 3
+
+
+def test_repairs_are_reported_once(caplog):
+    with caplog.at_level(logging.INFO, logger="recoslip"):
+        NodeGraph(X, [[0, 1], [1, 2]], TARGET)
+    assert [record.message for record in caplog.records] == ["edges: 2 one-way edges mirrored"]
+
+
+def test_weights_add_up_over_repetitions_and_average_over_directions():
+    edges = [[0, 0, 1, 1], [1, 1, 0, 2]]
+    graph = NodeGraph(X, edges, TARGET, edge_weight=[1.0, 2.0, 5.0, 4.0])
+    assert graph.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert graph.edge_weight.tolist() == [4.0, 4.0, 4.0, 4.0]  # ((1 + 2) + 5) / 2, and 4 mirrored
+
+
+@pytest.mark.parametrize(
+    "make", [np.asarray, torch.tensor, sp.csr_array, sp.coo_matrix, lambda x: torch.tensor(x).to_sparse_coo()]
+)
+def test_features_of_every_kind_give_the_same_graph(make):
+    x = np.array([[0, 2.0], [1, 0], [0, 0], [3, 4]], dtype=np.float32)
+    graph = NodeGraph(make(x), [[0], [1]], TARGET)
+    dense = graph.x if graph.x.layout == torch.strided else graph.x.to_dense()
+    assert dense.tolist() == x.tolist()
+    assert graph.x.dtype == torch.float32
+
+
+def test_sparse_features_stay_sparse():
+    assert NodeGraph(sp.csr_array(X), [[0], [1]], TARGET).x.layout == torch.sparse_csr
+
+
+def test_isolated_nodes_and_no_edges_are_legal():
+    assert NodeGraph(X, np.empty((2, 0)), TARGET).num_edges == 0
+    assert NodeGraph(X, [[0], [1]], TARGET).num_edges == 1
+
+
+def test_a_graph_cannot_be_changed():
+    x = X.copy()
+    graph = NodeGraph(x, [[0], [1]], TARGET, ids=["a", "b", "c", "d"])
+    x[:] = 7
+    assert graph.x.max() == 1
+    with pytest.raises(AttributeError, match="immutable"):
+        graph.x = torch.zeros(4, 4)
+    with pytest.raises(ValueError, match="read-only"):
+        graph.ids[0] = "z"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": np.zeros(4)}, r"shape \(nodes, features\)"),
+        ({"x": [["a"], ["b"], ["c"], ["d"]]}, "must hold numbers"),
+        ({"x": np.array([[0, np.nan], [0, 0], [np.inf, 0], [0, 0]])}, r"2 of 4 rows \(first: \[0, 2\]\) and 2 of 2"),
+        ({"x": sp.csr_array([[0, np.nan], [0, 0], [0, 0], [1, 0]])}, r"1 of 4 rows \(first: \[0\]\)"),
+        ({"edge_index": [[0], [4]]}, r"positions 0\.\.3; got \[4\]"),
+        ({"edge_index": [[0], [-1]]}, r"got \[-1\]"),
+        ({"edge_index": [[0, 1], [1, 2], [2, 3]]}, "looks transposed"),
+        ({"edge_index": [[0.5], [1.0]]}, "whole numbers"),
+        ({"is_target": [True] * 4}, "no source node"),
+        ({"is_target": [False] * 4}, "no target node"),
+        ({"is_target": [0, 1, 2, 1]}, "0/1"),
+        ({"is_target": [True, False]}, r"shape \(4,\)"),
+        ({"edge_weight": [0.0]}, "positive"),
+        ({"edge_weight": [1.0, 1.0]}, "one per edge"),
+        ({"ids": ["a", "b", "a", "d"]}, "1 are repeated .first: 'a'"),
+        ({"ids": ["a"]}, "each of the 4 nodes"),
+        ({"categories": [1, 2]}, "one per node"),
+        ({"feature_names": ["a"]}, "each of the 4 features"),
+    ],
+)
+def test_bad_input_is_refused_with_what_was_expected(change, message):
+    good = {"x": X, "edge_index": [[0], [1]], "is_target": TARGET}
+    with pytest.raises(GraphError, match=message):
+        NodeGraph(**(good | change))
+
+
+def test_pyg_round_trip():
+    data = Data(
+        x=torch.rand(4, 3),
+        edge_index=torch.tensor([[0, 1, 2], [1, 0, 3]]),
+        edge_weight=torch.tensor([1.0, 1.0, 2.0]),
+        y=torch.tensor([0, 1, 1, 2]),
+        new=torch.tensor(TARGET),
+    )
+    graph = NodeGraph.from_pyg(data, is_target="new")
+    again = NodeGraph.from_pyg(graph.to_pyg(), is_target="is_target")
+    assert torch.equal(graph.x, data.x)
+    assert torch.equal(again.edge_index, graph.edge_index)
+    assert torch.equal(again.edge_weight, graph.edge_weight)
+    assert again.categories.tolist() == [0, 1, 1, 2]
+    with pytest.raises(GraphError, match="no field 'old'"):
+        NodeGraph.from_pyg(data, is_target="old")
+
+
+def test_from_networkx_takes_nodes_as_ids_and_attributes_as_features():
+    g = nx.Graph()
+    for name, age, new in (("ann", 1.0, False), ("bob", 2.0, False), ("cyd", 3.0, True)):
+        g.add_node(name, age=age, size=0.0, new=new)
+    g.add_edge("cyd", "ann", w=2.0)
+    graph = NodeGraph.from_networkx(g, features=["age", "size"], is_target="new", weight="w")
+    assert graph.ids.tolist() == ["ann", "bob", "cyd"]
+    assert graph.x[:, 0].tolist() == [1, 2, 3]
+    assert graph.edge_index.tolist() == [[0, 2], [2, 0]]
+    assert graph.feature_names == ("age", "size")
+    with pytest.raises(GraphError, match="no attribute 'height'"):
+        NodeGraph.from_networkx(g, features=["height"], is_target="new")
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_a_permuted_graph_is_the_same_graph(make):
+    graph = NodeGraph(make(X), [[0, 1], [1, 2]], TARGET, ids=list("abcd"), categories=[0, 1, 2, 3])
+    order = [2, 0, 3, 1]
+    other = graph.permuted(order)
+    assert other.ids.tolist() == ["c", "a", "d", "b"]
+    assert other.is_target.tolist() == [True, False, True, False]
+
+    def named(g):
+        return {(str(g.ids[a]), str(g.ids[b])) for a, b in g.edge_index.t().tolist()}
+
+    assert named(other) == named(graph)

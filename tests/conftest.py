@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 from recoslip import NodeGraph, Split
 from recoslip.datasets import Dataset, load_dataset
@@ -36,6 +35,3 @@ def paper_data() -> Path:
     if not root or not Path(root).is_dir():
         pytest.skip("needs the paper's graphs: set RECOSLIP_DATA to a folder with Cora, CiteSeer, ...")
     return Path(root)
-
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

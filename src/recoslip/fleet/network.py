@@ -60,7 +60,7 @@ class Fleet(nn.Module):
         self.norm2 = MemberBatchNorm(self.members, a.out)
         self.linear1 = _layer(a.out, a.head, LINEAR_INIT, generators)
         self.norm3 = MemberBatchNorm(self.members, a.head)
-        self.linear2 = _layer(a.head, 2, LINEAR_INIT, generators)
+        self.linear2 = _layer(a.head, 2, LINEAR_INIT, generators, before_norm=False)
 
     def prepare(self, view: GraphView) -> None:
         """Nothing to learn from the graph before training."""
@@ -114,12 +114,16 @@ class Fleet(nn.Module):
 
 
 class MemberLayer(nn.Module):
-    """Weights (members, in, out), one for each product of the layer, and a bias (members, out)."""
+    """Weights (members, in, out), one for each product of the layer, and a bias (members, out).
 
-    def __init__(self, weights: Sequence[Tensor], bias: Tensor) -> None:
+    A bias that batch normalisation follows has no effect and a gradient of zero. It keeps its initial value:
+    Adam would blow the gradient's rounding errors up to full steps, different ones in other company.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor, *, before_norm: bool) -> None:
         super().__init__()
         self.weights = nn.ParameterList(weights)
-        self.bias = nn.Parameter(bias)
+        self.bias = nn.Parameter(bias, requires_grad=not before_norm)
 
 
 class MemberBatchNorm(nn.Module):
@@ -170,11 +174,14 @@ SAGE_INIT = Init(weights=2, glorot=False)
 LINEAR_INIT = Init(weights=1, glorot=False)
 
 
-def _layer(fan_in: int, fan_out: int, init: Init, generators: Sequence[torch.Generator]) -> MemberLayer:
+def _layer(
+    fan_in: int, fan_out: int, init: Init, generators: Sequence[torch.Generator], *, before_norm: bool = True
+) -> MemberLayer:
     bound = (6 / (fan_in + fan_out)) ** 0.5 if init.glorot else fan_in**-0.5
 
     def uniform(*shape: int) -> Tensor:
         return torch.stack([torch.empty(shape).uniform_(-bound, bound, generator=g) for g in generators])
 
     weights = [uniform(fan_in, fan_out) for _ in range(init.weights)]
-    return MemberLayer(weights, torch.zeros(len(generators), fan_out) if init.glorot else uniform(fan_out))
+    bias = torch.zeros(len(generators), fan_out) if init.glorot else uniform(fan_out)
+    return MemberLayer(weights, bias, before_norm=before_norm)

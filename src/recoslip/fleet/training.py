@@ -48,7 +48,8 @@ def train(
         progress: called with the number of finished epochs.
     """
     fleet.prepare(view)
-    adam = torch.optim.Adam(fleet.parameters(), lr=learning_rate, fused=True)
+    learned = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
+    adam = torch.optim.Adam(learned, lr=learning_rate, fused=True)
     best = _Best(fleet)
     for epoch in range(epochs + 1):
         # The first convolution of the weights that this epoch trains serves their validation too.

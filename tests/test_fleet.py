@@ -1,0 +1,203 @@
+"""A fleet of k is k networks of PyTorch Geometric's and PyTorch's own layers, and its members are strangers."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GCNConv, SAGEConv
+
+from recoslip import NodeGraph
+from recoslip.detectors.constrained import RecallConstrained
+from recoslip.fleet import Architecture, Fleet, GraphView, train
+from recoslip.fleet.modules import ModuleFleet, gather
+
+CPU = torch.device("cpu")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+ENCODERS = ("gcn", "sage", "mlp")
+
+
+class Single(nn.Module):
+    """One member, built from library layers; dropout takes the masks it is given."""
+
+    def __init__(self, fleet: Fleet, member: int) -> None:
+        super().__init__()
+        a = fleet.architecture
+        make = {"gcn": GCNConv, "sage": SAGEConv, "mlp": nn.Linear}[a.encoder]
+        self.kind = a.encoder
+        self.conv1, self.norm1 = make(a.features, a.hidden), nn.BatchNorm1d(a.hidden)
+        self.conv2, self.norm2 = make(a.hidden, a.out), nn.BatchNorm1d(a.out)
+        self.linear1, self.norm3 = nn.Linear(a.out, a.head), nn.BatchNorm1d(a.head)
+        self.linear2 = nn.Linear(a.head, 2)
+        for name, layer in self.named_children():
+            own = getattr(fleet, name)
+            if name.startswith("norm"):
+                layer.weight.data, layer.bias.data = own.weight[member].data, own.bias[member].data
+            else:
+                weights = [weight[member].data.t() for weight in own.weights]
+                for matrix, weight in zip(self.matrices(layer), weights, strict=True):
+                    matrix.data = weight.clone()
+                self.bias_of(layer).data = own.bias[member].data.clone()
+
+    @staticmethod
+    def matrices(layer):
+        if isinstance(layer, GCNConv):
+            return [layer.lin.weight]
+        return [layer.lin_l.weight, layer.lin_r.weight] if isinstance(layer, SAGEConv) else [layer.weight]
+
+    @staticmethod
+    def bias_of(layer):
+        return layer.lin_l.bias if isinstance(layer, SAGEConv) else layer.bias
+
+    def forward(self, x, edge_index, edge_weight, masks):
+        def conv(layer, h):
+            if self.kind == "gcn":
+                return layer(h, edge_index, edge_weight)
+            return layer(h, edge_index) if self.kind == "sage" else layer(h)
+
+        h = F.relu(self.norm1(conv(self.conv1, x))) * masks[0]
+        g = F.relu(self.norm2(conv(self.conv2, h)))
+        h = F.relu(self.norm3(self.linear1(g))) * masks[1]
+        return g, self.linear2(h).softmax(dim=1)[:, 1]
+
+
+def some_graph(kind: str, weighted: bool = False) -> NodeGraph:
+    rng = np.random.default_rng(0)
+    x = rng.random((40, 12)) * (rng.random((40, 12)) < (0.5 if kind == "dense" else 0.05))
+    edges = rng.integers(0, 38, (2, 90))  # two nodes stay isolated
+    weight = rng.random(90) + 0.1 if weighted else None
+    return NodeGraph(sp.csr_array(x) if kind == "sparse" else x, edges, np.arange(40) >= 20, edge_weight=weight)
+
+
+@pytest.mark.parametrize("features", ["dense", "sparse", "mostly zero"])
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features, training):
+    graph = some_graph(features, weighted=encoder == "gcn")
+    fleet = Fleet(Architecture(12, 6, 5, 3, encoder), [1, 2, 3]).double()
+    view = GraphView.of(graph, encoder, CPU, torch.float64)
+    for epoch in range(2):  # twice, so that the running statistics are compared too
+        output = fleet(view, epoch=epoch if training else None)
+    f = torch.sigmoid(output.margin)
+    weight = torch.linspace(-1, 1, 40, dtype=torch.float64)
+    fleet.zero_grad()
+    (f * weight[:, None]).sum().backward()
+    x = graph.x.to_dense().double() if graph.x.layout != torch.strided else graph.x.double()
+    edge_weight = None if graph.edge_weight is None else graph.edge_weight.double()
+    for member in range(3):
+        single = Single(fleet, member).double().train(training)
+        for epoch in range(2):
+            masks = [
+                fleet.dropout_mask(40, width, epoch, layer)[:, member].double() if training else 1.0
+                for layer, width in enumerate((6, 3))
+            ]
+            g, score = single(x, graph.edge_index, edge_weight, masks)
+        (score * weight).sum().backward()
+        torch.testing.assert_close(output.representation[:, member], g, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(f[:, member], score, atol=1e-6, rtol=1e-6)
+        for name, layer in single.named_children():
+            own = getattr(fleet, name)
+            if name.startswith("norm"):
+                torch.testing.assert_close(own.running_mean[member], layer.running_mean, atol=1e-6, rtol=1e-6)
+                torch.testing.assert_close(own.running_var[member], layer.running_var, atol=1e-6, rtol=1e-6)
+                pairs = [(own.weight, layer.weight), (own.bias, layer.bias)]
+            else:
+                pairs = list(zip(own.weights, single.matrices(layer), strict=True))
+                pairs.append((own.bias, single.bias_of(layer)))
+            for ours, theirs in pairs:
+                if not ours.requires_grad:  # a bias before batch normalisation: no gradient but rounding
+                    assert not training or theirs.grad.abs().max() < 1e-12
+                    continue
+                mine = ours.grad[member]
+                torch.testing.assert_close(mine.t() if mine.ndim == 2 else mine, theirs.grad, atol=1e-6, rtol=1e-5)
+
+
+def trained(
+    graph, split, seeds, recall_targets, *, device=CPU, dtype=torch.float32, links="selective", dropout=0.5, epochs=30
+):
+    fleet = Fleet(Architecture(graph.num_features, 8, 8, 4, "gcn", dropout), seeds).to(device, dtype)
+    view = GraphView.of(graph, "gcn", device, dtype)
+    problem = RecallConstrained(graph, split, recall_targets, device, epochs=epochs, multiplier=0.1, links=links)
+    kept = train(fleet, view, problem, epochs=epochs, learning_rate=0.01, keep_from=epochs // 2)
+    return fleet, problem, kept
+
+
+@pytest.mark.parametrize("dropout", [0.5, 0.0])
+@pytest.mark.parametrize("links", ["selective", "target", "all", "none"])
+def test_members_do_not_influence_each_other(graph, split, links, dropout):
+    seeds, targets = [5, 6, 7], [0.05, 0.2, 0.3]
+    how = {"links": links, "dropout": dropout, "dtype": torch.float64}
+    together, problem, kept = trained(graph, split, seeds, targets, **how)
+    for place in range(3):
+        alone, own, own_kept = trained(graph, split, seeds[place : place + 1], targets[place : place + 1], **how)
+        assert kept[place] == own_kept[0]
+        torch.testing.assert_close(problem.history[:, :, place], own.history[:, :, 0], atol=1e-6, rtol=1e-5)
+        for name, tensor in alone.state_dict().items():
+            torch.testing.assert_close(together.state_dict()[name][place], tensor[0], atol=1e-9, rtol=1e-7)
+
+
+def test_members_of_other_seeds_are_other_networks(graph, split):
+    fleet, _, _ = trained(graph, split, [1, 2], [0.1, 0.1])
+    assert not torch.allclose(fleet.conv1.weights[0][0], fleet.conv1.weights[0][1])
+
+
+def test_the_kept_weights_are_the_best_validated_ones(graph, split):
+    class Recorded(RecallConstrained):
+        seen: list = []
+
+        def validation(self, output):
+            value = super().validation(output)
+            self.seen.append(value.clone())
+            return value
+
+    problem = Recorded(graph, split, [0.1, 0.2], CPU, epochs=20, multiplier=0.1)
+    fleet = Fleet(Architecture(graph.num_features, 8, 8, 4), [1, 2])
+    view = GraphView.of(graph, "gcn", CPU)
+    kept = train(fleet, view, problem, epochs=20, learning_rate=0.01, keep_from=10)
+    values = torch.stack(problem.seen)  # validated after epochs 11..20
+    assert values.shape == (10, 2)
+    assert torch.equal(kept, values.argmin(dim=0) + 11)
+
+
+@pytest.mark.parametrize(("encoder", "layer"), [("gcn", GCNConv), ("sage", SAGEConv), ("mlp", nn.Linear)])
+def test_members_start_as_the_libraries_layers_do(encoder, layer):
+    fleet = Fleet(Architecture(300, 200, 100, 50, encoder), range(4))
+    reference = layer(300, 200)
+    for ours, theirs in zip(fleet.conv1.weights, Single.matrices(reference), strict=True):
+        assert ours.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.01)
+        assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.02)
+    bias = Single.bias_of(reference)
+    assert fleet.conv1.bias.abs().max().item() == pytest.approx(bias.abs().max().item(), rel=0.05)
+
+
+def test_a_users_module_trains_one_member_after_another(graph, split):
+    encoder = GCNConv(graph.num_features, 6)
+    fleet = ModuleFleet(encoder, 4, 0.5, [1, 2, 3])
+    view = GraphView.of(graph, None, CPU)
+    problem = RecallConstrained(graph, split, [0.1, 0.2, 0.3], CPU, epochs=6, multiplier=0.1)
+    kept = train(fleet, view, problem, epochs=6, learning_rate=0.01)
+    assert fleet(view).margin.shape == (graph.num_nodes, 3)
+    assert (kept > 0).all()
+    weights = [member.lin.weight for member in fleet.encoders]
+    assert not torch.allclose(weights[0], weights[1])
+    picked = gather([(fleet, 2), (fleet, 0)])
+    torch.testing.assert_close(picked(view).margin, fleet(view).margin[:, [2, 0]])
+
+
+@needs_cuda
+@pytest.mark.parametrize("links", ["selective", "none"])
+def test_cpu_and_cuda_agree(graph, split, links):
+    device = torch.device("cuda")
+    ours, here, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links)
+    theirs, there, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links, device=device)
+    torch.testing.assert_close(here.history[:5], there.history[:5].cpu(), atol=1e-4, rtol=1e-3)
+    assert torch.equal(ours.dropout_mask(50, 8, 3, 1), theirs.dropout_mask(50, 8, 3, 1).cpu())
+
+
+@needs_cuda
+def test_cuda_gives_the_same_bits_every_time(graph, split):
+    device = torch.device("cuda")
+    first, second = (trained(graph, split, [1, 2], [0.1, 0.2], device=device)[0] for _ in range(2))
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, second.state_dict()[name]), name

@@ -50,7 +50,7 @@ def plain_loop(data: Dataset, device: torch.device, recall_target: float = 0.1) 
         for part in ("train", "validation")
         for domain in ("source", "target")
     }
-    net = PlainNetwork(graph.num_features, s.hidden, s.out, s.head).to(device)
+    net = PlainNetwork(graph.num_features, s.hidden_channels, s.out_channels, s.head_channels).to(device)
     multiplier = torch.tensor(s.multiplier, device=device, requires_grad=True)
     primal = torch.optim.Adam(net.parameters(), lr=0.001)
     dual = torch.optim.Adam([multiplier], lr=0.001, maximize=True)
@@ -92,8 +92,8 @@ def fleet_loop(data: Dataset, device: torch.device, members: int) -> Callable[[i
     """The same with the fleet, in the blocks a detector would use."""
     graph, s = data.graph, data.settings
     view = GraphView.of(graph, "gcn", device)
-    shape = Architecture(graph.num_features, s.hidden, s.out, s.head)
-    size = block_size(graph.num_nodes, s.hidden, device)
+    shape = Architecture(graph.num_features, s.hidden_channels, s.out_channels, s.head_channels)
+    size = block_size(graph.num_nodes, s.hidden_channels, device)
 
     def epochs(count: int) -> None:
         for start in range(0, members, size):

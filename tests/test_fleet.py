@@ -26,10 +26,10 @@ class Single(nn.Module):
         a = fleet.architecture
         make = {"gcn": GCNConv, "sage": SAGEConv, "mlp": nn.Linear}[a.encoder]
         self.kind = a.encoder
-        self.conv1, self.norm1 = make(a.features, a.hidden), nn.BatchNorm1d(a.hidden)
-        self.conv2, self.norm2 = make(a.hidden, a.out), nn.BatchNorm1d(a.out)
-        self.linear1, self.norm3 = nn.Linear(a.out, a.head), nn.BatchNorm1d(a.head)
-        self.linear2 = nn.Linear(a.head, 2)
+        self.conv1, self.norm1 = make(a.in_channels, a.hidden_channels), nn.BatchNorm1d(a.hidden_channels)
+        self.conv2, self.norm2 = make(a.hidden_channels, a.out_channels), nn.BatchNorm1d(a.out_channels)
+        self.linear1, self.norm3 = nn.Linear(a.out_channels, a.head_channels), nn.BatchNorm1d(a.head_channels)
+        self.linear2 = nn.Linear(a.head_channels, 2)
         for name, layer in self.named_children():
             own = getattr(fleet, name)
             if name.startswith("norm"):
@@ -143,19 +143,18 @@ def test_members_of_other_seeds_are_other_networks(graph, split):
 
 
 def test_the_kept_weights_are_the_best_validated_ones(graph, split):
-    class Recorded(RecallConstrained):
-        seen: list = []
+    seen = []
 
+    class Recorded(RecallConstrained):
         def validation(self, output):
-            value = super().validation(output)
-            self.seen.append(value.clone())
-            return value
+            seen.append(super().validation(output))
+            return seen[-1]
 
     problem = Recorded(graph, split, [0.1, 0.2], CPU, epochs=20, multiplier=0.1)
     fleet = Fleet(Architecture(graph.num_features, 8, 8, 4), [1, 2])
     view = GraphView.of(graph, "gcn", CPU)
     kept = train(fleet, view, problem, epochs=20, learning_rate=0.01, keep_from=10)
-    values = torch.stack(problem.seen)  # validated after epochs 11..20
+    values = torch.stack(seen)  # validated after epochs 11..20
     assert values.shape == (10, 2)
     assert torch.equal(kept, values.argmin(dim=0) + 11)
 

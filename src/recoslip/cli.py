@@ -36,6 +36,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
+        log = logging.getLogger("recoslip")
+        before = log.handlers, log.level, log.propagate
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
@@ -46,6 +48,8 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             notes.print("interrupted; nothing was written")
             sys.exit(130)
+        finally:
+            log.handlers, log.level, log.propagate = before
 
 
 app = typer.Typer(
@@ -119,7 +123,24 @@ def demo(
     _print_outcome(facts, out, talk)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _settings_help() -> str:
+    """List every method's settings with their defaults."""
+    lines = []
+    for name in DETECTORS:
+        settings = {k: v for k, v in detector(name).get_params().items() if k not in ("random_state", "device")}
+        shown = (f"--{k.replace('_', '-')} {_shown(v)}" for k, v in settings.items())
+        lines.append(f"Settings of {name} and their defaults: {'  '.join(shown)}")
+    return "\n\n".join(lines)
+
+
+def _shown(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog=_settings_help(),
+)
 def detect(
     context: typer.Context,
     nodes: Annotated[Path, typer.Option(help="Table of nodes: .csv, .tsv, .parquet or .arrow.")],

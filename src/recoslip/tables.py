@@ -193,11 +193,7 @@ def _by_time(frame: pl.DataFrame, name: str, since: Since | None) -> NDArray[np.
     if column.null_count():
         raise TableError(f"the time column {name!r} is empty in {column.null_count()} rows; give every node a time")
     if column.dtype == pl.String:
-        parsed = column.str.to_datetime(strict=False)
-        if parsed.null_count():
-            first = column.filter(parsed.is_null())[0]
-            raise TableError(f"the time column {name!r} must hold numbers or dates such as 2007-01-31; got {first!r}")
-        column = parsed
+        column = _parsed_times(column)
     try:
         if column.dtype.is_numeric():
             first_target: Any = float(since)  # type: ignore[arg-type]
@@ -212,6 +208,19 @@ def _by_time(frame: pl.DataFrame, name: str, since: Since | None) -> NDArray[np.
             f"dividing {name!r} at {since} leaves one domain empty; it runs from {column.min()!s} to {column.max()!s}"
         )
     return np.asarray(is_target)
+
+
+def _parsed_times(column: pl.Series) -> pl.Series:
+    try:
+        parsed = column.str.to_datetime(strict=False)
+    except pl.exceptions.ComputeError:  # not one of them looks like a date
+        parsed = pl.Series([None] * len(column))
+    if parsed.null_count():
+        first = column.filter(parsed.is_null())[0]
+        raise TableError(
+            f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; got {first!r}"
+        )
+    return parsed
 
 
 def _edges(

@@ -10,16 +10,20 @@ from typing import Any
 class Settings:
     """What the paper tunes per dataset (its last table)."""
 
-    hidden: int  # gcn_hidden_dim
-    out: int  # gcn_output_dim
-    head: int  # mlp_hidden_dim
+    hidden_channels: int  # gcn_hidden_dim
+    out_channels: int  # gcn_output_dim
+    head_channels: int  # mlp_hidden_dim
     multiplier: float  # initial dual variable λ₀
     max_fpr: float  # β̃
     negatives_per_edge: int  # K of PU-GNN's structural regularisation
 
     def network(self) -> dict[str, Any]:
         """Return the settings of the network, as detectors name them."""
-        return {"hidden": self.hidden, "out": self.out, "head": self.head}
+        return {
+            "hidden_channels": self.hidden_channels,
+            "out_channels": self.out_channels,
+            "head_channels": self.head_channels,
+        }
 
     def reco_slip(self) -> dict[str, Any]:
         """Return the settings of RECO-SLIP: `RecoSlip(**dataset.settings.reco_slip())`."""

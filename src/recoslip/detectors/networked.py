@@ -22,16 +22,16 @@ T = TypeVar("T")
 class NetworkDetector(Detector):
     """A detector that trains networks of encoder and head with Adam."""
 
-    hidden: int
-    out: int
-    head: int
+    hidden_channels: int
+    out_channels: int
+    head_channels: int
     encoder: Encoder | nn.Module
     dropout: float
     epochs: int
     learning_rate: float
 
     def _check_network(self) -> None:
-        for name in ("hidden", "out", "head", "epochs"):
+        for name in ("hidden_channels", "out_channels", "head_channels", "epochs"):
             checks.whole(name, getattr(self, name), 1)
         if not isinstance(self.encoder, nn.Module):
             checks.choice("encoder", self.encoder, Encoder)
@@ -46,13 +46,15 @@ class NetworkDetector(Detector):
 
     def _fleet(self, features: int, seeds: Sequence[int]) -> Fleet | ModuleFleet:
         if isinstance(self.encoder, nn.Module):
-            return ModuleFleet(self.encoder, self.head, self.dropout, seeds)
-        shape = Architecture(features, self.hidden, self.out, self.head, self.encoder, self.dropout)
+            return ModuleFleet(self.encoder, self.head_channels, self.dropout, seeds)
+        shape = Architecture(
+            features, self.hidden_channels, self.out_channels, self.head_channels, self.encoder, self.dropout
+        )
         return Fleet(shape, seeds)
 
     def _blocks(self, members: Sequence[T], view: GraphView) -> list[Sequence[T]]:
         """Divide members into groups to train together."""
-        size = block_size(view.nodes, self.hidden, view.device)
+        size = block_size(view.nodes, self.hidden_channels, view.device)
         return [members[start : start + size] for start in range(0, len(members), size)]
 
     def _json_settings(self) -> dict[str, Any]:

@@ -55,9 +55,9 @@ class RecoSlip(NetworkDetector):
             target nodes, "all" all nodes, "none" leaves the loss out.
         link_weight: $\xi$, its weight.
         dual: which recall the dual step sees: "hard" counts f > 1/2, "soft" averages f.
-        hidden: width of the encoder's first layer.
-        out: width of the encoder's second layer, the representation.
-        head: width of the head's hidden layer.
+        hidden_channels: width of the encoder's first layer.
+        out_channels: width of the encoder's second layer, the representation.
+        head_channels: width of the head's hidden layer.
         encoder: "gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`.
         dropout: share of units dropped in encoder and head.
         epochs: T.
@@ -91,9 +91,9 @@ class RecoSlip(NetworkDetector):
         links: Links = "selective",
         link_weight: float = 0.001,
         dual: Dual = "hard",
-        hidden: int = 64,
-        out: int = 32,
-        head: int = 32,
+        hidden_channels: int = 64,
+        out_channels: int = 32,
+        head_channels: int = 32,
         encoder: Encoder | nn.Module = "gcn",
         dropout: float = 0.5,
         epochs: int = 1000,
@@ -109,9 +109,9 @@ class RecoSlip(NetworkDetector):
         self.links = links
         self.link_weight = link_weight
         self.dual = dual
-        self.hidden = hidden
-        self.out = out
-        self.head = head
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.head_channels = head_channels
         self.encoder = encoder
         self.dropout = dropout
         self.epochs = epochs

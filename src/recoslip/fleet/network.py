@@ -16,12 +16,12 @@ from recoslip.fleet.view import Encoder, GraphView
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of one member: encoder(features -> hidden -> out), head(out -> head -> 2)."""
+    """Sizes of one member: the encoder goes in -> hidden -> out, the head out -> head -> 2."""
 
-    features: int
-    hidden: int
-    out: int
-    head: int
+    in_channels: int
+    hidden_channels: int
+    out_channels: int
+    head_channels: int
     encoder: Encoder = "gcn"
     dropout: float = 0.5
 
@@ -54,13 +54,13 @@ class Fleet(nn.Module):
         self.register_buffer("keys", torch.tensor([seed_key(seed) for seed in seeds]))
         generators = [torch.Generator().manual_seed(key) for key in self.keys.tolist()]
         convolution = {"gcn": GCN_INIT, "sage": SAGE_INIT, "mlp": LINEAR_INIT}[a.encoder]
-        self.conv1 = _layer(a.features, a.hidden, convolution, generators)
-        self.norm1 = MemberBatchNorm(self.members, a.hidden)
-        self.conv2 = _layer(a.hidden, a.out, convolution, generators)
-        self.norm2 = MemberBatchNorm(self.members, a.out)
-        self.linear1 = _layer(a.out, a.head, LINEAR_INIT, generators)
-        self.norm3 = MemberBatchNorm(self.members, a.head)
-        self.linear2 = _layer(a.head, 2, LINEAR_INIT, generators, before_norm=False)
+        self.conv1 = _layer(a.in_channels, a.hidden_channels, convolution, generators)
+        self.norm1 = MemberBatchNorm(self.members, a.hidden_channels)
+        self.conv2 = _layer(a.hidden_channels, a.out_channels, convolution, generators)
+        self.norm2 = MemberBatchNorm(self.members, a.out_channels)
+        self.linear1 = _layer(a.out_channels, a.head_channels, LINEAR_INIT, generators)
+        self.norm3 = MemberBatchNorm(self.members, a.head_channels)
+        self.linear2 = _layer(a.head_channels, 2, LINEAR_INIT, generators, before_norm=False)
 
     def prepare(self, view: GraphView) -> None:
         """Nothing to learn from the graph before training."""

@@ -1,0 +1,181 @@
+"""The command line, as a person uses it: in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import recoslip
+from recoslip.cli import app
+from recoslip.datasets import csbm
+
+RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
+
+
+def run(*arguments, cwd, code=0):
+    result = subprocess.run([*RECOSLIP, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    graph = csbm(nodes=200, features=4)
+    names = np.array([f"n{k:03}" for k in range(200)])
+    frame = pl.DataFrame({"id": names, "domain": graph.is_target.numpy().astype(int)})
+    frame = frame.with_columns(**{f"x{k}": graph.x[:, k].numpy() for k in range(4)})
+    frame.write_csv(folder / "nodes.csv")
+    ends = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].numpy()
+    pl.DataFrame({"a": names[ends[0]], "b": names[ends[1]]}).write_csv(folder / "edges.csv")
+    return folder
+
+
+DETECT = [
+    "detect",
+    "--nodes",
+    "nodes.csv",
+    "--edges",
+    "edges.csv",
+    "--epochs",
+    "20",
+    "--hidden-channels",
+    "8",
+    "--max-fpr",
+    "1",
+]
+
+
+def test_detect_writes_scores_summary_and_model(tables, tmp_path):
+    out = tmp_path / "out"
+    result = run(*DETECT, "--domain", "domain", "--out", out, "--seed", "7", cwd=tables)
+    assert sorted(path.name for path in out.iterdir()) == ["model", "scores.csv", "summary.json"]
+    scores = pl.read_csv(out / "scores.csv")
+    assert scores.columns == ["id", "domain", "score", "novel"]
+    assert scores.height == 200
+    target = scores.filter(pl.col("domain") == "target")
+    assert scores["domain"].to_list() == ["target"] * target.height + ["source"] * (200 - target.height)
+    assert target["score"].is_sorted(descending=True)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["seed"] == 7
+    assert summary["settings"]["epochs"] == 20
+    assert summary["target"] == target.height
+    assert summary["novel"] == scores["novel"].sum()
+    assert summary["recoslip"] == recoslip.__version__
+    assert {"threshold", "seconds", "chosen", "source", "edges", "features"} <= summary.keys()
+    assert {"recall_target", "fpr", "recall"} <= summary["chosen"][0].keys()
+    loaded = recoslip.load(out / "model")
+    by_id = dict(zip(scores["id"], scores["score"], strict=True))
+    assert loaded.scores_[3] == pytest.approx(by_id["n003"])
+    assert "training: 20 of 20 epochs" in result.stdout
+    assert "features: x0 (number)" in result.stdout
+
+
+def test_the_same_seed_writes_the_same_scores(tables, tmp_path):
+    for name in ("one", "two"):
+        run(*DETECT, "--out", tmp_path / name, cwd=tables)
+    assert (tmp_path / "one" / "scores.csv").read_bytes() == (tmp_path / "two" / "scores.csv").read_bytes()
+
+
+def test_json_prints_the_summary_alone_and_quiet_prints_nothing(tables, tmp_path):
+    result = run(*DETECT, "--out", tmp_path / "a", "--json", "--format", "parquet", cwd=tables)
+    assert json.loads(result.stdout) == json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert pl.read_parquet(tmp_path / "a" / "scores.parquet").height == 200
+    assert run(*DETECT, "--out", tmp_path / "b", "--quiet", cwd=tables).stdout == ""
+
+
+def test_settings_come_from_toml_and_options_override_it(tables, tmp_path):
+    (tmp_path / "settings.toml").write_text('epochs = 10\nlinks = "none"\nrecall-targets = [0.1, 0.2]\nmax_fpr = 1.0\n')
+    config = ["--config", tmp_path / "settings.toml", "--hidden_channels=8", "--links", "target", "--json"]
+    result = run(*DETECT[:5], "--out", tmp_path / "out", *config, cwd=tables)
+    settings = json.loads(result.stdout)["settings"]
+    assert (settings["epochs"], settings["links"], settings["hidden_channels"]) == (10, "target", 8)
+    assert settings["recall_targets"] == [0.1, 0.2]
+    lists = run(*DETECT, "--out", tmp_path / "o2", "--recall-targets", "0.3,0.4", "--json", cwd=tables)
+    assert json.loads(lists.stdout)["settings"]["recall_targets"] == [0.3, 0.4]
+
+
+def test_an_existing_output_is_refused_before_any_work_and_replaced_with_force(tables, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("keep")
+    result = run(*DETECT, "--out", out, cwd=tables, code=2)
+    assert "not empty" in result.stderr
+    assert "training" not in result.stdout
+    assert (out / "mine.txt").read_text() == "keep"
+    run(*DETECT, "--out", out, "--force", cwd=tables)
+    assert not (out / "mine.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "nodez.csv"], "there is no file nodez.csv"),
+        (["--nodes", "nodes.csv", "--domain", "domane"], "did you mean 'domain'"),
+        (["--nodes", "nodes.csv", "--epochs", "many"], "epochs must be a whole number of at least 1; got 'many'"),
+        (["--nodes", "nodes.csv", "--epoch", "5"], "did you mean '--epochs'"),
+        (["--nodes", "nodes.csv", "--egdes", "edges.csv"], "did you mean '--edges'"),
+        (["--nodes", "nodes.csv", "--links"], "--links needs a value"),
+        (["--nodes", "nodes.csv", "--method", "reco"], "no method is called 'reco'"),
+        (["--nodes", "nodes.csv", "--format", "xml"], "csv or parquet"),
+        (["--nodes", "nodes.csv", "--config", "none.toml"], "cannot read none.toml"),
+        (["--nodes", "nodes.csv", "--config", "edges.csv"], "is not TOML"),
+        (["--nodes", "nodes.csv", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
+    ],
+)
+def test_bad_input_ends_with_code_2_one_line_and_no_output(tables, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tables)
+    result = CliRunner().invoke(app, ["detect", "--out", str(tmp_path / "out"), *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_ends_with_130_one_line_and_no_output(tables, tmp_path):
+    command = [*RECOSLIP, *DETECT, "--epochs", "1000000", "--out", str(tmp_path / "out")]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, cwd=tables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as p:
+        for line in p.stdout:
+            if "NodeGraph" in line:  # the tables are read, training begins
+                break
+        time.sleep(1)
+        p.send_signal(signal.SIGINT)
+        _, errors = p.communicate(timeout=60)
+    assert p.returncode == 130
+    assert errors == "interrupted; nothing was written\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hostile_names_are_printed_as_text(tmp_path):
+    rows = ["id,domain,v", *(f"[red]n{k}[/oops],{k % 2},{k}" for k in range(12))]
+    (tmp_path / "nodes.csv").write_text("\n".join(rows))
+    result = run(*DETECT[:3], "--out", "out", "--epochs", "4", "--max-fpr", "1", cwd=tmp_path)
+    assert "[red]n1[/oops]" in result.stdout
+
+
+def test_demo_finds_the_nines_and_writes_what_detect_writes(tmp_path):
+    result = run("demo", cwd=tmp_path)
+    out = tmp_path / "recoslip-demo"
+    assert sorted(path.name for path in out.iterdir()) == ["model", "scores.csv", "summary.json"]
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["truth"]["auroc_test"] > 0.85
+    for wanted in ("recall target", "validation FPR", "chosen", "AU-ROC", "most novel", "recoslip-demo"):
+        assert wanted in result.stdout
+
+
+def test_version_help_and_datasets(tmp_path):
+    assert run("--version", cwd=tmp_path).stdout == f"recoslip {recoslip.__version__}\n"
+    assert "--recall-targets" in run("detect", "--help", cwd=tmp_path).stdout
+    assert "cora-s" in run("datasets", cwd=tmp_path).stdout
+    assert json.loads(run("datasets", "--json", cwd=tmp_path).stdout)["cora-s"]["ratios"][0] == 0.1

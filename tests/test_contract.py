@@ -1,0 +1,178 @@
+"""What every detector promises. A new one joins by being in the registry."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import recoslip
+from recoslip import NodeGraph, Split, detector
+from recoslip.detectors import DETECTORS
+from recoslip.errors import GraphError, RecoslipWarning, SettingError
+
+QUICK = {
+    "epochs": 12,
+    "hidden_channels": 8,
+    "out_channels": 8,
+    "head_channels": 4,
+    "max_fpr": 1.0,
+    "random_state": 3,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(params=list(DETECTORS))
+def quick(request):
+    """A detector with settings that make it fast, as far as it has them."""
+    name = request.param
+    known = detector(name).get_params()
+    return detector(name, **{key: value for key, value in QUICK.items() if key in known})
+
+
+def test_the_constructor_only_stores(quick):
+    for name in inspect.signature(type(quick).__init__).parameters:
+        assert name == "self" or hasattr(quick, name)
+    assert not [name for name in vars(quick) if name.endswith("_")]
+
+
+def test_clone_gives_an_unfitted_equal(quick, graph, split):
+    quick.fit(graph, split)
+    copy = clone(quick)
+    assert copy.get_params() == quick.get_params()
+    with pytest.raises(NotFittedError, match=r"call fit\(graph\) first"):
+        copy.decision_function()
+
+
+def test_fit_returns_self_and_leaves_parameters_alone(quick, graph, split):
+    before = quick.get_params()
+    assert quick.fit(graph, split) is quick
+    assert quick.get_params() == before
+
+
+def test_scores_are_finite_and_between_zero_and_one_and_one_per_node(quick, graph, split):
+    scores = quick.fit(graph, split).scores_
+    assert scores.shape == (graph.num_nodes,)
+    assert np.isfinite(scores).all()
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def test_same_seed_same_scores_and_other_seed_others(quick, graph, split):
+    first, second = clone(quick).fit(graph, split), clone(quick).fit(graph, split)
+    assert np.array_equal(first.scores_, second.scores_)
+    other = clone(quick).set_params(random_state=4).fit(graph, split)
+    assert not np.array_equal(first.scores_, other.scores_)
+
+
+def test_a_seed_in_company_is_the_seed_alone(quick, graph, split):
+    together = quick.fit_seeds(graph, [3, 4, 5], split)
+    alone = clone(quick).set_params(random_state=4).fit(graph, split)
+    assert together[1].random_state == 4
+    np.testing.assert_allclose(together[1].scores_, alone.scores_, atol=1e-4)
+
+
+def test_fit_makes_its_own_split_from_the_seed(quick, graph):
+    first, second = clone(quick).fit(graph), clone(quick).fit(graph)
+    assert np.array_equal(first.split_.train, second.split_.train)
+    assert np.array_equal(first.scores_, second.scores_)
+
+
+def test_the_fitted_graph_and_no_graph_give_the_same_scores(quick, graph, split):
+    quick.fit(graph, split)
+    np.testing.assert_allclose(quick.decision_function(graph), quick.decision_function(), atol=1e-6)
+    assert np.array_equal(quick.predict(graph), quick.predict())
+
+
+def test_a_node_permuted_graph_gets_the_permuted_scores(quick, graph, split):
+    quick.fit(graph, split)
+    order = np.random.default_rng(0).permutation(graph.num_nodes)
+    np.testing.assert_allclose(quick.decision_function(graph.permuted(order)), quick.scores_[order], atol=1e-5)
+
+
+def test_a_new_graph_with_the_same_features_is_scored(quick, graph, split):
+    other = recoslip.load_dataset("csbm", nodes=120, categories=4, features=8, split_seed=9).graph
+    assert quick.fit(graph, split).decision_function(other).shape == (120,)
+
+
+def test_only_target_nodes_are_called_novel(quick, graph, split):
+    novel = quick.fit_predict(graph, split)
+    assert novel.dtype == bool
+    assert not novel[~graph.is_target.numpy()].any()
+    assert np.array_equal(novel, (quick.scores_ > quick.threshold_) & graph.is_target.numpy())
+
+
+def test_true_categories_do_not_matter(quick, graph, split):
+    kept = clone(quick).fit(graph, split).scores_
+    bare = NodeGraph(graph.x, graph.edge_index, graph.is_target)
+    assert np.array_equal(clone(quick).fit(bare, split).scores_, kept)
+
+
+def test_graphs_without_edges_and_tiny_graphs_are_fine(quick, graph):
+    target = np.arange(12) >= 6
+    quick.fit(NodeGraph(graph.x[:12], np.empty((2, 0)), target))
+    assert np.isfinite(quick.scores_).all()
+    quick.fit(NodeGraph(graph.x[:4], [[0, 2], [1, 3]], [False, False, True, True]))
+    assert np.isfinite(quick.scores_).all()
+
+
+def test_saved_and_loaded_it_is_the_same_detector(quick, graph, split, tmp_path):
+    quick.fit(graph, split).save(tmp_path / "model")
+    again = recoslip.load(tmp_path / "model")
+    assert type(again) is type(quick)
+    assert again.get_params() == quick.get_params()
+    assert np.array_equal(again.scores_, quick.scores_)
+    assert np.array_equal(again.predict(), quick.predict())
+    np.testing.assert_allclose(again.decision_function(graph), quick.decision_function(graph), atol=1e-7)
+
+
+def test_an_interrupted_fit_leaves_it_unfitted(quick, graph, split):
+    quick.fit(graph, split)
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quick.fit(graph, split, progress=interrupt)
+    with pytest.raises(NotFittedError):
+        quick.decision_function()
+    assert np.isfinite(quick.fit(graph, split).scores_).all()
+
+
+def test_progress_is_reported_up_to_the_end(quick, graph, split):
+    seen = []
+    quick.fit(graph, split, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_errors_are_clear(quick, graph, split):
+    with pytest.raises(GraphError, match="expected a NodeGraph"):
+        quick.fit("graph")
+    with pytest.raises(SettingError, match="random_state must be a whole number"):
+        clone(quick).set_params(random_state=-1).fit(graph, split)
+    with pytest.raises(SettingError, match="device 'abacus'"):
+        clone(quick).set_params(device="abacus").fit(graph, split)
+    with pytest.raises(SettingError, match="the split is for 2 nodes"):
+        quick.fit(graph, Split(*(np.array(m) for m in ([True, False], [False, True], [False, False]))))
+    quick.fit(graph, split)
+    narrow = NodeGraph(graph.x[:, :3], graph.edge_index, graph.is_target)
+    with pytest.raises(GraphError, match="fitted with 8 features; the graph has 3"):
+        quick.decision_function(narrow)
+
+
+def test_the_global_random_state_is_left_alone(quick, graph, split):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    quick.fit(graph, split)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_unknown_names_and_settings_have_suggestions():
+    with pytest.raises(SettingError, match="did you mean 'reco-slip'"):
+        detector("reko-slip")
+    with pytest.raises(SettingError, match="did you mean 'epochs'"):
+        detector("reco-slip", epoch=5)
+    assert issubclass(RecoslipWarning, UserWarning)

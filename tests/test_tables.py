@@ -1,0 +1,222 @@
+import logging
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+
+from recoslip import read_graph
+from recoslip.errors import TableError
+
+NODES = pl.DataFrame(
+    {
+        "id": ["a", "b", "c", "d", "e", "f"],
+        "domain": ["source", "source", "source", "target", "target", "target"],
+        "price": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        "brand": ["x", "x", "y", "y", "x", "z"],
+        "title": ["red shoe", "blue shoe", "red hat", "green hat", "old gun", "new gun"],
+    }
+)
+EDGES = pl.DataFrame({"from": ["a", "b", "d"], "to": ["b", "c", "e"], "times": [1.0, 2.0, 3.0]})
+
+
+def dense(graph):
+    return graph.x if graph.x.layout == torch.strided else graph.x.to_dense()
+
+
+def write(frame, path):
+    if path.suffix in (".csv", ".tsv"):
+        frame.write_csv(path, separator="," if path.suffix == ".csv" else "\t")
+    elif path.suffix == ".parquet":
+        frame.write_parquet(path)
+    else:
+        frame.write_ipc(path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
+def test_every_file_kind_gives_the_graph_of_the_data_frame(suffix, tmp_path):
+    nodes, edges = write(NODES, tmp_path / f"nodes{suffix}"), write(EDGES, tmp_path / f"edges{suffix}")
+    graph, expected = read_graph(nodes, edges), read_graph(NODES, EDGES)
+    assert torch.equal(dense(graph), dense(expected))
+    assert torch.equal(graph.edge_index, expected.edge_index)
+    assert graph.ids.tolist() == list("abcdef")
+    assert graph.is_target.tolist() == [False] * 3 + [True] * 3
+
+
+def test_pandas_frames_are_read_too():
+    graph = read_graph(NODES.to_pandas(), EDGES.to_pandas())
+    assert torch.equal(dense(graph), dense(read_graph(NODES, EDGES)))
+    assert isinstance(NODES.to_pandas(), pd.DataFrame)
+
+
+def test_numbers_are_scaled_and_categories_become_columns(caplog):
+    with caplog.at_level(logging.INFO, logger="recoslip"):
+        graph = read_graph(NODES, EDGES)
+    names = list(graph.feature_names)
+    x = dense(graph)
+    assert names == ["price", "brand=x", "brand=y", "brand=z"]
+    assert x[:, 0].mean().item() == pytest.approx(0, abs=1e-6)
+    assert x[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-6)
+    assert x[:, names.index("brand=y")].tolist() == [0, 0, 1, 1, 0, 0]
+    assert (
+        "features: price (number), brand (category); unused: title (6 different texts; use it with --text title)"
+        in (caplog.messages)
+    )
+
+
+def test_text_becomes_sparse_words():
+    graph = read_graph(NODES, EDGES, text=["title"], ignore=["price", "brand"])
+    assert graph.x.layout == torch.sparse_csr
+    assert "title:gun" in graph.feature_names
+    column = graph.feature_names.index("title:gun")
+    assert (dense(graph)[:, column] > 0).tolist() == [False] * 4 + [True] * 2
+
+
+def test_vectors_and_booleans_are_features():
+    frame = NODES.select("id", "domain").with_columns(
+        vec=pl.Series([[1.0, 2.0]] * 3 + [[3.0, 4.0]] * 3), flag=pl.Series([True, False] * 3)
+    )
+    graph = read_graph(frame, EDGES)
+    assert graph.feature_names == ("vec[0]", "vec[1]", "flag")
+    assert dense(graph)[:, :2].tolist() == [[1, 2]] * 3 + [[3, 4]] * 3
+
+
+def test_rare_values_are_pooled():
+    brands = ["x"] * 60 + ["y"] * 37 + ["p", "q", "r"]
+    frame = pl.DataFrame({"id": range(100), "domain": [0] * 50 + [1] * 50, "brand": brands})
+    graph = read_graph(frame, None)
+    assert graph.feature_names == ("brand=x", "brand=y", "brand=(rare)")
+    assert dense(graph)[:, 2].sum() == 3
+
+
+def test_chosen_features_are_the_only_ones():
+    assert read_graph(NODES, EDGES, features=["price"]).feature_names == ("price",)
+    assert read_graph(NODES, EDGES, ignore=["brand"]).feature_names == ("price",)
+
+
+def test_weights_and_named_edge_columns():
+    edges = EDGES.select("times", "to", "from")
+    graph = read_graph(NODES, edges, source_column="from", target_column="to", weight="times")
+    assert graph.edge_weight.tolist() == [1, 1, 2, 2, 3, 3]
+
+
+def test_ids_keep_their_spelling_and_match_across_types(tmp_path):
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text("id,domain,v\n007,0,1\n7,0,2\n08,1,3\n")
+    edges = tmp_path / "edges.csv"
+    edges.write_text("a,b\n007,08\n")
+    graph = read_graph(nodes, edges)
+    assert graph.ids.tolist() == ["007", "7", "08"]
+    assert graph.edge_index.tolist() == [[0, 2], [2, 0]]
+    numbers = pl.DataFrame({"id": [7, 8, 9], "domain": [0, 0, 1], "v": [1, 2, 3]})
+    assert read_graph(numbers, pl.DataFrame({"a": ["7"], "b": ["9"]})).num_edges == 1
+    assert read_graph(numbers, None).ids.tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("values", "target_value"),
+    [
+        ([False, False, True], None),
+        ([0, 0, 1], None),
+        (["Source", "Source", "Target"], None),
+        (["east", "east", "west"], "west"),
+        (["EAST", "EAST", "WEST"], "west"),
+        ([3, 3, 1], 1),
+    ],
+)
+def test_domains_from_two_values(values, target_value):
+    frame = pl.DataFrame({"id": [1, 2, 3], "domain": values, "v": [1, 2, 3]})
+    assert read_graph(frame, None, target_value=target_value).is_target.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("times", "since"),
+    [
+        ([2005, 2006, 2007], 2007),
+        ([2005, 2006, 2007], "2007"),
+        ([date(2005, 1, 1), date(2006, 1, 1), date(2007, 1, 1)], "2007-01-01"),
+        (["2005-03-01", "2006-12-31", "2007-01-01"], "2007-01-01"),
+    ],
+)
+def test_domains_from_time(times, since):
+    frame = pl.DataFrame({"id": [1, 2, 3], "when": times, "v": [1, 2, 3]})
+    graph = read_graph(frame, None, time="when", since=since)
+    assert graph.is_target.tolist() == [False, False, True]
+    assert graph.feature_names == ("v",)
+
+
+def test_missing_values_are_filled_when_asked():
+    frame = NODES.select("id", "domain").with_columns(
+        n=pl.Series([1.0, None, 3.0, 5.0, 7.0, float("nan")]), c=pl.Series(["u", "u", None, "u", "v", "v"])
+    )
+    with pytest.raises(TableError, match=r"'n' in 2 rows \(first: row 1\); 'c' in 1 rows \(first: row 2\).*--impute"):
+        read_graph(frame, EDGES)
+    graph = read_graph(frame, EDGES, impute=True)
+    x = dense(graph)[:, 0]
+    assert x[1] == x[5]
+    assert "c=(missing)" in graph.feature_names
+
+
+def frame(**columns):
+    return pl.DataFrame({"id": ["a", "b", "c"], "domain": [0, 0, 1], "v": [1, 2, 3]} | columns)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "options", "message"),
+    [
+        (frame(), EDGES, {"id": "name"}, "no column 'name'"),
+        (frame(), EDGES, {"domain": "domian"}, "no column 'domian' .did you mean 'domain'"),
+        (frame(domain=[1, 1, 1]), None, {}, "must hold two values.*got '1'"),
+        (frame(domain=[1, 2, 3]), None, {}, "must hold two values"),
+        (frame(domain=["east", "east", "west"]), None, {}, "say which one is the target .--target-value"),
+        (frame(domain=["east", "east", "west"]), None, {"target_value": "north"}, "not 'north'"),
+        (frame(domain=[0, None, 1]), None, {}, "empty in 1 rows"),
+        (frame(id=["a", "a", "c"]), EDGES, {}, "unique; 1 are repeated .first: 'a'"),
+        (frame(id=["a", None, "c"]), None, {}, "is empty in 1 rows .first: row 1"),
+        (frame(id=[0.5, 1.5, 2.5]), None, {}, "text or whole numbers"),
+        (frame(), pl.DataFrame({"a": ["a", "x", "x"], "b": ["y", "b", "c"]}), {}, "names 2 ids.*'x', 'y'.*in 3 edges"),
+        (frame(), pl.DataFrame({"a": ["a"]}), {}, "two columns of node ids"),
+        (frame(), pl.DataFrame({"a": ["a"], "b": ["b"], "w": ["?"]}), {"weight": "w"}, "a number in every row"),
+        (frame(), None, {"features": ["w"]}, "no column 'w'"),
+        (frame(), None, {"features": ["domain"]}, "cannot be a feature"),
+        (frame(), None, {"ignore": ["v"]}, "no column to use as a feature .v: ignored as asked"),
+        (frame(), None, {"time": "v"}, "needs both"),
+        (frame(), None, {"time": "v", "since": 9}, "leaves one domain empty; it runs from 1 to 3"),
+        (frame(), None, {"time": "v", "since": "soon"}, "needs a number"),
+        (frame(t=["x", "y", "z"]), None, {"time": "t", "since": "2007-01-01"}, "must hold numbers or dates"),
+        (frame(v=[1.0, float("inf"), 2.0]), None, {}, "infinite"),
+        (frame(v=[[1.0], [1.0, 2.0], [1.0]]), None, {}, "must have one length"),
+        (frame().clear(), None, {}, "has no rows"),
+        ("nowhere.csv", None, {}, "there is no file nowhere.csv"),
+        (42, None, {}, "a file or a polars or pandas data frame"),
+    ],
+)
+def test_bad_tables_are_refused_with_what_to_do(nodes, edges, options, message):
+    with pytest.raises(TableError, match=message):
+        read_graph(nodes, edges, **options)
+
+
+def test_unreadable_files_are_refused(tmp_path):
+    empty, broken, other = tmp_path / "n.csv", tmp_path / "n.parquet", tmp_path / "n.xlsx"
+    empty.write_text("")
+    broken.write_bytes(b"not parquet at all")
+    other.write_text("x")
+    for path, message in ((empty, "is empty"), (broken, "cannot be read as parquet"), (other, "must end in .csv")):
+        with pytest.raises(TableError, match=message):
+            read_graph(path, None)
+
+
+def test_unknown_ids_can_be_dropped(caplog):
+    edges = pl.DataFrame({"a": ["a", "a"], "b": ["b", "zz"]})
+    with caplog.at_level(logging.INFO, logger="recoslip"):
+        assert read_graph(NODES, edges, drop_unknown=True).num_edges == 1
+    assert "edges: 1 dropped that name unknown nodes" in caplog.messages
+
+
+def test_a_category_column_is_kept_for_scoring_and_no_feature():
+    graph = read_graph(NODES, EDGES, category="brand")
+    assert graph.feature_names == ("price",)
+    assert np.array_equal(graph.categories, NODES["brand"].to_numpy())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -254,13 +255,15 @@ def to_csr(matrix: sp.sparray | sp.spmatrix) -> Tensor:
     """Any scipy sparse matrix -> float32 CSR tensor with sorted, unique columns."""
     csr = sp.csr_array(matrix, copy=True)
     csr.sum_duplicates()
-    return torch.sparse_csr_tensor(
-        torch.from_numpy(csr.indptr.astype(np.int64)),
-        torch.from_numpy(csr.indices.astype(np.int64)),
-        torch.from_numpy(csr.data.astype(np.float32)),
-        size=csr.shape,
-        check_invariants=False,
-    )
+    crow, column = torch.from_numpy(csr.indptr.astype(np.int64)), torch.from_numpy(csr.indices.astype(np.int64))
+    return csr_tensor(crow, column, torch.from_numpy(csr.data.astype(np.float32)), csr.shape)
+
+
+def csr_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Put a CSR tensor together, without PyTorch's remark that these are in beta."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(crow, column, values, size=tuple(shape), check_invariants=False)
 
 
 def select_rows(x: Tensor, index: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recoslip.graph import to_csr
+from recoslip.graph import csr_tensor, to_csr
 
 Product: TypeAlias = Callable[[Tensor], Tensor]  # (columns of the matrix, any) -> (rows of the matrix, any)
 
@@ -86,10 +86,9 @@ def _matmul(matrix: Tensor, dense: Tensor) -> Tensor:
 def _on(matrix: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     small = device.type == "cuda" and matrix.values().numel() < 2**31
     index = torch.int32 if small else torch.int64
-    return torch.sparse_csr_tensor(
+    return csr_tensor(
         matrix.crow_indices().to(device, index),
         matrix.col_indices().to(device, index),
         matrix.values().to(device, dtype),
-        size=matrix.shape,
-        check_invariants=False,
+        matrix.shape,
     )

@@ -1,6 +1,6 @@
 """Draw the README's picture: the demo's digits, as the detector sees them and as it scores them.
 
-    python docs/picture.py docs/demo.svg
+python docs/picture.py docs/demo.svg
 """
 
 import sys

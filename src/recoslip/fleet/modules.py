@@ -23,9 +23,12 @@ class ModuleFleet(nn.Module):
         head: width of the head's hidden layer.
         dropout: of the head.
         seeds: one per member.
+        classes: outputs of the head.
     """
 
-    def __init__(self, encoder: nn.Module, head: int, dropout: float, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, encoder: nn.Module, head: int, dropout: float, seeds: Sequence[int], classes: int = 2
+    ) -> None:
         super().__init__()
         self.members = len(seeds)
         self.keys = [seed_key(seed) for seed in seeds]
@@ -44,7 +47,7 @@ class ModuleFleet(nn.Module):
                         nn.BatchNorm1d(head),
                         nn.ReLU(),
                         nn.Dropout(dropout),
-                        nn.Linear(head, 2),
+                        nn.Linear(head, classes),
                     )
                 )
 
@@ -66,7 +69,7 @@ class ModuleFleet(nn.Module):
 
     def forward(self, view: GraphView, *, epoch: int | None = None, first: Tensor | None = None) -> Output:
         """Evaluate all members; with `epoch`, in training mode with that epoch's own random state."""
-        representations, margins = [], []
+        representations, logits = [], []
         for key, encoder, head in zip(self.keys, self.encoders, self.heads, strict=True):
             encoder.train(epoch is not None)
             head.train(epoch is not None)
@@ -74,10 +77,9 @@ class ModuleFleet(nn.Module):
                 if epoch is not None:
                     torch.manual_seed(key ^ (epoch + 1))
                 g = self._represent(encoder, view)
-                logits = head(g)
+                logits.append(head(g))
             representations.append(g)
-            margins.append(logits[:, 1] - logits[:, 0])
-        return Output(torch.stack(representations, dim=1), torch.stack(margins, dim=1))
+        return Output(torch.stack(representations, dim=1), torch.stack(logits, dim=1))
 
     def _represent(self, encoder: Callable[..., Tensor], view: GraphView) -> Tensor:
         more = {"edge_weight": view.edge_weight} if self.takes_weight else {}

@@ -16,7 +16,7 @@ from recoslip.fleet.view import Encoder, GraphView
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of one member: the encoder goes in -> hidden -> out, the head out -> head -> 2."""
+    """Sizes of one member: the encoder goes in -> hidden -> out, the head out -> head -> classes."""
 
     in_channels: int
     hidden_channels: int
@@ -24,13 +24,19 @@ class Architecture:
     head_channels: int
     encoder: Encoder = "gcn"
     dropout: float = 0.5
+    classes: int = 2
 
 
 class Output(NamedTuple):
     """What a forward pass gives, for every node and member."""
 
     representation: Tensor  # g(v): (nodes, members, out)
-    margin: Tensor  # novel logit minus known logit, so that f = σ(margin): (nodes, members)
+    logits: Tensor  # (nodes, members, classes); of two classes the second is novel
+
+    @property
+    def margin(self) -> Tensor:
+        """Novel logit minus known logit, so that f = σ(margin): (nodes, members)."""
+        return self.logits[..., 1] - self.logits[..., 0]
 
 
 class Fleet(nn.Module):
@@ -60,7 +66,7 @@ class Fleet(nn.Module):
         self.norm2 = MemberBatchNorm(self.members, a.out_channels)
         self.linear1 = _layer(a.out_channels, a.head_channels, LINEAR_INIT, generators)
         self.norm3 = MemberBatchNorm(self.members, a.head_channels)
-        self.linear2 = _layer(a.head_channels, 2, LINEAR_INIT, generators, before_norm=False)
+        self.linear2 = _layer(a.head_channels, a.classes, LINEAR_INIT, generators, before_norm=False)
 
     def prepare(self, view: GraphView) -> None:
         """Nothing to learn from the graph before training."""
@@ -98,9 +104,7 @@ class Fleet(nn.Module):
         representation = F.relu(self.norm2(h, epoch is not None))
         h = member_matmul(representation, self.linear1.weights[0]) + self.linear1.bias
         h = self._dropout(F.relu(self.norm3(h, epoch is not None)), epoch, 1)
-        weight, bias = self.linear2.weights[0], self.linear2.bias
-        margin = torch.einsum("nmh,mh->nm", h, weight[..., 1] - weight[..., 0]) + (bias[:, 1] - bias[:, 0])
-        return Output(representation, margin)
+        return Output(representation, member_matmul(h, self.linear2.weights[0]) + self.linear2.bias)
 
     def _dropout(self, h: Tensor, epoch: int | None, layer: int) -> Tensor:
         if epoch is None or self.architecture.dropout == 0:

@@ -6,7 +6,8 @@ from torch_geometric.nn import GCNConv
 
 import recoslip
 from recoslip import NodeGraph, RecoSlip
-from recoslip.detectors.selection import combine, fpr_threshold, select
+from recoslip.detectors.base import fpr_threshold
+from recoslip.detectors.selection import combine, select
 from recoslip.errors import RecoslipWarning, SettingError
 from recoslip.insight.metrics import auroc
 

@@ -1,7 +1,37 @@
 """One file per method, one estimator API, one registry."""
 
 from recoslip.detectors.base import Detector, load
+from recoslip.detectors.conoc import CoNoC
+from recoslip.detectors.dist_pu import DistPU
+from recoslip.detectors.domain_discriminator import DomainDiscriminator
+from recoslip.detectors.dominant import Dominant
+from recoslip.detectors.elkan_noto import ElkanNoto
+from recoslip.detectors.energy import EnergyOOD
+from recoslip.detectors.lp_pul import LpPul
+from recoslip.detectors.nnpu import NNPU
+from recoslip.detectors.oracle import Oracle
+from recoslip.detectors.pu_gnn import PuGnn
 from recoslip.detectors.reco_slip import RecoSlip
 from recoslip.detectors.registry import DETECTORS, detector
+from recoslip.detectors.sar_em import SarEM
+from recoslip.detectors.upu import UPU
 
-__all__ = ["DETECTORS", "Detector", "RecoSlip", "detector", "load"]
+__all__ = [
+    "DETECTORS",
+    "NNPU",
+    "UPU",
+    "CoNoC",
+    "Detector",
+    "DistPU",
+    "DomainDiscriminator",
+    "Dominant",
+    "ElkanNoto",
+    "EnergyOOD",
+    "LpPul",
+    "Oracle",
+    "PuGnn",
+    "RecoSlip",
+    "SarEM",
+    "detector",
+    "load",
+]

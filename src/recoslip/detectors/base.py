@@ -18,7 +18,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
+from recoslip.detectors import checks
 from recoslip.errors import GraphError, ModelFileError, SettingError
+from recoslip.fleet.device import resolve_device
 from recoslip.graph import NodeGraph
 from recoslip.shift import Mask, Split, default_split
 from recoslip.storage import whole_folder
@@ -37,11 +39,15 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     """
 
     name: ClassVar[str]  # in the registry
+    paper: ClassVar[str]  # where it is from
+    needs: ClassVar[str] = "features and edges"
+    trains: ClassVar[bool] = True  # whether it trains a network
+    max_fpr: float
     random_state: int
     device: str
 
     scores_: Scores  # (nodes,) of the graph it was fitted on
-    threshold_: float  # a target node is called novel when its score is greater
+    threshold_: float  # the lowest that at most max_fpr of the validation source nodes exceed; novel is greater
     is_target_: Mask  # (nodes,)
     split_: Split
     n_features_in_: int
@@ -51,8 +57,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Raise SettingError for a setting that cannot be."""
 
     @abstractmethod
-    def _learn(self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress) -> list[dict[str, Any]]:
-        """Train one model per seed and return the learned attributes of each; change nothing on self."""
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+    ) -> list[dict[str, Any]]:
+        """Train one model per seed and return what each learned, its scores_ at least; change nothing on self.
+
+        `given` is what a method's `fit` asks for beyond the graph; all but the oracle ask for nothing.
+        """
 
     @abstractmethod
     def _score(self, graph: NodeGraph) -> Scores:
@@ -66,7 +77,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Turn what `_pack` gave back into learned attributes."""
 
-    def fit(self, graph: NodeGraph, split: Split | None = None, *, progress: Progress | None = None) -> Self:
+    def fit(
+        self, graph: NodeGraph, split: Split | None = None, *, progress: Progress | None = None, **given: Any
+    ) -> Self:
         """Learn from the graph's features, edges and domains.
 
         Args:
@@ -78,7 +91,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """
         for learned in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, learned)
-        fitted = self.fit_seeds(graph, [self.random_state], split, progress=progress)[0]
+        fitted = self.fit_seeds(graph, [self.random_state], split, progress=progress, **given)[0]
         self.__dict__.update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
         return self
 
@@ -89,6 +102,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         split: Split | None = None,
         *,
         progress: Progress | None = None,
+        **given: Any,
     ) -> list[Self]:
         """Train one copy of this detector per seed, all together as one fleet, and return the fitted copies.
 
@@ -102,14 +116,16 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         copies: list[Self] = [clone(self).set_params(random_state=seed) for seed in seeds]
         for copy in copies:
             copy._check_settings()
-        learned = self._learn(graph, split, seeds, progress or (lambda done, total: None))
+        learned = self._learn(graph, split, seeds, progress or (lambda done, total: None), **given)
         shared = {
             "is_target_": graph.is_target.numpy().copy(),
             "split_": split,
             "n_features_in_": graph.num_features,
         }
+        held_out = split.validation & ~graph.is_target.numpy()
         for copy, own in zip(copies, learned, strict=True):
-            copy.__dict__.update(shared | own)
+            # D4: not f > 1/2 but the lowest threshold that keeps the validation FPR, see DEVIATIONS.md
+            copy.__dict__.update(shared | own, threshold_=fpr_threshold(own["scores_"][held_out], self.max_fpr))
         return copies
 
     def decision_function(self, graph: NodeGraph | None = None) -> Scores:
@@ -161,6 +177,12 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 draft / "model.safetensors",
             )
 
+    def _check_common(self) -> None:
+        """Check the settings every detector has."""
+        checks.number("max_fpr", self.max_fpr, 0, 1)
+        checks.whole("random_state", self.random_state, 0)
+        resolve_device(self.device)
+
     def _json_settings(self) -> dict[str, Any]:
         return {
             key: list(value) if isinstance(value, tuple) else value
@@ -170,6 +192,18 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_fitted(self) -> None:
         if not hasattr(self, "scores_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(graph) first")
+
+
+def fpr_threshold(scores: Scores, max_fpr: float) -> float:
+    """Return the lowest threshold that at most `max_fpr` of the scores, those of held-out source nodes, exceed.
+
+    >>> fpr_threshold(np.array([0.1, 0.2, 0.3, 0.9]), 0.25)
+    0.3
+    """
+    allowed = int(max_fpr * len(scores) + 1e-9)
+    if allowed >= len(scores):
+        return float(np.nextafter(0, -1))
+    return float(np.sort(scores)[-1 - allowed])
 
 
 def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from recoslip.detectors import checks
-from recoslip.detectors.base import Detector
+from recoslip.detectors.base import Detector, Progress, Scores
+from recoslip.errors import ModelFileError
 from recoslip.fleet.device import block_size, resolve_device
-from recoslip.fleet.modules import ModuleFleet
-from recoslip.fleet.network import Architecture, Fleet
+from recoslip.fleet.modules import ModuleFleet, gather
+from recoslip.fleet.network import Architecture, Fleet, seed_key
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
+from recoslip.shift import Split
 
 T = TypeVar("T")
 
@@ -30,25 +33,32 @@ class NetworkDetector(Detector):
     epochs: int
     learning_rate: float
 
+    fleet_: Fleet | ModuleFleet  # the network or networks that score, on the CPU
+
     def _check_network(self) -> None:
+        self._check_common()
         for name in ("hidden_channels", "out_channels", "head_channels", "epochs"):
             checks.whole(name, getattr(self, name), 1)
         if not isinstance(self.encoder, nn.Module):
             checks.choice("encoder", self.encoder, Encoder)
         checks.number("dropout", self.dropout, 0, 0.99)
         checks.number("learning_rate", self.learning_rate, 0, np.inf, open_ends=True)
-        checks.whole("random_state", self.random_state, 0)
-        resolve_device(self.device)
 
     def _view(self, graph: NodeGraph) -> GraphView:
         encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
         return GraphView.of(graph, encoder, resolve_device(self.device))
 
-    def _fleet(self, features: int, seeds: Sequence[int]) -> Fleet | ModuleFleet:
+    def _fleet(self, features: int, seeds: Sequence[int], classes: int = 2) -> Fleet | ModuleFleet:
         if isinstance(self.encoder, nn.Module):
-            return ModuleFleet(self.encoder, self.head_channels, self.dropout, seeds)
+            return ModuleFleet(self.encoder, self.head_channels, self.dropout, seeds, classes)
         shape = Architecture(
-            features, self.hidden_channels, self.out_channels, self.head_channels, self.encoder, self.dropout
+            in_channels=features,
+            hidden_channels=self.hidden_channels,
+            out_channels=self.out_channels,
+            head_channels=self.head_channels,
+            encoder=self.encoder,
+            dropout=self.dropout,
+            classes=classes,
         )
         return Fleet(shape, seeds)
 
@@ -57,8 +67,138 @@ class NetworkDetector(Detector):
         size = block_size(view.nodes, self.hidden_channels, view.device)
         return [members[start : start + size] for start in range(0, len(members), size)]
 
+    def _logits(self, graph: NodeGraph) -> Tensor:
+        """Evaluate the learned networks: (nodes, members, classes), on the CPU, in double precision."""
+        view = self._view(graph)
+        with torch.no_grad():
+            logits: Tensor = self.fleet_.to(view.device)(view).logits.double().cpu()
+        self.fleet_.to("cpu")
+        return logits
+
     def _json_settings(self) -> dict[str, Any]:
         settings = super()._json_settings()
         if isinstance(self.encoder, nn.Module):
             settings["encoder"] = None  # code is not saved; `load(folder, encoder=...)` brings it back
         return settings
+
+
+class SingleNetworkDetector(NetworkDetector):
+    """A network detector with one network per seed whose score is f, the probability of being novel.
+
+    Args:
+        max_fpr: share of the validation source nodes that may score above the threshold.
+        hidden_channels: width of the encoder's first layer.
+        out_channels: width of the encoder's second layer, the representation.
+        head_channels: width of the head's hidden layer.
+        encoder: "gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`.
+        dropout: share of units dropped in encoder and head.
+        epochs: at most so many.
+        patience: epochs without a better validation value after which training ends; the best weights are kept.
+        learning_rate: Adam's.
+        device: "auto", "cpu", "cuda", ...
+        random_state: seed of initial weights, dropout and, without a split, the split.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_fpr: float = 0.01,
+        hidden_channels: int = 64,
+        out_channels: int = 32,
+        head_channels: int = 32,
+        encoder: Encoder | nn.Module = "gcn",
+        dropout: float = 0.5,
+        epochs: int = 2000,
+        patience: int = 50,
+        learning_rate: float = 0.001,
+        device: str = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.max_fpr = max_fpr
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.head_channels = head_channels
+        self.encoder = encoder
+        self.dropout = dropout
+        self.epochs = epochs
+        self.patience = patience
+        self.learning_rate = learning_rate
+        self.device = device
+        self.random_state = random_state
+
+    def _check_settings(self) -> None:
+        self._check_network()
+        checks.whole("patience", self.patience, 1)
+
+    def _classes(self) -> int:
+        """How many outputs a network has."""
+        return 2
+
+    def _train(
+        self,
+        fleet: Fleet | ModuleFleet,
+        view: GraphView,
+        graph: NodeGraph,
+        split: Split,
+        progress: Callable[[int], None],
+        **given: Any,
+    ) -> list[dict[str, Any]]:
+        """Train a block of networks, one per seed, and return what each learned beside its weights."""
+        raise NotImplementedError
+
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+    ) -> list[dict[str, Any]]:
+        view = self._view(graph)
+        blocks = self._blocks([seed_key(seed) for seed in seeds], view)
+        learned = []
+        for place, block in enumerate(blocks):
+            fleet = self._fleet(graph.num_features, block, self._classes()).to(view.device)
+            report = part_of(progress, place, len(blocks), self.epochs)
+            extra = self._train(fleet, view, graph, split, report, **given)
+            report(self.epochs)
+            learned += [own | {"fleet_": gather([(fleet, member)])} for member, own in enumerate(extra)]
+            with torch.no_grad():
+                logits = fleet(view).logits.double().cpu()
+            for member, own in enumerate(learned[-len(block) :]):
+                own |= self._calibrate(logits[:, member], graph, split)
+                own["scores_"] = self._from_logits(logits[:, member], graph, own)
+        return learned
+
+    def _calibrate(self, logits: Tensor, graph: NodeGraph, split: Split) -> dict[str, float]:
+        """Learn numbers from a trained network's logits that turning them into scores needs."""
+        return {}
+
+    def _from_logits(self, logits: Tensor, graph: NodeGraph, learned: Mapping[str, Any]) -> Scores:
+        """Turn one network's logits, (nodes, classes), into scores."""
+        scores: Scores = torch.sigmoid(logits[:, 1] - logits[:, 0]).numpy()
+        return scores
+
+    def _score(self, graph: NodeGraph) -> Scores:
+        return self._from_logits(self._logits(graph)[:, 0], graph, vars(self))
+
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        numbers = {
+            name: value
+            for name, value in vars(self).items()
+            if name.endswith("_") and isinstance(value, float) and name != "threshold_"
+        }
+        return numbers, {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+
+    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        fleet = self._fleet(self.n_features_in_, [0], self._classes())
+        fleet.load_state_dict(below("fleet.", tensors))
+        return {**{name: float(value) for name, value in values.items()}, "fleet_": fleet}
+
+
+def part_of(progress: Progress, part: int, parts: int, steps: int) -> Callable[[int], None]:
+    """Report the steps of one of several equal parts as steps of the whole."""
+    return lambda done: progress(part * steps + done, parts * steps)
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Select the tensors whose names begin with `prefix`, and take it off."""
+    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    if not found:
+        raise ModelFileError(f"no tensors named {prefix}*")
+    return found

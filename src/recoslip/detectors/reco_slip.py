@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,21 +16,21 @@ from torch import Tensor, nn
 from recoslip.detectors import checks
 from recoslip.detectors.base import Progress, Scores
 from recoslip.detectors.constrained import Dual, Links, RecallConstrained
-from recoslip.detectors.networked import NetworkDetector
+from recoslip.detectors.networked import NetworkDetector, below, part_of
 from recoslip.detectors.selection import (
     CANDIDATES_SCHEMA,
     HISTORY_COLUMNS,
+    MISSED_LIMIT,
     Solution,
     candidates_table,
+    check_recall_targets,
     combine,
-    fpr_threshold,
     history_table,
     select,
 )
-from recoslip.errors import ModelFileError, RecoslipWarning, SettingError
+from recoslip.errors import RecoslipWarning
 from recoslip.fleet.bits import derive
-from recoslip.fleet.modules import ModuleFleet, gather
-from recoslip.fleet.network import Fleet
+from recoslip.fleet.modules import gather
 from recoslip.fleet.training import train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
@@ -76,10 +75,10 @@ class RecoSlip(NetworkDetector):
     """
 
     name: ClassVar[str] = "reco-slip"
+    paper: ClassVar[str] = "Chung et al. 2024"
 
     candidates_: pl.DataFrame
     history_: pl.DataFrame
-    fleet_: Fleet | ModuleFleet  # the chosen solution of each restart
     ranks_: NDArray[np.float64]  # (restarts, target nodes) their sorted scores, to rank others by
 
     def __init__(
@@ -122,11 +121,7 @@ class RecoSlip(NetworkDetector):
         self.random_state = random_state
 
     def _check_settings(self) -> None:
-        if isinstance(self.recall_targets, str) or not np.iterable(self.recall_targets) or not len(self.recall_targets):
-            raise SettingError(f"recall_targets must be one or more numbers; got {self.recall_targets!r}")
-        for target in self.recall_targets:
-            checks.number("each of recall_targets", target, 0, 1, open_ends=True)
-        checks.number("max_fpr", self.max_fpr, 0, 1)
+        check_recall_targets(self.recall_targets)
         checks.number("multiplier", self.multiplier, 0, np.inf)
         checks.choice("links", self.links, Links)
         checks.number("link_weight", self.link_weight, 0, np.inf)
@@ -135,7 +130,9 @@ class RecoSlip(NetworkDetector):
         checks.whole("restarts", self.restarts, 1)
         self._check_network()
 
-    def _learn(self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress) -> list[dict[str, Any]]:
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+    ) -> list[dict[str, Any]]:
         members = [
             Member(member_seed(seed, restart, place), target)
             for seed in seeds
@@ -146,10 +143,9 @@ class RecoSlip(NetworkDetector):
         blocks = self._blocks(members, view)
         solved: list[Solution] = []
         for place, block in enumerate(blocks):
-            step = partial(_overall, progress, place * self.epochs, len(blocks) * self.epochs)
-            solved += self._solve(graph, view, split, block, step)
+            solved += self._solve(graph, view, split, block, part_of(progress, place, len(blocks), self.epochs))
         per_seed = self.restarts * len(self.recall_targets)
-        return [self._select(graph, split, solved[k * per_seed : (k + 1) * per_seed]) for k in range(len(seeds))]
+        return [self._select(graph, solved[k * per_seed : (k + 1) * per_seed]) for k in range(len(seeds))]
 
     def _solve(
         self,
@@ -203,7 +199,7 @@ class RecoSlip(NetworkDetector):
             for m, member in enumerate(members)
         ]
 
-    def _select(self, graph: NodeGraph, split: Split, solutions: Sequence[Solution]) -> dict[str, Any]:
+    def _select(self, graph: NodeGraph, solutions: Sequence[Solution]) -> dict[str, Any]:
         """Choose one solution per restart and put their scores together."""
         count = len(self.recall_targets)
         restarts = [solutions[start : start + count] for start in range(0, len(solutions), count)]
@@ -211,19 +207,13 @@ class RecoSlip(NetworkDetector):
         picked = [group[index] for group, index in zip(restarts, chosen, strict=True)]
         lowest = min(solution.fpr for solution in picked)
         if lowest > self.max_fpr:
-            warnings.warn(
-                f"no recall target reached a validation FPR of {self.max_fpr:g} or less, the lowest ({lowest:.4f}) was "
-                "taken; source and target may overlap too much, or max_fpr may be too strict for this graph",
-                RecoslipWarning,
-                stacklevel=5,
-            )
+            message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=lowest)
+            warnings.warn(message, RecoslipWarning, stacklevel=5)
         is_target = graph.is_target.numpy()
         ranks = np.sort(np.stack([solution.f[is_target] for solution in picked]), axis=1)
         scores = combine(np.stack([solution.f for solution in picked], axis=1), ranks)
         return {
             "scores_": scores,
-            # D4: not f > 1/2 but the lowest threshold that keeps the validation FPR, see DEVIATIONS.md
-            "threshold_": fpr_threshold(scores[split.validation & ~is_target], self.max_fpr),
             "candidates_": candidates_table(restarts, chosen),
             "history_": history_table(restarts),
             "fleet_": gather([(solution.fleet, solution.member) for solution in picked]),
@@ -231,12 +221,8 @@ class RecoSlip(NetworkDetector):
         }
 
     def _score(self, graph: NodeGraph) -> Scores:
-        view = self._view(graph)
-        fleet = self.fleet_.to(view.device)
-        with torch.no_grad():
-            f = torch.sigmoid(fleet(view).margin.double()).cpu().numpy()
-        self.fleet_.to("cpu")
-        return combine(f, self.ranks_)
+        logits = self._logits(graph)
+        return combine(torch.sigmoid(logits[..., 1] - logits[..., 0]).numpy(), self.ranks_)
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
@@ -246,10 +232,10 @@ class RecoSlip(NetworkDetector):
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         fleet = self._fleet(self.n_features_in_, [0] * self.restarts)
-        fleet.load_state_dict(_below("fleet.", tensors))
+        fleet.load_state_dict(below("fleet.", tensors))
         return {
             "candidates_": pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA),
-            "history_": pl.DataFrame({name: t.numpy() for name, t in _below("history.", tensors).items()}).select(
+            "history_": pl.DataFrame({name: t.numpy() for name, t in below("history.", tensors).items()}).select(
                 HISTORY_COLUMNS
             ),
             "fleet_": fleet,
@@ -265,17 +251,6 @@ class Member:
     recall_target: float
 
 
-def _overall(progress: Progress, before: int, total: int, done: int) -> None:
-    progress(before + done, total)
-
-
 def member_seed(seed: int, restart: int, place: int) -> int:
     """Seed of the network of one recall target: Algorithm 1 initialises each anew."""
     return int(derive(torch.tensor(seed), restart, place))
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    if not found:
-        raise ModelFileError(f"no tensors named {prefix}*")
-    return found

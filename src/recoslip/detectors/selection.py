@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recoslip.detectors import checks
 from recoslip.detectors.base import Scores
 from recoslip.detectors.constrained import RecallConstrained
+from recoslip.errors import SettingError
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet
 
@@ -28,6 +31,20 @@ class Solution:
     history: NDArray[np.float32]  # (epochs, columns)
     fleet: Fleet | ModuleFleet
     member: int  # its place in that fleet
+
+
+MISSED_LIMIT = (
+    "no recall target reached a validation FPR of {limit:g} or less, the lowest ({lowest:.4f}) was taken; "
+    "source and target may overlap too much, or max_fpr may be too strict for this graph"
+)
+
+
+def check_recall_targets(targets: Any) -> None:
+    """Raise unless these are one or more numbers between 0 and 1."""
+    if isinstance(targets, str) or not np.iterable(targets) or not len(targets):  # type: ignore[arg-type]
+        raise SettingError(f"recall_targets must be one or more numbers; got {targets!r}")
+    for target in targets:
+        checks.number("each of recall_targets", target, 0, 1, open_ends=True)
 
 
 def select(solutions: Sequence[Solution], max_fpr: float) -> int:
@@ -51,18 +68,6 @@ def combine(f: NDArray[np.float64], ranks: NDArray[np.float64]) -> Scores:
     upto = [np.searchsorted(known, f[:, k], side="right") for k, known in enumerate(ranks)]
     result: Scores = (np.mean(below, axis=0) + np.mean(upto, axis=0)) / (2 * ranks.shape[1])
     return result
-
-
-def fpr_threshold(scores: Scores, max_fpr: float) -> float:
-    """Return the lowest threshold that at most `max_fpr` of the scores, those of held-out source nodes, exceed.
-
-    >>> fpr_threshold(np.array([0.1, 0.2, 0.3, 0.9]), 0.25)
-    0.3
-    """
-    allowed = int(max_fpr * len(scores) + 1e-9)
-    if allowed >= len(scores):
-        return float(np.nextafter(0, -1))
-    return float(np.sort(scores)[-1 - allowed])
 
 
 CANDIDATES_SCHEMA = {

@@ -26,9 +26,7 @@ class ModuleFleet(nn.Module):
         classes: outputs of the head.
     """
 
-    def __init__(
-        self, encoder: nn.Module, head: int, dropout: float, seeds: Sequence[int], classes: int = 2
-    ) -> None:
+    def __init__(self, encoder: nn.Module, head: int, dropout: float, seeds: Sequence[int], classes: int = 2) -> None:
         super().__init__()
         self.members = len(seeds)
         self.keys = [seed_key(seed) for seed in seeds]

@@ -92,3 +92,16 @@ def _blocks(g: Tensor, pairs: int) -> list[slice]:
     budget = 2**18 if g.device.type == "cpu" else 2**26  # numbers gathered at once
     step = max(1, budget // (g.shape[1] * g.shape[2]))
     return [slice(start, start + step) for start in range(0, pairs, step)]
+
+
+def structure_loss(positive: Tensor, negative: Tensor, is_negative: Tensor) -> Tensor:
+    r"""PU-GNN's $\frac{1}{|E|}\sum_E (σ(g_i \cdot g_j) - 1)^2 + \frac{1}{|E_-|}\sum_{E_-} σ(g_i \cdot g_j)^2$.
+
+    Args:
+        positive: (pairs, members) inner products of edges.
+        negative: (pairs, members) of drawn pairs.
+        is_negative: (pairs,) which of those are no edges.
+    """
+    return torch.sigmoid(-positive).square().mean(dim=0) + _masked_mean(
+        torch.sigmoid(negative).square(), is_negative[:, None]
+    )

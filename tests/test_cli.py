@@ -105,14 +105,35 @@ def test_settings_come_from_toml_and_options_override_it(tables, tmp_path):
 
 def test_an_existing_output_is_refused_before_any_work_and_replaced_with_force(tables, tmp_path):
     out = tmp_path / "out"
-    out.mkdir()
-    (out / "mine.txt").write_text("keep")
+    out.mkdir()  # an empty folder is as good as none
+    run(*DETECT, "--out", out, "--seed", "1", cwd=tables)
+    before = (out / "scores.csv").read_bytes()
     result = run(*DETECT, "--out", out, cwd=tables, code=2)
-    assert "not empty" in result.stderr
+    assert "holds an earlier result" in result.stderr
     assert "training" not in result.stdout
-    assert (out / "mine.txt").read_text() == "keep"
+    assert (out / "scores.csv").read_bytes() == before
     run(*DETECT, "--out", out, "--force", cwd=tables)
-    assert not (out / "mine.txt").exists()
+    assert (out / "scores.csv").read_bytes() != before
+
+
+@pytest.mark.parametrize("command", [[*DETECT, "--force"], ["demo"]])
+def test_a_folder_with_anything_else_in_it_is_never_replaced(tables, tmp_path, command):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("summary.json", "thesis.tex"):
+        (out / name).write_text("{}")
+    result = run(*command, "--out", out, cwd=tables, code=2)
+    assert "'thesis.tex', which is not ours" in result.stderr
+    assert sorted(path.name for path in out.iterdir()) == ["summary.json", "thesis.tex"]
+
+
+def test_the_command_line_beats_the_config_file(tables, tmp_path):
+    (tmp_path / "s.toml").write_text("seed = 5\nmax_fpr = 1.0\nepochs = 4\n")
+    config = [*DETECT[:5], "--json", "--config", tmp_path / "s.toml"]
+    assert json.loads(run(*config, "--out", tmp_path / "a", cwd=tables).stdout)["seed"] == 5
+    result = run(*config, "--out", tmp_path / "b", "--seed", "7", "--dropout", ".25", cwd=tables)
+    assert json.loads(result.stdout)["seed"] == 7
+    assert json.loads(result.stdout)["settings"]["dropout"] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -157,6 +178,19 @@ def test_ctrl_c_ends_with_130_one_line_and_no_output(tables, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("method", ["lp-pul", "reco-slip-none", "upu"])
+def test_other_methods_run_by_name_and_the_oracle_is_refused(tables, tmp_path, monkeypatch, method):
+    monkeypatch.chdir(tables)
+    base = ["detect", "--nodes", "nodes.csv", "--edges", "edges.csv", "--max-fpr", "1", "--quiet"]
+    more = {"lp-pul": [], "upu": ["--epochs", "9", "--prior-epochs", "5"]}.get(method, ["--epochs", "5"])
+    result = CliRunner().invoke(app, [*base, "--method", method, "--out", str(tmp_path / method), *more])
+    assert result.exit_code == 0, result.stderr
+    assert pl.read_csv(tmp_path / method / "scores.csv").height == 200
+    refused = CliRunner().invoke(app, [*base, "--method", "oracle", "--out", str(tmp_path / "o")])
+    assert refused.exit_code == 2
+    assert "the oracle needs the truth" in refused.stderr
+
+
 def test_hostile_names_are_printed_as_text(tmp_path):
     rows = ["id,domain,v", *(f"[red]n{k}[/oops],{k % 2},{k}" for k in range(12))]
     (tmp_path / "nodes.csv").write_text("\n".join(rows))
@@ -178,4 +212,11 @@ def test_version_help_and_datasets(tmp_path):
     assert run("--version", cwd=tmp_path).stdout == f"recoslip {recoslip.__version__}\n"
     assert "--recall-targets" in run("detect", "--help", cwd=tmp_path).stdout
     assert "cora-s" in run("datasets", cwd=tmp_path).stdout
+    listed = {row["name"]: row for row in json.loads(run("methods", "--json", cwd=tmp_path).stdout)}
+    assert listed["lp-pul"] == {
+        "name": "lp-pul",
+        "paper": "Carnevali et al. 2021",
+        "needs": "edges",
+        "trains a network": False,
+    }
     assert json.loads(run("datasets", "--json", cwd=tmp_path).stdout)["cora-s"]["ratios"][0] == 0.1

@@ -112,6 +112,16 @@ def test_a_new_graph_with_the_same_features_is_scored(quick, graph, split):
     assert fit(quick, graph, split).decision_function(other).shape == (120,)
 
 
+def test_a_graph_with_other_features_is_refused(quick, graph, split):
+    def named(names):
+        return NodeGraph(graph.x, graph.edge_index, graph.is_target, feature_names=names)
+
+    fit(quick, named("abcdefgh"), split)
+    assert np.isfinite(quick.decision_function(named("abcdefgh"))).all()
+    with pytest.raises(GraphError, match="it knows 'g' where the graph has 'h'"):
+        quick.decision_function(named("abcdefhg"))
+
+
 def test_only_target_nodes_are_called_novel(quick, graph, split):
     novel = fit(quick, graph, split).predict()
     assert novel.dtype == bool
@@ -176,6 +186,8 @@ def test_errors_are_clear(quick, graph, split):
         quick.fit(graph, Split(*(np.array(m) for m in ([True, False], [False, True], [False, False]))))
     fit(quick, graph, split)
     narrow = NodeGraph(graph.x[:, :3], graph.edge_index, graph.is_target)
+    with pytest.raises(SettingError, match="random_state must be a whole number of at most"):
+        clone(quick).set_params(random_state=2**63).fit(graph, split)
     with pytest.raises(GraphError, match="fitted with 8 features; the graph has 3"):
         quick.decision_function(narrow)
 

@@ -1,4 +1,6 @@
+import copy
 import logging
+import pickle
 
 import networkx as nx
 import numpy as np
@@ -48,6 +50,13 @@ def test_features_of_every_kind_give_the_same_graph(make):
 
 def test_sparse_features_stay_sparse():
     assert NodeGraph(sp.csr_array(X), [[0], [1]], TARGET).x.layout == torch.sparse_csr
+
+
+def test_a_graph_can_be_copied_and_pickled():
+    graph = NodeGraph(sp.csr_array(X), [[0], [1]], TARGET, ids=list("abcd"))
+    for other in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert torch.equal(other.edge_index, graph.edge_index)
+        assert other.ids.tolist() == list("abcd")
 
 
 def test_isolated_nodes_and_no_edges_are_legal():
@@ -131,6 +140,8 @@ def test_from_networkx_takes_nodes_as_ids_and_attributes_as_features():
 def test_a_permuted_graph_is_the_same_graph(make):
     graph = NodeGraph(make(X), [[0, 1], [1, 2]], TARGET, ids=list("abcd"), categories=[0, 1, 2, 3])
     order = [2, 0, 3, 1]
+    with pytest.raises(GraphError, match="each of the 4 nodes once"):
+        graph.permuted([0, 0, 1, 2])
     other = graph.permuted(order)
     assert other.ids.tolist() == ["c", "a", "d", "b"]
     assert other.is_target.tolist() == [True, False, True, False]

@@ -78,6 +78,17 @@ def test_the_multiplier_never_goes_below_zero(graph, split):
     assert fitted.history_["multiplier"].max() > 0
 
 
+def test_diverged_training_is_said(graph, split):
+    with pytest.raises(SettingError, match="training diverged"):
+        RecoSlip(**QUICK | {"learning_rate": 1e30}).fit(graph, split)
+
+
+def test_the_multiplier_in_the_table_is_the_one_the_weights_were_kept_with(graph, split):
+    fitted = RecoSlip(**QUICK | {"epochs": 1}, dual_learning_rate=0.01).fit(graph, split)
+    moved = np.abs(fitted.candidates_["multiplier"].to_numpy() - 0.1)
+    assert moved.tolist() == pytest.approx([0.01] * 5, abs=1e-4)
+
+
 class Rates:
     def __init__(self, fpr, recall):
         self.fpr, self.recall = fpr, recall
@@ -217,6 +228,7 @@ def test_an_encoder_that_cannot_be_reset_is_refused(graph, split):
         ("restarts", 0, "at least 1"),
         ("multiplier", -1, "in 0 to inf"),
         ("multiplier", float("nan"), "in 0 to inf"),
+        ("link_weight", float("inf"), "in 0 to inf"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(graph, split, setting, value, message):

@@ -1,6 +1,7 @@
 import json
 import os
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -45,9 +46,27 @@ def test_saving_again_replaces_and_foreign_folders_are_left_alone(saved, tmp_pat
     other = tmp_path / "precious"
     other.mkdir()
     (other / "thesis.txt").write_text("do not lose")
-    with pytest.raises(ModelFileError, match="holds other files"):
-        recoslip.load(saved).save(other)
+    for name in ("model.json", "more.txt"):
+        (other / name).write_text("{}")
+        with pytest.raises(RecoslipError, match="which is not ours"):
+            recoslip.load(saved).save(other)
     assert (other / "thesis.txt").read_text() == "do not lose"
+
+
+def test_a_home_folder_is_found_and_guarded(saved, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    recoslip.load("~/model").save("~/again")
+    assert (tmp_path / "again" / "model.json").is_file()
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("do not lose")
+    with pytest.raises(RecoslipError, match="which is not ours"):
+        recoslip.load(saved).save("~/precious")
+
+
+def test_settings_from_numpy_are_saved(graph, split, tmp_path):
+    settings = {"epochs": np.int64(4), "max_fpr": np.float64(1.0), "recall_targets": np.array([0.1, 0.2])}
+    RecoSlip(**settings).fit_seeds(graph, np.arange(2), split)[1].save(tmp_path / "m")
+    assert recoslip.load(tmp_path / "m").recall_targets == (0.1, 0.2)
 
 
 def edit(saved, **changes):
@@ -82,7 +101,7 @@ def test_damaged_and_foreign_files_give_a_clear_error(saved, damage, message):
 
 
 def interrupted_write(target, problem):
-    with whole_folder(target, replace=True) as draft:
+    with whole_folder(target, ours=("old", "new"), replace=True) as draft:
         (draft / "half").write_text("…")
         raise problem
 
@@ -92,7 +111,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted_write(target, KeyboardInterrupt)
     assert list(tmp_path.iterdir()) == []
-    with whole_folder(target, replace=False) as draft:
+    with whole_folder(target, ours=(), replace=False) as draft:
         (draft / "file").write_text("whole")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -104,7 +123,7 @@ def test_a_failed_replacement_keeps_the_old_folder(tmp_path):
     with pytest.raises(RuntimeError):
         interrupted_write(target, RuntimeError)
     assert [path.name for path in target.iterdir()] == ["old"]
-    with whole_folder(target, replace=True) as draft:
+    with whole_folder(target, ours=("old", "new"), replace=True) as draft:
         (draft / "new").write_text("here")
     assert [path.name for path in target.iterdir()] == ["new"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -114,7 +133,7 @@ def test_existing_folders_and_files_are_refused(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x").write_text("x")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(RecoslipError, match="not empty"), whole_folder(tmp_path / "out", replace=False):
+    with pytest.raises(RecoslipError, match="not empty"), whole_folder(tmp_path / "out", ours=("x",), replace=False):
         pass
-    with pytest.raises(RecoslipError, match="is a file"), whole_folder(tmp_path / "file", replace=True):
+    with pytest.raises(RecoslipError, match="is a file"), whole_folder(tmp_path / "file", ours=(), replace=True):
         pass

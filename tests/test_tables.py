@@ -139,6 +139,8 @@ def test_domains_from_two_values(values, target_value):
         ([2005, 2006, 2007], "2007"),
         ([date(2005, 1, 1), date(2006, 1, 1), date(2007, 1, 1)], "2007-01-01"),
         (["2005-03-01", "2006-12-31", "2007-01-01"], "2007-01-01"),
+        (["2005-03-01T10:00:00", "2006-12-31T23:59:59Z", "2007-01-01 00:00:00"], "2007-01-01"),
+        ([date(2005, 1, 1), date(2006, 1, 1), date(2007, 1, 1)], date(2007, 1, 1)),
     ],
 )
 def test_domains_from_time(times, since):
@@ -146,6 +148,31 @@ def test_domains_from_time(times, since):
     graph = read_graph(frame, None, time="when", since=since)
     assert graph.is_target.tolist() == [False, False, True]
     assert graph.feature_names == ("v",)
+
+
+def test_dates_are_no_features_in_any_file(tmp_path):
+    days = [date(2005, 1, 1), date(2005, 1, 1), date(2007, 1, 1)]
+    table = pl.DataFrame({"id": [1, 2, 3], "domain": [0, 0, 1], "v": [1, 2, 3], "day": days})
+    for path in (write(table, tmp_path / "n.csv"), write(table, tmp_path / "n.parquet")):
+        assert read_graph(path, None).feature_names == ("v",)
+
+
+def test_one_named_end_leaves_the_other_to_the_first_other_column(tmp_path):
+    (tmp_path / "n.csv").write_text("id,domain,v\n001,0,1\n002,0,2\n003,1,3\n")
+    (tmp_path / "e.csv").write_text("a,b\n001,002\n002,003\n")
+    for ends in ({"source_column": "b"}, {"target_column": "a"}, {"source_column": "a"}, {"target_column": "b"}):
+        assert read_graph(tmp_path / "n.csv", tmp_path / "e.csv", **ends).num_edges == 2
+
+
+def test_an_edge_list_without_a_header_is_refused(tmp_path):
+    (tmp_path / "e.csv").write_text("a,b\nb,c\n")
+    with pytest.raises(TableError, match="the first line, 'a' and 'b', is an edge; add a header"):
+        read_graph(frame(), tmp_path / "e.csv")
+
+
+def test_semicolons_separate_too(tmp_path):
+    (tmp_path / "n.csv").write_text("id;domain;v\na;0;1\nb;0;2\nc;1;3\n")
+    assert read_graph(tmp_path / "n.csv", None).num_nodes == 3
 
 
 def test_missing_values_are_filled_when_asked():
@@ -188,6 +215,14 @@ def frame(**columns):
         (frame(), None, {"time": "v", "since": "soon"}, "needs a number"),
         (frame(t=["x", "y", "z"]), None, {"time": "t", "since": "2007-01-01"}, "must hold numbers or dates"),
         (frame(v=[1.0, float("inf"), 2.0]), None, {}, "infinite"),
+        (frame(v=[1.0, 1e200, 2.0]), None, {}, "column 'v' holds infinite or extreme values"),
+        (frame(y=[2000.0, float("nan"), 2009.0]), None, {"time": "y", "since": 2007}, "'y' is empty in 1 rows"),
+        (frame(t=["02/03/2007"] * 3), None, {"time": "t", "since": "2007-01-01"}, "dates such as 2007-01-31"),
+        (frame(), EDGES, {"source_column": "to", "target_column": "to"}, "cannot be in one column"),
+        (frame(), None, {"features": "v"}, "a list of column names"),
+        (frame(id=[b"a", b"b", b"c"]), None, {}, "text or whole numbers"),
+        (frame(tags=[["x"], ["y"], ["z"]]), None, {"text": ["tags"]}, "cannot be used"),
+        (frame(domain=["Target", "source", "other"]), None, {}, "must hold two values"),
         (frame(v=[[1.0], [1.0, 2.0], [1.0]]), None, {}, "must have one length"),
         (frame().clear(), None, {}, "has no rows"),
         ("nowhere.csv", None, {}, "there is no file nowhere.csv"),

@@ -61,8 +61,8 @@ app = typer.Typer(
 )
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, nothing else.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the output folder if it exists.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result in the output folder.")]
+Seed = Annotated[int, typer.Option(help="Seed of weights, dropout and split.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Format = Annotated[str, typer.Option("--format", help="Of the scores: csv or parquet.")]
 
@@ -82,15 +82,14 @@ def demo(
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
-    force: Force = False,
     table_format: Format = "csv",
 ) -> None:
     """See it work: handwritten digits, of which nobody told the detector that 9 exists."""
     from recoslip.insight.metrics import auroc
 
+    wanted_format = _format(table_format)
     talk = _talk(quiet or as_json)
-    replace = force or (out / "summary.json").is_file()
-    check_free(out, replace=replace)
+    check_free(out, ours=output.FILES, replace=True)  # an earlier demo gives way
     data = recoslip.load_dataset("digits")
     categories, target = data.graph.categories, data.graph.is_target.numpy()
     assert categories is not None
@@ -108,7 +107,7 @@ def demo(
         "novel_true": int(data.novel.sum()),
     }
     facts = output.summary(chosen, data.graph, seconds) | {"dataset": "digits", "truth": truth}
-    output.write(out, chosen, data.graph, facts, table_format=_format(table_format), replace=replace)
+    output.write(out, chosen, data.graph, facts, table_format=wanted_format, replace=True)
     if as_json:
         print(json.dumps(facts))
         return
@@ -126,7 +125,7 @@ def demo(
 def _settings_help() -> str:
     """List every method's settings with their defaults."""
     lines = []
-    for name in DETECTORS:
+    for name in dict.fromkeys(kind.name for kind in DETECTORS.values()):
         settings = {k: v for k, v in detector(name).get_params().items() if k not in ("random_state", "device")}
         shown = (f"--{k.replace('_', '-')} {_shown(v)}" for k, v in settings.items())
         lines.append(f"Settings of {name} and their defaults: {'  '.join(shown)}")
@@ -161,8 +160,8 @@ def detect(
     impute: Annotated[bool, typer.Option("--impute", help="Fill missing values.")] = False,
     method: Annotated[str, typer.Option(help=f"One of: {', '.join(DETECTORS)}.")] = "reco-slip",
     config: Annotated[Path | None, typer.Option(help="TOML file of the method's settings.")] = None,
-    seed: Seed = 0,
-    device: Device = "auto",
+    seed: Annotated[int | None, typer.Option(help="Seed of weights, dropout and split.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
     force: Force = False,
@@ -174,11 +173,11 @@ def detect(
     """
     talk = _talk(quiet or as_json)
     own_options = [name for parameter in context.command.params for name in parameter.opts]
-    settings = _toml(config) | _settings(method, context.args, own_options)
-    chosen = detector(method, **{"random_state": seed, "device": device} | settings)
+    options = {key: value for key, value in (("random_state", seed), ("device", device)) if value is not None}
+    chosen = detector(method, **_toml(config) | _settings(method, context.args, own_options) | options)
     chosen._check_settings()
     wanted_format = _format(table_format)
-    check_free(out, replace=force)
+    check_free(out, ours=output.FILES, replace=force)
     graph = recoslip.read_graph(
         nodes,
         edges,
@@ -206,6 +205,22 @@ def detect(
     _print_candidates(chosen, talk)
     _print_top(output.scores_table(chosen, graph).head(10), talk)
     _print_outcome(facts, out, talk)
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the methods that `detect --method` knows."""
+    rows = [
+        {"name": name, "paper": kind.paper, "needs": kind.needs, "trains a network": kind.trains}
+        for name, kind in DETECTORS.items()
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table("name", "paper", "needs", "trains a network", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(("yes" if v else "no") if isinstance(v, bool) else str(v) for v in row.values()))
+    screen.print(table)
 
 
 @app.command()
@@ -321,7 +336,8 @@ def _toml(path: Path | None) -> dict[str, Any]:
         raise SettingError(f"--config: cannot read {path}: {problem.strerror}") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise SettingError(f"--config: {path} is not TOML: {problem}") from problem
-    return {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
+    settings = {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
+    return {"random_state" if key == "seed" else key: value for key, value in settings.items()}
 
 
 def _settings(method: str, arguments: list[str], own_options: list[str]) -> dict[str, Any]:
@@ -344,14 +360,13 @@ def _settings(method: str, arguments: list[str], own_options: list[str]) -> dict
 
 
 def _value(text: str, default: object) -> Any:
-    """Read an option's text as the kind of thing the setting's default is."""
-    if isinstance(default, str):
-        return text
+    """Read an option's text as the kind of thing the setting's default is; what cannot be read is refused later."""
     if isinstance(default, tuple):
         return tuple(_value(part, 0.0) for part in _names(text.strip("[]()")))
+    kind = type(default)
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return kind(text) if kind in (int, float) else text
+    except ValueError:
         return text
 
 

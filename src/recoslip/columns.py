@@ -20,6 +20,7 @@ Kind: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
 MAX_CATEGORIES = 50  # one-hot columns made of one table column; the rarest values share the last
 RARE = 5  # a value seen less often is rare
 MAX_WORDS = 5000  # words kept of a text column
+LARGEST = 1e100  # of a number column; beyond, squares overflow
 DENSE_FROM = 0.3  # share of non-zeros from which the whole matrix is kept dense
 
 
@@ -88,6 +89,8 @@ def _guess(series: pl.Series) -> Column:
         if dtype.inner is not None and dtype.inner.is_numeric():  # type: ignore[attr-defined]
             return Column(series.name, "vector")
         return Column(series.name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
+    if dtype == pl.String and looks_like_date(series).all():
+        return Column(series.name, "unused", f"dates are no feature; for the domain use --time {series.name}")
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         distinct = series.n_unique()
         if distinct <= max(MAX_CATEGORIES, len(series) // 20) and distinct < len(series):
@@ -96,6 +99,11 @@ def _guess(series: pl.Series) -> Column:
     if dtype == pl.Null:
         return Column(series.name, "unused", "empty")
     return Column(series.name, "unused", f"{dtype} is no feature; for the domain use --time {series.name}")
+
+
+def looks_like_date(series: pl.Series) -> pl.Series:
+    """Say which texts begin as 2007-01-31 does; missing ones do not."""
+    return series.str.contains(r"^\d{4}-\d{2}-\d{2}([T ]|$)").fill_null(False)
 
 
 def encode(
@@ -122,25 +130,26 @@ def encode(
 def _refuse_missing(frame: pl.DataFrame, used: Sequence[Column]) -> None:
     found = []
     for column in used:
-        missing = _missing(frame[column.name])
+        missing = is_missing(frame[column.name])
         if missing.any():
             found.append(f"{column.name!r} in {missing.sum()} rows (first: row {missing.arg_max()})")
     if found:
         raise TableError(f"missing values: {'; '.join(found)}; fill them, ignore the columns, or pass --impute")
 
 
-def _missing(series: pl.Series) -> pl.Series:
+def is_missing(series: pl.Series) -> pl.Series:
+    """Say which values are missing: null, or not a number."""
     missing = series.is_null()
     return (missing | series.is_nan().fill_null(False)) if series.dtype.is_float() else missing
 
 
 def _number(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
     values = series.cast(pl.Float64).fill_nan(None)
-    if not values.is_infinite().fill_null(False).any():
-        middle = values.median()
-        filled = values.fill_null(middle if isinstance(middle, float) else 0.0)
-        return StandardScaler().fit_transform(filled.to_numpy()[:, None]), [series.name]
-    raise TableError(f"column {series.name!r} holds infinite values; replace them or ignore the column")
+    if (values.abs() > LARGEST).fill_null(False).any():
+        raise TableError(f"column {series.name!r} holds infinite or extreme values; replace them or ignore the column")
+    middle = values.median()
+    filled = values.fill_null(middle if isinstance(middle, float) else 0.0)
+    return StandardScaler().fit_transform(filled.to_numpy()[:, None]), [series.name]
 
 
 def _category(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
@@ -169,15 +178,14 @@ def _vector(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
     if len(lengths) != 1 or lengths[0] == 0:
         raise TableError(f"vectors in column {series.name!r} must have one length; got lengths {lengths.to_list()[:5]}")
     width = int(lengths[0])
-    rows = [row if row is not None else [np.nan] * width for row in lists.to_list()]
-    matrix = np.asarray(rows, dtype=np.float64)
-    bad = ~np.isfinite(matrix)
-    missing = np.asarray([row is None for row in lists.to_list()])
-    if bad[~missing].any():
-        raise TableError(
-            f"vectors in column {series.name!r} hold empty or infinite values in {bad.any(axis=1).sum()} rows"
-        )
-    matrix[missing] = matrix[~missing].mean(axis=0)
+    present = lists.is_not_null().to_numpy()
+    values = lists.drop_nulls().explode().to_numpy().astype(np.float64).reshape(-1, width)
+    if not np.isfinite(values).all():
+        bad = (~np.isfinite(values)).any(axis=1).sum()
+        raise TableError(f"vectors in column {series.name!r} hold empty or infinite values in {bad} rows")
+    matrix = np.empty((len(lists), width))
+    matrix[present] = values
+    matrix[~present] = values.mean(axis=0)
     return matrix, [f"{series.name}[{k}]" for k in range(width)]
 
 

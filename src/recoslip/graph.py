@@ -122,6 +122,16 @@ class NodeGraph:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"NodeGraph is immutable; {name!r} cannot be deleted")
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in self.__slots__}
+        if self.x.layout != torch.strided:
+            state["x"] = to_scipy(self.x)  # PyTorch cannot pickle CSR tensors
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, to_csr(value) if sp.issparse(value) else value)
+
     def __repr__(self) -> str:
         target = int(self.is_target.sum())
         return (
@@ -230,6 +240,8 @@ class NodeGraph:
     def permuted(self, order: ArrayLike) -> Self:
         """Return the same graph with its nodes in another order: new node k is old node `order[k]`."""
         index = torch.as_tensor(np.asarray(order), dtype=torch.long)
+        if not torch.equal(index.sort().values, torch.arange(self.num_nodes)):
+            raise GraphError(f"order must name each of the {self.num_nodes} nodes once")
         place = torch.empty_like(index)
         place[index] = torch.arange(self.num_nodes)
         kept: Mapping[str, Any] = {

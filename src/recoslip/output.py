@@ -16,6 +16,8 @@ from recoslip.storage import whole_folder
 
 Format: TypeAlias = Literal["csv", "parquet"]
 
+FILES = ("scores.csv", "scores.parquet", "summary.json", "model")  # what an output folder may hold
+
 
 def scores_table(detector: Detector, graph: NodeGraph) -> pl.DataFrame:
     """List nodes as id, domain, score, novel: target nodes first, the most novel on top."""
@@ -46,6 +48,7 @@ def summary(detector: Detector, graph: NodeGraph, seconds: float) -> dict[str, A
         "target": int(is_target.sum()),
         "edges": graph.num_edges,
         "features": graph.num_features,
+        "feature_names": None if graph.feature_names is None else list(graph.feature_names),
         "edge_repairs": {
             "mirrored": graph.repairs.mirrored,
             "merged": graph.repairs.merged,
@@ -55,6 +58,8 @@ def summary(detector: Detector, graph: NodeGraph, seconds: float) -> dict[str, A
         "novel": int(novel.sum()),
     }
     candidates: pl.DataFrame | None = getattr(detector, "candidates_", None)
+    if hasattr(detector, "prior_"):
+        result["known_share_of_target"] = detector.prior_
     if candidates is not None:
         result["chosen"] = candidates.filter("chosen").drop("chosen").to_dicts()
     return result
@@ -71,7 +76,7 @@ def write(
 ) -> None:
     """Write scores, summary and model into a folder that appears whole or not at all."""
     table = scores_table(detector, graph)
-    with whole_folder(folder, replace=replace) as draft:
+    with whole_folder(folder, ours=FILES, replace=replace) as draft:
         if table_format == "csv":
             table.write_csv(draft / "scores.csv")
         else:

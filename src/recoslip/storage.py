@@ -5,50 +5,78 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from recoslip.errors import RecoslipError
 
 
-def check_free(path: str | os.PathLike[str], *, replace: bool) -> None:
-    """Raise unless a folder may be written at `path`: nothing is there, or it is empty, or `replace` allows it."""
-    final = Path(path).expanduser()
-    if final.exists() and not final.is_dir():
-        raise RecoslipError(f"{path} is a file, expected a folder or nothing; choose another name")
-    if final.exists() and any(final.iterdir()) and not replace:
-        raise RecoslipError(f"{path} is not empty; choose another folder, or replace it with --force")
-
-
-@contextmanager
-def whole_folder(path: str | os.PathLike[str], *, replace: bool) -> Iterator[Path]:
-    """Yield an empty folder beside `path` to write into; it becomes `path` when the block ends without error.
+def check_free(path: str | os.PathLike[str], *, ours: Collection[str], replace: bool) -> None:
+    """Raise unless a folder may be written at `path`.
 
     Args:
         path: the folder to make.
-        replace: whether an existing folder may be replaced; else it is refused before anything is written.
+        ours: names of the files such a folder holds. One that holds anything else is never replaced.
+        replace: whether one that holds nothing else may be.
     """
-    check_free(path, replace=replace)
+    final = Path(path).expanduser()
+    if final.exists() and not final.is_dir():
+        raise RecoslipError(f"{path} is a file, expected a folder or nothing; choose another name")
+    present = sorted(entry.name for entry in final.iterdir()) if final.exists() else []
+    foreign = [name for name in present if name not in ours]
+    if foreign:
+        raise RecoslipError(f"{path} is not empty: it holds {foreign[0]!r}, which is not ours; choose another folder")
+    if present and not replace:
+        raise RecoslipError(f"{path} is not empty: it holds an earlier result; choose another folder, or use --force")
+    _draft(final.absolute()).rmdir()
+
+
+@contextmanager
+def whole_folder(path: str | os.PathLike[str], *, ours: Collection[str], replace: bool) -> Iterator[Path]:
+    """Yield an empty folder beside `path` to write into; it becomes `path` when the block ends without error.
+
+    The arguments are those of `check_free`, which is asked first.
+    """
+    check_free(path, ours=ours, replace=replace)
     final = Path(path).expanduser().absolute()
+    draft = _draft(final)
+    try:
+        yield draft
+        _put_in_place(draft, final)
+    except OSError as problem:
+        raise RecoslipError(f"cannot write {path}: {problem.strerror or problem}") from problem
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _draft(final: Path) -> Path:
+    """Make an empty folder beside `final`, where renaming is one step."""
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     except OSError as problem:
         raise RecoslipError(f"cannot write to {final.parent}: {problem.strerror}") from problem
-    try:
-        draft.chmod(0o777 & ~_umask())
-        yield draft
-        if final.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
-            final.rename(old / "old")
+    draft.chmod(0o777 & ~_umask())
+    return draft
+
+
+def _put_in_place(draft: Path, final: Path) -> None:
+    if not final.exists():
+        draft.rename(final)
+    elif not any(final.iterdir()):  # an empty folder may be a mount point, which cannot be renamed
+        for entry in sorted(draft.iterdir()):
+            shutil.move(entry, final / entry.name)
+    else:
+        aside = _draft(final)
+        final.rename(aside / "old")
+        try:
             draft.rename(final)
-            shutil.rmtree(old)
-        else:
-            draft.rename(final)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+        except BaseException:
+            (aside / "old").rename(final)
+            aside.rmdir()
+            raise
+        shutil.rmtree(aside)
 
 
 def _umask() -> int:

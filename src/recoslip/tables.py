@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pyarrow.lib import ArrowException
 
-from recoslip.columns import describe, encode, plan_columns
+from recoslip.columns import describe, encode, is_missing, looks_like_date, plan_columns
 from recoslip.errors import TableError, nearest
 from recoslip.graph import NodeGraph
 
@@ -67,10 +68,55 @@ def read_graph(
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
-    frame = _frame(nodes, "nodes", exact=(id,))
-    _require(frame, "nodes", [id])
+    for name, value in (("features", features), ("ignore", ignore), ("text", text)):
+        if isinstance(value, str):
+            raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
     if (time is None) != (since is None):
         raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
+    try:
+        return _read(
+            nodes,
+            edges,
+            id,
+            domain,
+            target_value,
+            time,
+            since,
+            category,
+            features,
+            ignore,
+            text,
+            source_column,
+            target_column,
+            weight,
+            drop_unknown,
+            impute,
+        )
+    except (pl.exceptions.PolarsError, ArrowException) as problem:
+        reason = str(problem).strip().splitlines()[0]
+        raise TableError(f"the tables hold values of a kind that cannot be used: {reason}") from problem
+
+
+def _read(
+    nodes: Table,
+    edges: Table | None,
+    id: str,  # noqa: A002
+    domain: str,
+    target_value: object,
+    time: str | None,
+    since: Since | None,
+    category: str | None,
+    features: Sequence[str] | None,
+    ignore: Sequence[str],
+    text: Sequence[str],
+    source_column: str | None,
+    target_column: str | None,
+    weight: str | None,
+    drop_unknown: bool,
+    impute: bool,
+) -> NodeGraph:
+    frame = _frame(nodes, "nodes", exact=(id,))
+    _require(frame, "nodes", [id])
     ids = _ids(frame[id], "nodes")
     is_target = _by_time(frame, time, since) if time is not None else _by_column(frame, domain, target_value)
     if category is not None:
@@ -117,7 +163,9 @@ def _read_file(path: Path, what: str, exact: Sequence[str]) -> pl.DataFrame:
         if kind in ("csv", "tsv", "txt"):
             separator = "," if kind == "csv" else "\t"
             header = pl.read_csv(path, separator=separator, n_rows=0).columns
-            names = {name: pl.String for name in (exact or header[:2]) if name in header}
+            if len(header) == 1 and ";" in header[0]:
+                separator, header = ";", header[0].split(";")
+            names = {name: pl.String for name in (*exact, *(header[:2] if what == "edges" else ())) if name in header}
             return pl.read_csv(path, separator=separator, infer_schema_length=None, schema_overrides=names)
         if kind in ("parquet", "pq"):
             return pl.read_parquet(path)
@@ -144,7 +192,7 @@ def _require(frame: pl.DataFrame, what: str, names: Sequence[str]) -> None:
 
 def _ids(column: pl.Series, what: str) -> pl.Series:
     """Names of nodes as text, so that 7 in one file is 7 in the other."""
-    if column.dtype.is_float() or column.dtype.is_nested():
+    if column.dtype.is_float() or column.dtype.is_nested() or column.dtype == pl.Binary:
         raise TableError(
             f"the {what} table's column {column.name!r} must hold text or whole numbers; got {column.dtype}"
         )
@@ -161,7 +209,7 @@ def _by_column(frame: pl.DataFrame, name: str, target_value: object) -> NDArray[
     column = frame[name].cast(pl.String)
     if column.null_count():
         raise TableError(f"the domain column {name!r} is empty in {column.null_count()} rows; give every node a domain")
-    values = sorted(column.unique().to_list())
+    values = sorted(column.unique().to_list(), key=lambda value: value.strip().lower())
     if len(values) != 2:
         shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
         raise TableError(
@@ -172,12 +220,12 @@ def _by_column(frame: pl.DataFrame, name: str, target_value: object) -> NDArray[
         if wanted is None:
             raise TableError(f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, not {target_value!r}")
         return np.asarray(column == wanted)
-    for source, target in (("false", "true"), ("0", "1"), ("source", "target")):
+    for source, target in (("false", "true"), ("0", "1"), ("0.0", "1.0"), ("source", "target")):
         if [value.strip().lower() for value in values] == [source, target]:
             return np.asarray(column == values[1])
     raise TableError(
         f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}: say which one is the target "
-        f"(--target-value {values[1]})"
+        f"(--target-value {values[0]} or --target-value {values[1]})"
     )
 
 
@@ -190,16 +238,17 @@ def _matching(wanted: str, values: Sequence[str]) -> str | None:
 def _by_time(frame: pl.DataFrame, name: str, since: Since | None) -> NDArray[np.bool_]:
     _require(frame, "nodes", [name])
     column = frame[name]
-    if column.null_count():
-        raise TableError(f"the time column {name!r} is empty in {column.null_count()} rows; give every node a time")
+    if missing := int(is_missing(column).sum()):
+        raise TableError(f"the time column {name!r} is empty in {missing} rows; give every node a time")
     if column.dtype == pl.String:
         column = _parsed_times(column)
     try:
         if column.dtype.is_numeric():
             first_target: Any = float(since)  # type: ignore[arg-type]
         else:
-            first_target = since if isinstance(since, date) else datetime.fromisoformat(str(since))
-        is_target = (column.cast(pl.Datetime) if column.dtype.is_temporal() else column) >= first_target
+            first_target = datetime.fromisoformat(str(since)).replace(tzinfo=None)
+            column = column.cast(pl.Datetime)
+        is_target = column >= first_target
     except (TypeError, ValueError, pl.exceptions.PolarsError) as problem:
         kind = "a number" if column.dtype.is_numeric() else "a date such as 2007-01-31"
         raise TableError(f"the time column {name!r} needs {kind} to divide it; got since={since!r}") from problem
@@ -211,12 +260,13 @@ def _by_time(frame: pl.DataFrame, name: str, since: Since | None) -> NDArray[np.
 
 
 def _parsed_times(column: pl.Series) -> pl.Series:
-    try:
-        parsed = column.str.to_datetime(strict=False)
-    except pl.exceptions.ComputeError:  # not one of them looks like a date
-        parsed = pl.Series([None] * len(column))
-    if parsed.null_count():
-        first = column.filter(parsed.is_null())[0]
+    """Texts of dates -> times. Year first only: 02/03/2007 is one day here and another there."""
+    dates = looks_like_date(column)
+    if dates.all():
+        parsed = column.str.slice(0, 19).str.replace("T", " ").str.to_datetime(strict=False)
+        dates = parsed.is_not_null()
+    if not dates.all():
+        first = column.filter(~dates)[0]
         raise TableError(
             f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; got {first!r}"
         )
@@ -237,8 +287,15 @@ def _edges(
     frame = _frame(table, "edges", exact=[name for name in (source_column, target_column) if name])
     if frame.width < 2:
         raise TableError(f"{_name(table, 'edges')} must have two columns of node ids; it has {frame.columns}")
-    left, right = source_column or frame.columns[0], target_column or frame.columns[1]
-    _require(frame, "edges", [name for name in (left, right, weight) if name])
+    _require(frame, "edges", [name for name in (source_column, target_column, weight) if name])
+    free = [name for name in frame.columns if name not in (source_column, target_column, weight)]
+    left = source_column or free.pop(0)
+    right = target_column or free.pop(0)
+    if left == right:
+        raise TableError(f"both ends of an edge cannot be in one column, {left!r}; name two")
+    is_file = isinstance(table, str | os.PathLike)
+    if is_file and ids.is_in([left]).any() and ids.is_in([right]).any():
+        raise TableError(f"{_name(table, 'edges')}: the first line, {left!r} and {right!r}, is an edge; add a header")
     positions = pl.DataFrame({"name": ids, "position": np.arange(len(ids))})
     if positions["name"].is_duplicated().any():
         twice = positions.filter(pl.col("name").is_duplicated())["name"].unique(maintain_order=True)

@@ -46,6 +46,8 @@ def csbm(
     ):
         if not 0 <= value <= top:
             raise SettingError(f"csbm's {name} must be in [0, {top}]; got {value}")
+    if categories == 2 and novel_share == 0 and homophily < 1:
+        raise SettingError("csbm with one category alone has no edges between categories: set homophily to 1")
     if degree < 0 or noise < 0 or features < 1:
         raise SettingError("csbm's degree and noise must not be negative, and features must be at least 1")
     rng = np.random.default_rng(seed)

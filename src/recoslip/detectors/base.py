@@ -29,6 +29,7 @@ Scores: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all)
 
 FORMAT, FORMAT_VERSION = "recoslip-detector", 1
+FILES = ("model.json", "model.safetensors")
 
 
 class Detector(BaseEstimator, ABC):  # type: ignore[misc]
@@ -51,6 +52,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     is_target_: Mask  # (nodes,)
     split_: Split
     n_features_in_: int
+    feature_names_in_: tuple[str, ...] | None
 
     @abstractmethod
     def _check_settings(self) -> None:
@@ -106,13 +108,14 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> list[Self]:
         """Train one copy of this detector per seed, all together as one fleet, and return the fitted copies.
 
-        Each copy is what `fit` with that `random_state` and the same split gives.
+        Up to rounding, each copy is what `fit` with that `random_state` and the same split gives.
         """
         if not isinstance(graph, NodeGraph):
             raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
         self._check_settings()
         split = default_split(graph, self.random_state) if split is None else split
         split.check(graph)
+        seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
         copies: list[Self] = [clone(self).set_params(random_state=seed) for seed in seeds]
         for copy in copies:
             copy._check_settings()
@@ -121,6 +124,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "is_target_": graph.is_target.numpy().copy(),
             "split_": split,
             "n_features_in_": graph.num_features,
+            "feature_names_in_": graph.feature_names,
         }
         held_out = split.validation & ~graph.is_target.numpy()
         for copy, own in zip(copies, learned, strict=True):
@@ -137,6 +141,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             raise GraphError(
                 f"this detector was fitted with {self.n_features_in_} features; the graph has {graph.num_features}"
             )
+        names = self.feature_names_in_
+        if names is not None and graph.feature_names is not None and names != graph.feature_names:
+            own, other = next((a, b) for a, b in zip(names, graph.feature_names, strict=True) if a != b)
+            raise GraphError(
+                f"this detector was fitted with other features: it knows {own!r} where the graph has {other!r}; "
+                "read both graphs' nodes as one table, so that they are encoded alike"
+            )
         return self._score(graph)
 
     def predict(self, graph: NodeGraph | None = None) -> Mask:
@@ -152,9 +163,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write settings and what was learned as JSON and safetensors; a saved detector there is replaced."""
         self._check_fitted()
-        path = Path(folder)
-        if path.is_dir() and any(path.iterdir()) and not (path / "model.json").is_file():
-            raise ModelFileError(f"{folder} holds other files than a saved detector; choose another folder")
         values, tensors = self._pack()
         document = {
             "format": FORMAT,
@@ -163,6 +171,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "settings": self._json_settings(),
             "threshold": self.threshold_,
             "features": self.n_features_in_,
+            "feature_names": self.feature_names_in_,
             "learned": values,
         }
         tensors = tensors | {
@@ -170,7 +179,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "is_target": torch.from_numpy(self.is_target_),
             **{f"split.{p}": torch.from_numpy(getattr(self.split_, p).copy()) for p in ("train", "validation", "test")},
         }
-        with whole_folder(folder, replace=True) as draft:
+        with whole_folder(folder, ours=FILES, replace=True) as draft:
             (draft / "model.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             save_file(
                 {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
@@ -180,18 +189,22 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_common(self) -> None:
         """Check the settings every detector has."""
         checks.number("max_fpr", self.max_fpr, 0, 1)
-        checks.whole("random_state", self.random_state, 0)
+        checks.whole("random_state", self.random_state, 0, 2**63 - 1)
         resolve_device(self.device)
 
     def _json_settings(self) -> dict[str, Any]:
-        return {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in self.get_params(deep=False).items()
-        }
+        return {key: _plain(value) for key, value in self.get_params(deep=False).items()}
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "scores_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(graph) first")
+
+
+def _plain(value: Any) -> Any:
+    """Turn a setting into a JSON value."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def fpr_threshold(scores: Scores, max_fpr: float) -> float:
@@ -215,7 +228,7 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
     """
     from recoslip.detectors.registry import DETECTORS, detector
 
-    path = Path(folder)
+    path = Path(folder).expanduser()
     try:
         document = json.loads((path / "model.json").read_text(encoding="utf-8"))
         tensors = load_file(path / "model.safetensors")
@@ -244,6 +257,7 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
             split_=Split(*(tensors[f"split.{p}"].numpy() for p in ("train", "validation", "test"))),
             threshold_=float(document["threshold"]),
             n_features_in_=int(document["features"]),
+            feature_names_in_=None if document["feature_names"] is None else tuple(document["feature_names"]),
         )
         result.__dict__.update(result._unpack(document["learned"], tensors))
     except ModelFileError:

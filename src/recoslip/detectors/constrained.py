@@ -72,6 +72,7 @@ class RecallConstrained:
             links = self.link_pairs.loss(output, self.recall_target, epoch)
         with torch.no_grad():
             self.history[epoch] = torch.stack([hard_fpr, hard_recall, self.multiplier, links])
+            self.row = self.history[epoch]
         return lagrangian(fpr, recall, target, self.multiplier.detach()) + self.link_weight * links
 
     def after_step(self) -> None:
@@ -79,6 +80,7 @@ class RecallConstrained:
         self.ascent.step()
         with torch.no_grad():
             self.multiplier.clamp_(min=0)
+            self.row[self.COLUMNS.index("multiplier")] = self.multiplier
 
     def validation(self, output: Output) -> Tensor:
         """Lagrangian of the validation nodes, without the link loss."""
@@ -99,7 +101,7 @@ class RecallConstrained:
 class LinkPairs:
     """The pairs the link loss may use: the same for all members, who each take those inside their own set."""
 
-    POOL: ClassVar[float] = 4 / 3  # non-edges drawn per edge, so that every member finds as many as it has edges
+    POOL: ClassVar[float] = 4 / 3  # non-edges drawn per edge: for α̃ ≤ 1/4 most members find as many as they have edges
 
     target: Tensor  # positions of the target nodes
     left: Tensor  # one end of each edge among the nodes in question

@@ -28,7 +28,7 @@ class ElkanNoto(DomainDiscriminator):
     labelled_share_: float  # c
 
     def _calibrate(self, logits: Tensor, graph: NodeGraph, split: Split) -> dict[str, float]:
-        held_out = torch.from_numpy(split.validation) & ~graph.is_target
+        held_out = torch.from_numpy(split.validation & ~graph.is_target.numpy())
         source = torch.sigmoid(logits[held_out, 0] - logits[held_out, 1])
         return {"labelled_share_": float(source.mean())}
 

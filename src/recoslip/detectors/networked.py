@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Detector, Progress, Scores
-from recoslip.errors import ModelFileError
+from recoslip.errors import ModelFileError, SettingError
 from recoslip.fleet.device import block_size, resolve_device
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Architecture, Fleet, seed_key
@@ -39,6 +39,10 @@ class NetworkDetector(Detector):
         self._check_common()
         for name in ("hidden_channels", "out_channels", "head_channels", "epochs"):
             checks.whole(name, getattr(self, name), 1)
+        if self.encoder is None:
+            raise SettingError(
+                "it was fitted with an encoder of the user's own; give it again: load(folder, encoder=...)"
+            )
         if not isinstance(self.encoder, nn.Module):
             checks.choice("encoder", self.encoder, Encoder)
         checks.number("dropout", self.dropout, 0, 0.99)
@@ -64,7 +68,8 @@ class NetworkDetector(Detector):
 
     def _blocks(self, members: Sequence[T], view: GraphView) -> list[Sequence[T]]:
         """Divide members into groups to train together."""
-        size = block_size(view.nodes, self.hidden_channels, view.device)
+        widest = max(self.hidden_channels, self.out_channels, self.head_channels)
+        size = block_size(view.nodes, widest, view.device)
         return [members[start : start + size] for start in range(0, len(members), size)]
 
     def _logits(self, graph: NodeGraph) -> Tensor:

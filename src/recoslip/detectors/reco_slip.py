@@ -205,10 +205,11 @@ class RecoSlip(NetworkDetector):
         restarts = [solutions[start : start + count] for start in range(0, len(solutions), count)]
         chosen = [select(group, self.max_fpr) for group in restarts]
         picked = [group[index] for group, index in zip(restarts, chosen, strict=True)]
-        lowest = min(solution.fpr for solution in picked)
-        if lowest > self.max_fpr:
-            message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=lowest)
-            warnings.warn(message, RecoslipWarning, stacklevel=5)
+        missed = [solution.fpr for solution in picked if solution.fpr > self.max_fpr]
+        if missed:
+            message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=min(missed))
+            where = f" (in {len(missed)} of {len(picked)} restarts)" if len(picked) > 1 else ""
+            warnings.warn(message + where, RecoslipWarning, stacklevel=5)
         is_target = graph.is_target.numpy()
         ranks = np.sort(np.stack([solution.f[is_target] for solution in picked]), axis=1)
         scores = combine(np.stack([solution.f for solution in picked], axis=1), ranks)

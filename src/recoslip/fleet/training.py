@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from recoslip.errors import SettingError
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output
 from recoslip.fleet.view import GraphView
@@ -72,7 +73,13 @@ def train(
         objective.after_step()
         if progress is not None:
             progress(epoch + 1)
-    return best.restore(fleet)
+    kept = best.restore(fleet)
+    if (kept == 0).any():
+        raise SettingError(
+            "training diverged: a validation value never was a number; "
+            "lower learning_rate, or look for extreme values among the features"
+        )
+    return kept
 
 
 class Best:

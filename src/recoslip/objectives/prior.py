@@ -32,9 +32,9 @@ def best_bin(source: ArrayLike, target: ArrayLike, *, delta: float = 0.1, gamma:
         gamma: γ, how much more the bound's width counts than it is.
 
     >>> rng = np.random.default_rng(0)
-    >>> known, novel = rng.uniform(0.4, 1, 6000), rng.uniform(0, 0.6, 2000)
+    >>> known, novel = rng.uniform(0.4, 1, 6000), rng.uniform(0, 0.6, 4000)
     >>> round(best_bin(rng.uniform(0.4, 1, 6000), np.concatenate([known, novel])).prior, 1)
-    0.8
+    0.6
     """
     s, t = np.sort(np.asarray(source, dtype=float)), np.sort(np.asarray(target, dtype=float))
     cuts = np.unique(s)

@@ -18,10 +18,10 @@ from recoslip.detectors.networked import NetworkDetector, below, part_of
 from recoslip.detectors.selection import (
     CANDIDATES_SCHEMA,
     MISSED_LIMIT,
-    Solution,
     candidates_table,
     check_recall_targets,
     select,
+    solutions,
 )
 from recoslip.errors import RecoslipWarning
 from recoslip.fleet.modules import gather
@@ -137,33 +137,19 @@ class CoNoC(NetworkDetector):
             )
             with torch.no_grad():
                 output = problem.by_head(fleet(view))
-                fpr, recall = problem.validation_rates(output.margin)
-            f = torch.sigmoid(output.margin.double()).cpu().numpy()
-            history = problem.history.cpu().numpy()
-            for member, epoch in enumerate(kept.tolist()):
-                solutions = [
-                    Solution(
-                        recall_target=target,
-                        fpr=float(fpr[k]),
-                        recall=float(recall[k]),
-                        multiplier=float(history[epoch - 1, problem.COLUMNS.index("multiplier"), k]),
-                        epoch=epoch,
-                        f=f[:, k],
-                        history=history[:, :, k],
-                        fleet=fleet,
-                        member=member,
-                    )
-                    for k, target in enumerate(self.recall_targets, start=member * heads)
-                ]
-                chosen = select(solutions, self.max_fpr)
-                if solutions[chosen].fpr > self.max_fpr:
-                    message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=solutions[chosen].fpr)
+            owner = [member for member in range(len(block)) for _ in range(heads)]
+            solved = solutions(problem, fleet, output.margin, [int(kept[member]) for member in owner], owner)
+            for member in range(len(block)):
+                own = solved[member * heads : (member + 1) * heads]
+                chosen = select(own, self.max_fpr)
+                if own[chosen].fpr > self.max_fpr:
+                    message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=own[chosen].fpr)
                     warnings.warn(message, RecoslipWarning, stacklevel=4)
                 learned.append(
                     {
-                        "scores_": solutions[chosen].f,
+                        "scores_": own[chosen].f,
                         "head_": chosen,
-                        "candidates_": candidates_table([solutions], [chosen]),
+                        "candidates_": candidates_table([own], [chosen]),
                         "fleet_": gather([(fleet, member)]),
                     }
                 )

@@ -11,7 +11,6 @@ from recoslip.detectors.networked import SingleNetworkDetector
 from recoslip.detectors.risk import Nodes, RiskObjective, parts
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output
-from recoslip.fleet.training import train
 from recoslip.fleet.view import GraphView
 from recoslip.graph import NodeGraph
 from recoslip.objectives.pu import domain_risk
@@ -36,17 +35,8 @@ class DomainDiscriminator(SingleNetworkDetector):
         split: Split,
         progress: Callable[[int], None],
         **given: Any,
-    ) -> list[dict[str, Any]]:
-        train(
-            fleet,
-            view,
-            RiskObjective(discriminate, *parts(graph, split, view.device)),
-            epochs=self.epochs,
-            learning_rate=self.learning_rate,
-            patience=self.patience,
-            progress=progress,
-        )
-        return [{} for _ in range(fleet.members)]
+    ) -> None:
+        self._minimise(fleet, view, RiskObjective(discriminate, *parts(graph, split, view.device)), progress)
 
 
 def discriminate(output: Output, nodes: Nodes) -> Tensor:

@@ -21,7 +21,6 @@ from recoslip.detectors.networked import SingleNetworkDetector
 from recoslip.detectors.risk import Nodes, RiskObjective, parts
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output
-from recoslip.fleet.training import train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph, to_scipy
 from recoslip.shift import Split
@@ -109,7 +108,7 @@ class EnergyOOD(SingleNetworkDetector):
         split: Split,
         progress: Callable[[int], None],
         **given: Any,
-    ) -> list[dict[str, Any]]:
+    ) -> None:
         cluster = torch.from_numpy(source_clusters(graph, self.categories)).to(view.device)
 
         def risk(output: Output, nodes: Nodes) -> Tensor:
@@ -117,16 +116,7 @@ class EnergyOOD(SingleNetworkDetector):
             wanted = cluster[nodes.source][:, None, None].expand(-1, fleet.members, 1)
             return -log_p.gather(2, wanted).mean(dim=(0, 2))
 
-        train(
-            fleet,
-            view,
-            RiskObjective(risk, *parts(graph, split, view.device)),
-            epochs=self.epochs,
-            learning_rate=self.learning_rate,
-            patience=self.patience,
-            progress=progress,
-        )
-        return [{} for _ in range(fleet.members)]
+        self._minimise(fleet, view, RiskObjective(risk, *parts(graph, split, view.device)), progress)
 
     def _energy(self, logits: Tensor, graph: NodeGraph) -> NDArray[np.float64]:
         energy: NDArray[np.float64] = -torch.logsumexp(logits, dim=1).numpy()

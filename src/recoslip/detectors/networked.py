@@ -15,6 +15,7 @@ from recoslip.errors import ModelFileError, SettingError
 from recoslip.fleet.device import block_size, resolve_device
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Architecture, Fleet, seed_key
+from recoslip.fleet.training import Objective, train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
 from recoslip.shift import Split
@@ -147,9 +148,23 @@ class SingleNetworkDetector(NetworkDetector):
         split: Split,
         progress: Callable[[int], None],
         **given: Any,
-    ) -> list[dict[str, Any]]:
-        """Train a block of networks, one per seed, and return what each learned beside its weights."""
+    ) -> list[dict[str, Any]] | None:
+        """Train a block of networks, one per seed, and return what each learned beside its weights, if anything."""
         raise NotImplementedError
+
+    def _minimise(
+        self, fleet: Fleet | ModuleFleet, view: GraphView, objective: Objective, progress: Callable[[int], None]
+    ) -> None:
+        """Train with this detector's epochs, patience and learning rate."""
+        train(
+            fleet,
+            view,
+            objective,
+            epochs=self.epochs,
+            learning_rate=self.learning_rate,
+            patience=self.patience,
+            progress=progress,
+        )
 
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
@@ -160,7 +175,7 @@ class SingleNetworkDetector(NetworkDetector):
         for place, block in enumerate(blocks):
             fleet = self._fleet(graph.num_features, block, self._classes()).to(view.device)
             report = part_of(progress, place, len(blocks), self.epochs)
-            extra = self._train(fleet, view, graph, split, report, **given)
+            extra = self._train(fleet, view, graph, split, report, **given) or [{} for _ in block]
             report(self.epochs)
             learned += [own | {"fleet_": gather([(fleet, member)])} for member, own in enumerate(extra)]
             with torch.no_grad():

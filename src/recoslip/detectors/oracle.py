@@ -14,7 +14,6 @@ from recoslip.detectors.risk import Nodes, RiskObjective, positions
 from recoslip.errors import SettingError
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet
-from recoslip.fleet.training import train
 from recoslip.fleet.view import GraphView
 from recoslip.graph import NodeGraph
 from recoslip.shift import Mask, Split
@@ -54,19 +53,10 @@ class Oracle(SingleNetworkDetector):
         split: Split,
         progress: Callable[[int], None],
         **given: Any,
-    ) -> list[dict[str, Any]]:
+    ) -> None:
         novel: Mask = given["novel"]
         training, validation = (
             Nodes(positions(part & ~novel, view.device), positions(part & novel, view.device))
             for part in (split.train, split.validation)
         )
-        train(
-            fleet,
-            view,
-            RiskObjective(discriminate, training, validation),
-            epochs=self.epochs,
-            learning_rate=self.learning_rate,
-            patience=self.patience,
-            progress=progress,
-        )
-        return [{} for _ in range(fleet.members)]
+        self._minimise(fleet, view, RiskObjective(discriminate, training, validation), progress)

@@ -27,6 +27,7 @@ from recoslip.detectors.selection import (
     combine,
     history_table,
     select,
+    solutions,
 )
 from recoslip.errors import RecoslipWarning
 from recoslip.fleet.bits import derive
@@ -180,29 +181,12 @@ class RecoSlip(NetworkDetector):
         )
         with torch.no_grad():
             margin = fleet(view).margin
-            fpr, recall = problem.validation_rates(margin)
-        f = torch.sigmoid(margin.double()).cpu().numpy()  # double: f near 1 keeps its order
-        history = problem.history.cpu().numpy()
-        epoch = kept.cpu().numpy()
-        return [
-            Solution(
-                recall_target=member.recall_target,
-                fpr=float(fpr[m]),
-                recall=float(recall[m]),
-                multiplier=float(history[epoch[m] - 1, problem.COLUMNS.index("multiplier"), m]),
-                epoch=int(epoch[m]),
-                f=f[:, m],
-                history=history[:, :, m],
-                fleet=fleet,
-                member=m,
-            )
-            for m, member in enumerate(members)
-        ]
+        return solutions(problem, fleet, margin, kept.tolist(), range(len(members)))
 
-    def _select(self, graph: NodeGraph, solutions: Sequence[Solution]) -> dict[str, Any]:
+    def _select(self, graph: NodeGraph, solved: Sequence[Solution]) -> dict[str, Any]:
         """Choose one solution per restart and put their scores together."""
         count = len(self.recall_targets)
-        restarts = [solutions[start : start + count] for start in range(0, len(solutions), count)]
+        restarts = [solved[start : start + count] for start in range(0, len(solved), count)]
         chosen = [select(group, self.max_fpr) for group in restarts]
         picked = [group[index] for group, index in zip(restarts, chosen, strict=True)]
         missed = [solution.fpr for solution in picked if solution.fpr > self.max_fpr]

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Scores
@@ -31,6 +33,38 @@ class Solution:
     history: NDArray[np.float32]  # (epochs, columns)
     fleet: Fleet | ModuleFleet
     member: int  # its place in that fleet
+
+
+def solutions(
+    problem: RecallConstrained, fleet: Fleet | ModuleFleet, margin: Tensor, kept: Sequence[int], members: Sequence[int]
+) -> list[Solution]:
+    """Sum up a trained problem, one solution for each of its columns.
+
+    Args:
+        problem: with its history.
+        fleet: the trained networks.
+        margin: (nodes, columns) with the kept weights.
+        kept: the epoch each column's weights are from.
+        members: the network each column belongs to.
+    """
+    fpr, recall = problem.validation_rates(margin)
+    f = torch.sigmoid(margin.double()).cpu().numpy()  # double: f near 1 keeps its order
+    history = problem.history.cpu().numpy()
+    multiplier = problem.COLUMNS.index("multiplier")
+    return [
+        Solution(
+            recall_target=target,
+            fpr=float(fpr[k]),
+            recall=float(recall[k]),
+            multiplier=float(history[kept[k] - 1, multiplier, k]),
+            epoch=kept[k],
+            f=f[:, k],
+            history=history[:, :, k],
+            fleet=fleet,
+            member=members[k],
+        )
+        for k, target in enumerate(problem.recall_target.tolist())
+    ]
 
 
 MISSED_LIMIT = (

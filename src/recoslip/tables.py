@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -73,69 +74,38 @@ def read_graph(
             raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
     if (time is None) != (since is None):
         raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
-    try:
-        return _read(
-            nodes,
-            edges,
-            id,
-            domain,
-            target_value,
-            time,
-            since,
-            category,
-            features,
-            ignore,
-            text,
-            source_column,
-            target_column,
-            weight,
-            drop_unknown,
-            impute,
+    with _table_errors():
+        frame = _frame(nodes, "nodes", exact=(id,))
+        _require(frame, "nodes", [id])
+        ids = _ids(frame[id], "nodes")
+        is_target = _by_time(frame, time, since) if time is not None else _by_column(frame, domain, target_value)
+        if category is not None:
+            _require(frame, "nodes", [category])
+        reserved = {id, category, time} | ({domain} if time is None else set())
+        columns = plan_columns(frame, reserved - {None}, features, ignore, text)
+        log.info("features: %s", describe(columns))
+        matrix, names = encode(frame, columns, impute)
+        ends, weights = _edges(edges, ids, source_column, target_column, weight, drop_unknown)
+        return NodeGraph(
+            matrix,
+            ends,
+            is_target,
+            edge_weight=weights,
+            ids=frame[id].to_numpy(),
+            categories=None if category is None else frame[category].to_numpy(),
+            times=None if time is None else frame[time].to_numpy(),
+            feature_names=names,
         )
+
+
+@contextmanager
+def _table_errors() -> Iterator[None]:
+    """Turn what polars and Arrow say of values they cannot use into an error of ours."""
+    try:
+        yield
     except (pl.exceptions.PolarsError, ArrowException) as problem:
         reason = str(problem).strip().splitlines()[0]
         raise TableError(f"the tables hold values of a kind that cannot be used: {reason}") from problem
-
-
-def _read(
-    nodes: Table,
-    edges: Table | None,
-    id: str,  # noqa: A002
-    domain: str,
-    target_value: object,
-    time: str | None,
-    since: Since | None,
-    category: str | None,
-    features: Sequence[str] | None,
-    ignore: Sequence[str],
-    text: Sequence[str],
-    source_column: str | None,
-    target_column: str | None,
-    weight: str | None,
-    drop_unknown: bool,
-    impute: bool,
-) -> NodeGraph:
-    frame = _frame(nodes, "nodes", exact=(id,))
-    _require(frame, "nodes", [id])
-    ids = _ids(frame[id], "nodes")
-    is_target = _by_time(frame, time, since) if time is not None else _by_column(frame, domain, target_value)
-    if category is not None:
-        _require(frame, "nodes", [category])
-    reserved = {id, category, time} | ({domain} if time is None else set())
-    columns = plan_columns(frame, reserved - {None}, features, ignore, text)
-    log.info("features: %s", describe(columns))
-    matrix, names = encode(frame, columns, impute)
-    ends, weights = _edges(edges, ids, source_column, target_column, weight, drop_unknown)
-    return NodeGraph(
-        matrix,
-        ends,
-        is_target,
-        edge_weight=weights,
-        ids=frame[id].to_numpy(),
-        categories=None if category is None else frame[category].to_numpy(),
-        times=None if time is None else frame[time].to_numpy(),
-        feature_names=names,
-    )
 
 
 def _frame(table: Table, what: str, exact: Sequence[str] = ()) -> pl.DataFrame:

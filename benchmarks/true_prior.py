@@ -1,0 +1,40 @@
+"""How much of uPU's and nnPU's distance is the class prior: their warm-up alone, and both with the true prior.
+
+python benchmarks/true_prior.py --root data --datasets cora-s
+"""
+
+import argparse
+
+import numpy as np
+
+import recoslip
+import recoslip.detectors.prior
+from recoslip.insight.metrics import auroc
+from recoslip.objectives.prior import BestBin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=["cora-s"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10, 101, 10)))
+    parser.add_argument("--root", default=None)
+    args = parser.parse_args()
+    for name in args.datasets:
+        data = recoslip.load_dataset(name, root=args.root)
+        network = data.settings.network()
+        share = float(1 - data.novel[data.graph.is_target.numpy()].mean())
+        recoslip.detectors.prior.best_bin = lambda source, target, share=share: BestBin(share, 1.0, 0.0)
+        cases = {
+            "warm-up alone": recoslip.detector("domain-discriminator", **network, epochs=150, patience=150),
+            f"upu with the true prior, {share:.3f}": recoslip.detector("upu", **network),
+            f"nnpu with the true prior, {share:.3f}": recoslip.detector("nnpu", **network),
+        }
+        for label, detector in cases.items():
+            fitted = detector.fit_seeds(data.graph, args.seeds, data.split)
+            values = [auroc(data.novel, copy.scores_, data.split.test) for copy in fitted]
+            error = np.std(values, ddof=1) / np.sqrt(len(values))
+            print(f"{name:12} {label:>34} {np.mean(values):.3f} ± {error:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

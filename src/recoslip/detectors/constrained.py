@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recoslip.detectors.risk import parts
 from recoslip.fleet.negatives import NonEdges
 from recoslip.fleet.network import Output
 from recoslip.graph import NodeGraph
@@ -41,13 +42,7 @@ class RecallConstrained:
         links: Links = "selective",
         link_weight: float = 0.001,
     ) -> None:
-        def nodes(mask: NDArray[np.bool_]) -> Tensor:
-            return torch.from_numpy(np.flatnonzero(mask)).to(device)
-
-        target = graph.is_target.numpy()
-        self.source_train, self.target_train = nodes(split.train & ~target), nodes(split.train & target)
-        self.source_validation = nodes(split.validation & ~target)
-        self.target_validation = nodes(split.validation & target)
+        self.nodes, self.held_out = parts(graph, split, device)
         self.recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
         members = len(recall_targets)
         self.multiplier = torch.full((members,), float(multiplier), device=device, requires_grad=True)
@@ -61,9 +56,9 @@ class RecallConstrained:
         """Eq. (7) of each member; the recall the dual step will see is noted on the way."""
         f = torch.sigmoid(output.margin)
         target = self.recall_target.to(f.dtype)
-        fpr, recall = soft_rate(f, self.source_train), soft_rate(f, self.target_train)
+        fpr, recall = soft_rate(f, self.nodes.source), soft_rate(f, self.nodes.target)
         with torch.no_grad():
-            hard_fpr, hard_recall = hard_rate(f, self.source_train), hard_rate(f, self.target_train)
+            hard_fpr, hard_recall = hard_rate(f, self.nodes.source), hard_rate(f, self.nodes.target)
             # D1: the dual step follows the hard recall, the primal step the soft one, see DEVIATIONS.md
             seen = hard_recall if self.dual == "hard" else recall
             self.multiplier.grad = (target - seen).to(self.multiplier.dtype)
@@ -85,15 +80,15 @@ class RecallConstrained:
     def validation(self, output: Output) -> Tensor:
         """Lagrangian of the validation nodes, without the link loss."""
         f = torch.sigmoid(output.margin)
-        fpr, recall = soft_rate(f, self.source_validation), soft_rate(f, self.target_validation)
+        fpr, recall = soft_rate(f, self.held_out.source), soft_rate(f, self.held_out.target)
         return lagrangian(fpr, recall, self.recall_target.to(f.dtype), self.multiplier.detach())
 
     def validation_rates(self, margin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Hard FPR and recall of each member on the validation nodes."""
         f = torch.sigmoid(margin.double())
         return (
-            hard_rate(f, self.source_validation).cpu().numpy(),
-            hard_rate(f, self.target_validation).cpu().numpy(),
+            hard_rate(f, self.held_out.source).cpu().numpy(),
+            hard_rate(f, self.held_out.target).cpu().numpy(),
         )
 
 

@@ -8,10 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch_geometric.nn import GCNConv, SAGEConv
 
-from recoslip import NodeGraph
+from recoslip import NodeGraph, detector
+from recoslip.detectors import DETECTORS
 from recoslip.detectors.constrained import RecallConstrained
 from recoslip.fleet import Architecture, Fleet, GraphView, train
 from recoslip.fleet.modules import ModuleFleet, gather
+from recoslip.fleet.training import Recorded
 
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -200,3 +202,15 @@ def test_cuda_gives_the_same_bits_every_time(graph, split):
     first, second = (trained(graph, split, [1, 2], [0.1, 0.2], device=device)[0] for _ in range(2))
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, second.state_dict()[name]), name
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", [name for name, kind in DETECTORS.items() if kind.trains])
+def test_recorded_epochs_give_the_same_bits(graph, split, name, monkeypatch):
+    settings = {"epochs": 24, "device": "cuda"} | ({"em_steps": 3} if name == "sar-em" else {})
+    if "prior_epochs" in detector(name).get_params():
+        settings["prior_epochs"] = 9
+    truth = {"novel": graph.categories == graph.categories.max()} if name == "oracle" else {}
+    recorded = detector(name, **settings).fit(graph, split, **truth).scores_
+    monkeypatch.setattr(Recorded, "WARM_UP", 1000)  # so nothing is ever recorded
+    assert np.array_equal(recorded, detector(name, **settings).fit(graph, split, **truth).scores_)

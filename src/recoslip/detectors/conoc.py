@@ -178,7 +178,7 @@ class SharedHeads(RecallConstrained):
         """View each head as a network of its own: (nodes, members, 2 heads) -> (nodes, members * heads, 2)."""
         return Output(output.representation, output.logits.reshape(len(output.logits), -1, 2))
 
-    def loss(self, output: Output, epoch: int) -> Tensor:
+    def loss(self, output: Output, epoch: Tensor) -> Tensor:
         """Sum the Lagrangians of a network's heads."""
         return super().loss(self.by_head(output), epoch).view(output.logits.shape[1], -1).sum(dim=1)
 

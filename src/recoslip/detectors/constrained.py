@@ -46,13 +46,15 @@ class RecallConstrained:
         self.recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
         members = len(recall_targets)
         self.multiplier = torch.full((members,), float(multiplier), device=device, requires_grad=True)
-        self.ascent = torch.optim.Adam([self.multiplier], lr=dual_learning_rate, maximize=True)
+        self.ascent = torch.optim.Adam(
+            [self.multiplier], lr=dual_learning_rate, maximize=True, capturable=device.type == "cuda"
+        )
         self.dual = dual
         self.link_weight = link_weight
         self.link_pairs = LinkPairs.of(graph, links, device)
         self.history = torch.zeros(epochs, len(self.COLUMNS), members, device=device)
 
-    def loss(self, output: Output, epoch: int) -> Tensor:
+    def loss(self, output: Output, epoch: Tensor) -> Tensor:
         """Eq. (7) of each member; the recall the dual step will see is noted on the way."""
         f = torch.sigmoid(output.margin)
         target = self.recall_target.to(f.dtype)
@@ -66,8 +68,9 @@ class RecallConstrained:
         if self.link_pairs is not None:
             links = self.link_pairs.loss(output, self.recall_target, epoch)
         with torch.no_grad():
-            self.history[epoch] = torch.stack([hard_fpr, hard_recall, self.multiplier, links])
-            self.row = self.history[epoch]
+            self.epoch = epoch.view(1)
+            row = torch.stack([hard_fpr, hard_recall, self.multiplier, links]).to(self.history.dtype)
+            self.history.index_copy_(0, self.epoch, row[None])
         return lagrangian(fpr, recall, target, self.multiplier.detach()) + self.link_weight * links
 
     def after_step(self) -> None:
@@ -75,7 +78,8 @@ class RecallConstrained:
         self.ascent.step()
         with torch.no_grad():
             self.multiplier.clamp_(min=0)
-            self.row[self.COLUMNS.index("multiplier")] = self.multiplier
+            multipliers = self.history[:, self.COLUMNS.index("multiplier")]
+            multipliers.index_copy_(0, self.epoch, self.multiplier[None])
 
     def validation(self, output: Output) -> Tensor:
         """Lagrangian of the validation nodes, without the link loss."""
@@ -120,7 +124,7 @@ class LinkPairs:
         target = torch.nonzero(graph.is_target).flatten().to(device)
         return cls(target, left, right, pool, links == "selective")
 
-    def loss(self, output: Output, recall_target: Tensor, epoch: int) -> Tensor:
+    def loss(self, output: Output, recall_target: Tensor, epoch: Tensor) -> Tensor:
         """Eq. (6) of each member, on $E_+$ and as many draws from $E_-$."""
         drawn = self.non_edges.draw(epoch)
         if self.selective:

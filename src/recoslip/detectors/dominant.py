@@ -194,7 +194,7 @@ class Autoencoder(nn.Module):
         self.decoder = nn.Parameter(torch.stack(drawn))  # (members, out, features)
         self.prepare, self.whose, self.first = self.encoder.prepare, self.encoder.whose, self.encoder.first
 
-    def forward(self, view: GraphView, *, epoch: int | None = None, first: Tensor | None = None) -> Reconstruction:
+    def forward(self, view: GraphView, *, epoch: Tensor | None = None, first: Tensor | None = None) -> Reconstruction:
         """Reconstruct, and return by how much it failed."""
         h = self.encoder(view, epoch=epoch, first=first).representation  # (nodes, members, out)
         z = view.hidden[0](h.reshape(view.nodes, -1)).view_as(h)
@@ -229,7 +229,7 @@ class MeanError:
         total = self.weight * errors.features + (1 - self.weight) * errors.structure
         return total[nodes].mean(dim=0)
 
-    def loss(self, output: Reconstruction, epoch: int) -> Tensor:
+    def loss(self, output: Reconstruction, epoch: Tensor) -> Tensor:
         """Return the training nodes' mean error."""
         return self._mean(output, self.nodes)
 

@@ -124,7 +124,7 @@ class PuGnn(PriorDetector):
         everyone = torch.arange(graph.num_nodes, device=view.device)
         non_edges = NonEdges(everyone, left, right, self.negatives_per_edge * len(left))
 
-        def step(output: Output, epoch: int) -> Tensor:
+        def step(output: Output, epoch: Tensor) -> Tensor:
             drawn = non_edges.draw(epoch)
             g = output.representation
             structure = structure_loss(

@@ -57,7 +57,7 @@ class WeightedCrossEntropy:
         total = (up * F.softplus(-m) + down * F.softplus(m)).sum(dim=0)
         return total / (up + down).sum(dim=0).clamp(min=1e-12)
 
-    def loss(self, output: Output, epoch: int) -> Tensor:
+    def loss(self, output: Output, epoch: Tensor) -> Tensor:
         """Return the value on the training nodes."""
         return self._value(output.margin, self.nodes)
 
@@ -83,14 +83,14 @@ class RiskObjective:
     """
 
     def __init__(
-        self, risk: Risk, train: Nodes, validation: Nodes, step: Callable[[Output, int], Tensor] | None = None
+        self, risk: Risk, train: Nodes, validation: Nodes, step: Callable[[Output, Tensor], Tensor] | None = None
     ) -> None:
         self.risk = risk
         self.nodes = train
         self.held_out = validation
         self.step = step
 
-    def loss(self, output: Output, epoch: int) -> Tensor:
+    def loss(self, output: Output, epoch: Tensor) -> Tensor:
         """Return the risk of the training nodes."""
         return self.risk(output, self.nodes) if self.step is None else self.step(output, epoch)
 

@@ -4,6 +4,8 @@ Every word is a hash of its own address (SplitMix64), so a member's dropout is t
 alone or among fifty, on a CPU or a GPU, and a mask costs one hash per 64 elements instead of a draw each.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -20,10 +22,10 @@ def mix(word: Tensor) -> Tensor:
     return word ^ ((word >> 31) & 0x1FFFFFFFF)
 
 
-def derive(key: Tensor, *path: int) -> Tensor:
+def derive(key: Tensor, *path: int | Tensor) -> Tensor:
     """Keys of independent streams: one for each path of numbers below `key`."""
     for number in path:
-        key = mix(key + _WEYL * (number + 1) % 2**63)
+        key = mix(key + ((_WEYL * (number + 1)) & (2**63 - 1)))
     return key
 
 
@@ -57,6 +59,11 @@ def keep_mask(key: Tensor, nodes: int, width: int, keep: float, dtype: torch.dty
     row = -(-width // 8)  # bytes for one node of one member
     packed = bernoulli_words(key, -(-nodes * row // 8), keep).view(torch.uint8)  # (members, bytes)
     packed = packed[:, : nodes * row].view(-1, nodes, row).transpose(0, 1)  # (nodes, members, row)
-    table = (_UNPACKED / keep).to(key.device, dtype)
-    mask = table.index_select(0, packed.reshape(-1).int())  # (nodes * members * row, 8)
+    mask = _factors(keep, key.device, dtype).index_select(0, packed.reshape(-1).int())  # (nodes * members * row, 8)
     return mask.view(nodes, len(key), row * 8)[..., :width]
+
+
+@lru_cache(maxsize=16)
+def _factors(keep: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Dropout factors of the eight elements a byte stands for, on a device once and for all."""
+    return (_UNPACKED / keep).to(device, dtype)

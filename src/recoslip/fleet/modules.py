@@ -65,7 +65,7 @@ class ModuleFleet(nn.Module):
     def first(self, view: GraphView) -> None:
         """Nothing to share between training and evaluation here."""
 
-    def forward(self, view: GraphView, *, epoch: int | None = None, first: Tensor | None = None) -> Output:
+    def forward(self, view: GraphView, *, epoch: int | Tensor | None = None, first: Tensor | None = None) -> Output:
         """Evaluate all members; with `epoch`, in training mode with that epoch's own random state."""
         representations, logits = [], []
         for key, encoder, head in zip(self.keys, self.encoders, self.heads, strict=True):
@@ -73,7 +73,7 @@ class ModuleFleet(nn.Module):
             head.train(epoch is not None)
             with torch.random.fork_rng(enabled=epoch is not None):
                 if epoch is not None:
-                    torch.manual_seed(key ^ (epoch + 1))
+                    torch.manual_seed(key ^ (int(epoch) + 1))
                 g = self._represent(encoder, view)
                 logits.append(head(g))
             representations.append(g)

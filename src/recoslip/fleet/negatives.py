@@ -40,7 +40,7 @@ class NonEdges:
         self.edges = torch.sort(low * self.total + high).values
         self.key = derive(torch.zeros((), dtype=torch.long, device=nodes.device), 7)
 
-    def draw(self, epoch: int) -> Pairs:
+    def draw(self, epoch: int | Tensor) -> Pairs:
         """Draw the pool of one epoch."""
         word = words(derive(self.key, epoch), self.size)
         count = len(self.nodes)

@@ -85,7 +85,7 @@ class Fleet(nn.Module):
         assert total is not None
         return total.view(view.nodes, self.members, -1) + self.conv1.bias
 
-    def forward(self, view: GraphView, *, epoch: int | None = None, first: Tensor | None = None) -> Output:
+    def forward(self, view: GraphView, *, epoch: int | Tensor | None = None, first: Tensor | None = None) -> Output:
         """Evaluate all members; with `epoch`, in training mode with that epoch's dropout.
 
         Args:
@@ -106,12 +106,12 @@ class Fleet(nn.Module):
         h = self._dropout(F.relu(self.norm3(h, epoch is not None)), epoch, 1)
         return Output(representation, member_matmul(h, self.linear2.weights[0]) + self.linear2.bias)
 
-    def _dropout(self, h: Tensor, epoch: int | None, layer: int) -> Tensor:
+    def _dropout(self, h: Tensor, epoch: int | Tensor | None, layer: int) -> Tensor:
         if epoch is None or self.architecture.dropout == 0:
             return h
         return h * self.dropout_mask(h.shape[0], h.shape[2], epoch, layer).to(h.dtype)
 
-    def dropout_mask(self, nodes: int, width: int, epoch: int, layer: int) -> Tensor:
+    def dropout_mask(self, nodes: int, width: int, epoch: int | Tensor, layer: int) -> Tensor:
         """Dropout factors of one layer in one epoch, (nodes, members, width)."""
         key = derive(self.keys, layer, epoch)
         return keep_mask(key, nodes, width, 1 - self.architecture.dropout)

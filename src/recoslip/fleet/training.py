@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -17,10 +18,14 @@ ASK_EVERY = 10  # epochs between looks at whether all members have ended; a look
 
 
 class Objective(Protocol):
-    """What a method brings to the training loop. Members never influence each other."""
+    """What a method brings to the training loop. Members never influence each other.
 
-    def loss(self, output: Output, epoch: int) -> Tensor:
-        """Loss of each member, (members,), to descend on."""
+    On a GPU the loop records what these functions launch and launches it again every epoch, so they must not wait for
+    the device, nor depend on anything that changes from epoch to epoch but tensors.
+    """
+
+    def loss(self, output: Output, epoch: Tensor) -> Tensor:
+        """Loss of each member, (members,), to descend on; the epoch's number is on the device."""
 
     def after_step(self) -> None:
         """Update whatever the method learns beside the weights."""
@@ -56,23 +61,36 @@ def train(
     """
     fleet.prepare(view)
     learned = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
-    adam = torch.optim.Adam(learned, lr=learning_rate, fused=True)
+    adam = torch.optim.Adam(learned, lr=learning_rate, fused=True, capturable=view.device.type == "cuda")
     best = Best(fleet, patience)
-    for epoch in range(epochs + 1):
+    clock = torch.zeros((), dtype=torch.long, device=view.device)  # epochs done
+
+    def validate(first: Tensor | None) -> None:
+        with torch.no_grad():
+            best.offer(fleet, objective.validation(fleet(view, first=first)), clock)
+
+    def step(validated: bool) -> None:
         # The first convolution of the weights that this epoch trains serves their validation too.
         first = fleet.first(view)
-        if epoch > keep_from or epoch == epochs:
-            with torch.no_grad():
-                best.offer(fleet, objective.validation(fleet(view, first=first)), epoch)
-        if epoch == epochs or (patience is not None and epoch % ASK_EVERY == 0 and best.all_ended(epoch)):
-            break
-        loss = objective.loss(fleet(view, epoch=first_epoch + epoch, first=first), epoch)
+        if validated:
+            validate(first)
+        loss = objective.loss(fleet(view, epoch=first_epoch + clock, first=first), clock)
         adam.zero_grad()
         loss.sum().backward()  # type: ignore[no-untyped-call]
         adam.step()
         objective.after_step()
+        clock.add_(1)
+
+    steps: dict[bool, Callable[[], None]] = {validated: partial(step, validated) for validated in (False, True)}
+    if view.device.type == "cuda" and not isinstance(fleet, ModuleFleet):
+        steps = {validated: Recorded(function) for validated, function in steps.items()}
+    for epoch in range(epochs):
+        if patience is not None and epoch % ASK_EVERY == 0 and best.all_ended(epoch):
+            break
+        steps[epoch > keep_from]()
         if progress is not None:
             progress(epoch + 1)
+    validate(None)
     kept = best.restore(fleet)
     if (kept == 0).any():
         raise SettingError(
@@ -80,6 +98,39 @@ def train(
             "lower learning_rate, or look for extreme values among the features"
         )
     return kept
+
+
+class Recorded:
+    """A function that launches the same work on the GPU at every call: recorded as a CUDA graph, then replayed.
+
+    A small graph's kernels take less time than launching them one by one (docs/decisions/cuda-graphs.md).
+
+    Args:
+        function: takes nothing, returns nothing, and works on tensors that stay where they are.
+    """
+
+    WARM_UP = 3  # calls before the recording, in which libraries allocate what they need
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Do it once."""
+        if self.graph is None and self.calls < self.WARM_UP:
+            here, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            aside.wait_stream(here)
+            with torch.cuda.stream(aside):
+                self.function()
+            here.wait_stream(aside)
+            self.calls += 1
+            return
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.function()
+        self.graph.replay()
 
 
 class Best:
@@ -97,13 +148,13 @@ class Best:
         self.value = torch.full((fleet.members,), torch.inf, device=device)
         self.epoch = torch.zeros(fleet.members, dtype=torch.long, device=device)
 
-    def offer(self, fleet: Fleet | ModuleFleet, value: Tensor, epoch: int) -> None:
+    def offer(self, fleet: Fleet | ModuleFleet, value: Tensor, epoch: int | Tensor) -> None:
         """Take over the state of the members whose value is lower than any before."""
         better = value < self.value
         if self.patience is not None:
             better &= epoch - self.epoch <= self.patience
-        self.value = torch.where(better, value, self.value)
-        self.epoch = torch.where(better, epoch, self.epoch)
+        self.value.copy_(torch.where(better, value, self.value))
+        self.epoch.copy_(torch.where(better, epoch, self.epoch))
         for name, tensor in fleet.state_dict().items():
             torch.where(fleet.whose(name, tensor, better), tensor, self.state[name], out=self.state[name])
 

@@ -13,7 +13,10 @@ from recoslip.detectors import DETECTORS
 from recoslip.detectors.constrained import RecallConstrained
 from recoslip.fleet import Architecture, Fleet, GraphView, train
 from recoslip.fleet.modules import ModuleFleet, gather
+from recoslip.fleet.network import _MemberMatmul
+from recoslip.fleet.products import Segments
 from recoslip.fleet.training import Recorded
+from recoslip.graph import to_csr
 
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -184,6 +187,27 @@ def test_a_users_module_trains_one_member_after_another(graph, split):
     assert not torch.allclose(weights[0], weights[1])
     picked = gather([(fleet, 2), (fleet, 0)])
     torch.testing.assert_close(picked(view).margin, fleet(view).margin[:, [2, 0]])
+
+
+def test_rows_in_segments_are_the_same_matrix():
+    matrix = sp.random_array((90, 70), density=0.6, rng=np.random.default_rng(0), format="csr")
+    matrix = sp.csr_array(sp.vstack([matrix, sp.csr_array((2, 70))]))  # and empty rows
+    dense = torch.randn(70, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    segments = Segments.of(to_csr(matrix), CPU, torch.float64)
+    assert segments.row is not None
+    assert segments.segment.diff().max() <= Segments.LENGTH
+    torch.testing.assert_close(segments(dense), torch.from_numpy(matrix.astype("f4").astype("f8") @ dense.numpy()))
+    short = Segments.of(to_csr(sp.eye_array(70)), CPU, torch.float64)
+    assert short.row is None
+    assert torch.equal(short(dense), dense)
+
+
+@pytest.mark.parametrize("nodes", [100, 256, 700])
+def test_gradient_of_the_gpus_member_product(nodes):
+    generator = torch.Generator().manual_seed(0)
+    h = torch.randn(nodes, 3, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    weight = torch.randn(3, 5, 4, dtype=torch.float64, generator=generator, requires_grad=True)
+    assert torch.autograd.gradcheck(_MemberMatmul.apply, (h, weight), fast_mode=True)
 
 
 @needs_cuda

@@ -22,13 +22,12 @@ from typer.core import TyperGroup
 
 import recoslip
 from recoslip import output
+from recoslip.bench.command import app as bench_app
+from recoslip.console import names, notes, screen, talk_to, value_of
 from recoslip.detectors import DETECTORS, Detector, detector
 from recoslip.detectors.base import Progress as Report
 from recoslip.errors import RecoslipError, RecoslipWarning, SettingError, nearest
 from recoslip.storage import check_free
-
-screen = Console()  # results
-notes = Console(stderr=True)  # warnings and errors
 
 
 class Commands(TyperGroup):
@@ -59,6 +58,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Find the nodes of a graph that belong to a category nobody has seen before.",
 )
+app.add_typer(bench_app, name="bench")
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result in the output folder.")]
@@ -88,7 +88,7 @@ def demo(
     from recoslip.insight.metrics import auroc
 
     wanted_format = _format(table_format)
-    talk = _talk(quiet or as_json)
+    talk = talk_to(quiet or as_json)
     check_free(out, ours=output.FILES, replace=True)  # an earlier demo gives way
     data = recoslip.load_dataset("digits")
     categories, target = data.graph.categories, data.graph.is_target.numpy()
@@ -171,7 +171,7 @@ def detect(
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
-    talk = _talk(quiet or as_json)
+    talk = talk_to(quiet or as_json)
     own_options = [name for parameter in context.command.params for name in parameter.opts]
     options = {key: value for key, value in (("random_state", seed), ("device", device)) if value is not None}
     chosen = detector(method, **_toml(config) | _settings(method, context.args, own_options) | options)
@@ -186,9 +186,9 @@ def detect(
         target_value=target_value,
         time=time_column,
         since=since,
-        features=None if features is None else _names(features),
-        ignore=_names(ignore),
-        text=_names(text),
+        features=None if features is None else names(features),
+        ignore=names(ignore),
+        text=names(text),
         source_column=source_column,
         target_column=target_column,
         weight=weight,
@@ -240,18 +240,6 @@ def datasets(as_json: Json = False) -> None:
 def main() -> None:
     """Run the command line."""
     app()
-
-
-def _talk(quiet: bool) -> Console:
-    """Return where to say things, and let the library's own remarks go there too."""
-    console = Console(quiet=quiet)
-    handler = logging.Handler()
-    handler.emit = lambda record: console.print(escape(record.getMessage()), style="dim", soft_wrap=True)  # type: ignore[method-assign]
-    log = logging.getLogger("recoslip")
-    log.handlers = [handler]
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    return console
 
 
 def _fit(chosen: Detector, graph: recoslip.NodeGraph, split: recoslip.Split | None, talk: Console) -> float:
@@ -317,10 +305,6 @@ def _print_outcome(facts: dict[str, Any], out: Path, talk: Console) -> None:
     )
 
 
-def _names(listed: str) -> list[str]:
-    return [name.strip() for name in listed.split(",") if name.strip()]
-
-
 def _format(name: str) -> output.Format:
     if name == "csv" or name == "parquet":
         return name  # type: ignore[return-value]
@@ -355,19 +339,8 @@ def _settings(method: str, arguments: list[str], own_options: list[str]) -> dict
             value = next(rest, "")
         if not value:
             raise SettingError(f"{option} needs a value")
-        settings[name] = _value(value, defaults[name])
+        settings[name] = value_of(value, defaults[name])
     return settings
-
-
-def _value(text: str, default: object) -> Any:
-    """Read an option's text as the kind of thing the setting's default is; what cannot be read is refused later."""
-    if isinstance(default, tuple):
-        return tuple(_value(part, 0.0) for part in _names(text.strip("[]()")))
-    kind = type(default)
-    try:
-        return kind(text) if kind in (int, float) else text
-    except ValueError:
-        return text
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

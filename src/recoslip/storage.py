@@ -1,4 +1,4 @@
-"""A folder that appears whole or not at all."""
+"""A folder or file that appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -48,6 +48,25 @@ def whole_folder(path: str | os.PathLike[str], *, ours: Collection[str], replace
         raise RecoslipError(f"cannot write {path}: {problem.strerror or problem}") from problem
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file beside its place, flush it to the disk and rename it, so that it is never seen half written."""
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(draft).chmod(0o666 & ~_umask())
+            Path(draft).replace(path)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+    except OSError as problem:
+        raise RecoslipError(f"cannot write {path}: {problem.strerror or problem}") from problem
 
 
 def _draft(final: Path) -> Path:

@@ -157,6 +157,7 @@ def _remove_empty(folder: Path) -> None:
 
 # OGB's labels of cs.AI, cs.MA, cs.CV, cs.SY, cs.LG, cs.RO, and the place of cs.SY among them.
 ARXIV_LABELS = (10, 11, 16, 19, 24, 27)
+ARXIV_NAMES = ("cs:AI", "cs:MA", "cs:CV", "cs:SY", "cs:LG", "cs:RO")
 ARXIV_NOVEL = 3
 ARXIV_FILES = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "node_year.csv.gz")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -158,7 +158,30 @@ class MemberBatchNorm(nn.Module):
 
 def member_matmul(h: Tensor, weight: Tensor) -> Tensor:
     """Each member's own matrix: (nodes, members, in), (members, in, out) -> (nodes, members, out)."""
+    if h.device.type == "cuda":
+        return cast(Tensor, _MemberMatmul.apply(h, weight))  # type: ignore[no-untyped-call]
     return torch.einsum("nmi,mio->nmo", h, weight)
+
+
+class _MemberMatmul(torch.autograd.Function):
+    """The product for a GPU: the weights' gradient sums over many nodes, which cuBLAS leaves to a few threads."""
+
+    BLOCK = 256  # nodes
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(h, weight)
+        return torch.einsum("nmi,mio->nmo", h, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        h, weight = ctx.saved_tensors
+        whole = len(h) // _MemberMatmul.BLOCK * _MemberMatmul.BLOCK
+        blocks = [t[:whole].unflatten(0, (-1, _MemberMatmul.BLOCK)) for t in (h, grad)] if whole else []
+        total = torch.einsum("nmi,nmo->mio", h[whole:], grad[whole:])
+        if blocks:
+            total = total + torch.einsum("bnmi,bnmo->bmio", *blocks).sum(dim=0)
+        return torch.einsum("nmo,mio->nmi", grad, weight), total
 
 
 def seed_key(seed: int) -> int:

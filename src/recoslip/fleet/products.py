@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import scipy.sparse as sp
 import torch
@@ -36,16 +36,17 @@ class DenseProduct:
 class SparseProduct:
     """Product with a sparse matrix. The transpose, which the gradient needs, is built once."""
 
-    matrix: Tensor  # CSR
-    transpose: Tensor  # CSR
+    matrix: Product
+    transpose: Product
 
     @classmethod
     def of(
         cls, matrix: sp.sparray, device: torch.device, dtype: torch.dtype, *, symmetric: bool = False
     ) -> SparseProduct:
         """Put a scipy matrix and its transpose on a device."""
-        forward = _on(to_csr(matrix), device, dtype)
-        return cls(forward, forward if symmetric else _on(to_csr(matrix.T), device, dtype))
+        kind = Segments if device.type == "cuda" else Rows
+        forward = kind.of(to_csr(matrix), device, dtype)
+        return cls(forward, forward if symmetric else kind.of(to_csr(matrix.T), device, dtype))
 
     def __call__(self, dense: Tensor) -> Tensor:
         """Multiply; the gradient multiplies by the transpose."""
@@ -59,36 +60,70 @@ def chain(outer: Product, inner: Product) -> Product:
 
 class _SparseMatmul(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+    def forward(ctx: Any, dense: Tensor, matrix: Product, transpose: Product) -> Tensor:
         ctx.transpose = transpose
-        return _matmul(matrix, dense)
+        return matrix(dense.contiguous())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _matmul(ctx.transpose, grad), None, None
+        return ctx.transpose(grad.contiguous()), None, None
 
 
-def _matmul(matrix: Tensor, dense: Tensor) -> Tensor:
-    """Sum the rows a CSR row names. Not `matrix @ dense`: docs/decisions/sparse-products.md."""
-    dense = dense.contiguous()
-    if dense.device.type == "cpu":
-        return cast(Tensor, torch.sparse.mm(matrix, dense, "sum"))
-    return F.embedding_bag(
-        matrix.col_indices(),
-        dense,
-        matrix.crow_indices(),
-        mode="sum",
-        per_sample_weights=matrix.values(),
-        include_last_offset=True,
-    )
+# Not `matrix @ dense`, neither here nor there: docs/decisions/sparse-products.md.
 
 
-def _on(matrix: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    small = device.type == "cuda" and matrix.values().numel() < 2**31
-    index = torch.int32 if small else torch.int64
-    return csr_tensor(
-        matrix.crow_indices().to(device, index),
-        matrix.col_indices().to(device, index),
-        matrix.values().to(device, dtype),
-        matrix.shape,
-    )
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A sparse matrix for the CPU: sums the rows that a row's entries name."""
+
+    csr: Tensor
+
+    @classmethod
+    def of(cls, csr: Tensor, device: torch.device, dtype: torch.dtype) -> Rows:
+        """Take over a CSR tensor."""
+        return cls(csr_tensor(csr.crow_indices(), csr.col_indices(), csr.values().to(dtype), csr.shape).to(device))
+
+    def __call__(self, dense: Tensor) -> Tensor:
+        """Multiply, without a gradient."""
+        return cast(Tensor, torch.sparse.mm(self.csr, dense, "sum"))
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """A sparse matrix for the GPU: its rows in segments of a few entries, summed by themselves and then by row.
+
+    A thread sums one segment, so without them all would wait for the one that has the longest row.
+    """
+
+    LENGTH: ClassVar[int] = 32
+
+    column: Tensor  # (entries,)
+    value: Tensor  # (entries,)
+    segment: Tensor  # (segments + 1,) where each begins among the entries
+    row: Tensor | None  # (rows + 1,) where each begins among the segments; None where every row is one segment
+
+    @classmethod
+    def of(cls, csr: Tensor, device: torch.device, dtype: torch.dtype) -> Segments:
+        """Cut a CSR tensor."""
+        begin, entries = csr.crow_indices()[:-1], csr.crow_indices().diff()
+        count = torch.div(entries - 1, cls.LENGTH, rounding_mode="floor").clamp(min=0) + 1  # segments of each row
+        row = F.pad(count.cumsum(0), (1, 0))
+        place = torch.arange(int(row[-1])) - row[:-1].repeat_interleave(count)  # of each segment in its row
+        segment = F.pad(begin.repeat_interleave(count) + cls.LENGTH * place, (0, 1), value=len(csr.values()))
+        index = torch.int32 if max(len(csr.values()), csr.shape[1]) < 2**31 else torch.int64
+        return cls(
+            csr.col_indices().to(device, index),
+            csr.values().to(device, dtype),
+            segment.to(device, index),
+            None if (count == 1).all() else row.to(device, index),
+        )
+
+    def __call__(self, dense: Tensor) -> Tensor:
+        """Multiply, without a gradient."""
+        result = F.embedding_bag(
+            self.column, dense, self.segment, mode="sum", per_sample_weights=self.value, include_last_offset=True
+        )
+        if self.row is None:
+            return result
+        every = torch.arange(len(result), device=dense.device, dtype=self.row.dtype)
+        return F.embedding_bag(every, result, self.row, mode="sum", include_last_offset=True)

@@ -1,0 +1,1 @@
+"""Datasets x splits x methods x seeds -> records on disk -> the paper's tables and figures, and one's own."""

@@ -1,0 +1,142 @@
+"""Summaries, ranks and categories -> pictures, as matplotlib figures (`pip install recoslip[bench]`)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recoslip.bench.paper import GRAPHS, title
+from recoslip.bench.plan import SHIFTS
+from recoslip.bench.significance import CriticalDifference
+from recoslip.bench.tables import Summary
+from recoslip.errors import RecoslipError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#4C6EF5", "#F08C00", "#2F9E44", "#C2255C", "#868E96", "#0C8599", "#9C36B5", "#5C940D")
+SOURCE, TARGET, NOVEL = "#4C6EF5", "#ADB5BD", "#C2255C"
+
+
+def available() -> bool:
+    """Whether matplotlib is there."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def save(figure: Figure) -> dict[str, bytes]:
+    """Write a figure as SVG and PNG: file ending -> content, the same bytes for the same figure."""
+    import matplotlib
+
+    result = {}
+    with matplotlib.rc_context({"svg.hashsalt": "recoslip", "svg.fonttype": "path"}):
+        for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=ending, dpi=150, metadata=metadata)
+            result[ending] = buffer.getvalue()
+    return result
+
+
+def shift_intensity(summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str]) -> Figure | None:
+    """Draw AU-ROC against the intensity of the shift, a panel for each graph; None if no graph has two intensities."""
+    panels = [
+        graph
+        for graph in GRAPHS
+        if any(sum((m, f"{graph}-{shift}") in summaries for shift in SHIFTS) > 1 for m in methods)
+    ]
+    if not panels:
+        return None
+    columns = 2 if len(panels) > 1 else 1
+    figure, axes = _figure(columns, -(-len(panels) // columns), (4.2, 3.0))
+    for panel, graph in zip(axes, panels, strict=False):
+        for k, method in enumerate(methods):
+            found = [(x, summaries.get((method, f"{graph}-{shift}"))) for x, shift in enumerate(SHIFTS)]
+            drawn = [(x, s.mean, s.error or 0.0) for x, s in found if s is not None]
+            if drawn:
+                x, y, error = zip(*drawn, strict=True)
+                colour = COLOURS[k % len(COLOURS)]
+                panel.errorbar(x, y, error, color=colour, marker="o", markersize=4, capsize=3, label=title(method))
+        panel.set_title(title(graph))
+        panel.set_xticks(range(3), [shift.upper() for shift in SHIFTS])
+        panel.set_ylabel("test AU-ROC")
+    for panel in axes[len(panels) :]:
+        panel.set_visible(False)
+    handles, labels = max((panel.get_legend_handles_labels() for panel in axes[: len(panels)]), key=lambda h: len(h[0]))
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def distributions(shares: Sequence[tuple[str, Sequence[str], Any, Any, Any]]) -> Figure:
+    """Draw the proportions of categories in source and target, a panel for each version of a dataset.
+
+    Args:
+        shares: title, categories, their shares of the source, of the target, and which of them are novel.
+    """
+    figure, axes = _figure(len(shares), 1, (max(3.4, 0.42 * len(shares[0][1]) + 1), 2.8))
+    for panel, (name, categories, source, target, novel) in zip(axes, shares, strict=True):
+        x = np.arange(len(categories))
+        panel.bar(x - 0.2, source, 0.4, color=SOURCE, label="source")
+        panel.bar(x + 0.2, target, 0.4, color=[NOVEL if n else TARGET for n in novel], label="target")
+        panel.set_xticks(x, categories)
+        panel.set_title(name)
+    axes[0].set_ylabel("share of the nodes")
+    figure.legend(
+        handles=[_patch(SOURCE, "source"), _patch(TARGET, "target"), _patch(NOVEL, "target, novel")],
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+    )
+    return figure
+
+
+def critical_difference(cd: CriticalDifference) -> Figure:
+    """Draw mean ranks on a line; a bar joins methods that do not differ."""
+    methods = sorted(cd.ranks, key=cd.ranks.__getitem__)
+    half = -(-len(methods) // 2)
+    figure, (axis,) = _figure(1, 1, (7.0, 1.3 + 0.26 * half))
+    low, high = 1, len(methods)
+    axis.set_xlim(low - 1.6, high + 1.6)
+    axis.set_ylim(-half - 1.0, 1.5)
+    axis.axis("off")
+    axis.plot([low, high], [0, 0], color="black", linewidth=1)
+    for rank in range(low, high + 1):
+        axis.plot([rank, rank], [0, 0.12], color="black", linewidth=1)
+        axis.text(rank, 0.22, str(rank), ha="center", va="bottom", fontsize=9)
+    for place, method in enumerate(methods):
+        left = place < half
+        y = -(place + 1 if left else len(methods) - place) - 0.3
+        end = low - 0.3 if left else high + 0.3
+        axis.plot([cd.ranks[method], cd.ranks[method], end], [0, y, y], color="#495057", linewidth=0.9)
+        label = f"{title(method)} ({cd.ranks[method]:.2f})"
+        axis.text(end + (-0.1 if left else 0.1), y, label, ha="right" if left else "left", va="center", fontsize=9)
+    for place, (begin, stop) in enumerate(cd.cliques()):
+        axis.plot([begin - 0.05, stop + 0.05], [-0.25 - 0.2 * place] * 2, color=NOVEL, linewidth=3)
+    axis.plot([low, low + cd.difference], [1.0, 1.0], color="black", linewidth=1.5)
+    axis.text(low + cd.difference + 0.1, 1.0, f"critical difference {cd.difference:.2f}", va="center", fontsize=9)
+    return figure
+
+
+def _figure(columns: int, rows: int, size: tuple[float, float]) -> tuple[Figure, list[Any]]:
+    """Make a grid of panels without a display and without matplotlib's global state."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as problem:
+        raise RecoslipError("figures need matplotlib: pip install 'recoslip[bench]'") from problem
+    figure = Figure(figsize=(columns * size[0], rows * size[1]), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", alpha=0.25)
+    return figure, axes
+
+
+def _patch(colour: str, label: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=colour, label=label)

@@ -1,0 +1,155 @@
+"""Cells -> records: train what is missing, here or in several processes, and store each fleet as soon as it is done."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import torch
+
+from recoslip.bench.plan import Cell, device_name
+from recoslip.bench.records import Records
+from recoslip.bench.sources import Sources
+from recoslip.datasets import Dataset
+from recoslip.detectors import detector
+from recoslip.errors import RecoslipError, RecoslipWarning
+from recoslip.fleet.device import resolve_device
+from recoslip.insight.metrics import all_metrics
+
+Epochs: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all) of the cell in hand
+Done: TypeAlias = Callable[[Cell, str | None], None]  # a cell, and what went wrong with it
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Trains cells, one after another, and keeps the dataset in hand for the next."""
+
+    sources: Sources
+    records: Records
+    device: str
+
+    def __call__(self, cell: Cell, progress: Epochs | None = None) -> None:
+        """Train a cell and store its records."""
+        self.records.add(self.train(cell, progress))
+
+    def train(self, cell: Cell, progress: Epochs | None = None) -> list[dict[str, Any]]:
+        """Train a cell and return its records."""
+        data = self.load(cell.dataset, cell.split)
+        model = detector(cell.method, **cell.settings, device=self.device)
+        truth = {"novel": data.novel} if "truth" in model.needs else {}
+        begin = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RecoslipWarning)  # a limit that was missed shows in the figures
+            fitted = model.fit_seeds(data.graph, cell.seeds, data.split, progress=progress, **truth)
+        seconds = (time.perf_counter() - begin) / len(fitted)
+        effective = {k: v for k, v in model._json_settings().items() if k not in ("random_state", "device")}
+        return [
+            {
+                "dataset": cell.dataset,
+                "split": cell.split,
+                "method": cell.method,
+                "seed": copy.random_state,
+                "settings": effective,
+                "settings_hash": cell.settings_hash,
+                "code": cell.code(),
+                "time": datetime.now(UTC).isoformat(timespec="seconds"),
+                "seconds": round(seconds, 4),  # of the fleet, divided by its size
+                "fleet": len(fitted),
+                "device": device_name(resolve_device(self.device)),
+                "torch": torch.__version__,
+                **all_metrics(data.novel, copy.scores_, copy.predict(), data.split.test),
+                "learned": {
+                    name: value
+                    for name, value in vars(copy).items()
+                    if name.endswith("_") and type(value) in (int, float)
+                },
+            }
+            for copy in fitted
+        ]
+
+    def load(self, dataset: str, split: str) -> Dataset:
+        """Load a dataset, or take the one that was loaded last."""
+        return _load(_ByIdentity(self.sources), dataset, split)
+
+
+class _ByIdentity:
+    """Sources as an argument of a cache."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and self.sources is other.sources
+
+    def __hash__(self) -> int:
+        return id(self.sources)
+
+
+@lru_cache(maxsize=1)
+def _load(sources: _ByIdentity, dataset: str, split: str) -> Dataset:
+    return sources.sources.load(dataset, split)
+
+
+def run(cells: Sequence[Cell], worker: Worker, jobs: int, done: Done, epochs: Epochs) -> None:
+    """Train cells and store their records.
+
+    Args:
+        cells: what to train.
+        worker: who trains.
+        jobs: processes; 1 stays in this one.
+        done: called with every cell that has ended, and the reason where it failed; the others go on.
+        epochs: called with the progress of the cell in hand, where there is only one process.
+    """
+    if jobs == 1:
+        for cell in cells:
+            done(cell, _reason(worker, cell, epochs))
+        return
+    threads = max(1, torch.get_num_threads() // jobs)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_begin, initargs=(threads,)) as pool:
+        futures = {pool.submit(_reason, worker, cell): cell for cell in cells}
+        try:
+            for future in as_completed(futures):
+                done(futures[future], future.result())
+        except BrokenProcessPool as problem:
+            raise RecoslipError(
+                "a process of the bench died, perhaps for want of memory; what had ended is stored. "
+                "Run it again with fewer --jobs"
+            ) from problem
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _reason(worker: Worker, cell: Cell, epochs: Epochs | None = None) -> str | None:
+    """Train a cell; return why it could not be trained, or None."""
+    try:
+        worker(cell, epochs)
+    except RecoslipError as problem:
+        return str(problem)
+    except (torch.OutOfMemoryError, MemoryError) as problem:
+        return f"out of memory ({str(problem).splitlines()[0] if str(problem) else 'MemoryError'})"
+    return None
+
+
+def _begin(threads: int) -> None:
+    """Set up a process of the pool: its share of the cores, and an end when the bench ends, however that does."""
+    torch.set_num_threads(threads)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

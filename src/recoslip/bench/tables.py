@@ -1,0 +1,189 @@
+"""Planned cells and whatever records exist of them -> tables, as Markdown and as LaTeX."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recoslip.bench import paper
+from recoslip.bench.paper import title
+from recoslip.bench.plan import Cell
+from recoslip.bench.records import Key
+
+METRICS = {  # name in the records: title, whether higher is better
+    "auroc": ("AU-ROC", True),
+    "ap": ("average precision", True),
+    "f1": ("F1 at the threshold", True),
+    "fpr95": ("FPR at 95 % recall", False),
+    "seconds": ("seconds per seed", False),
+}
+NOT_RANKED = ("oracle",)  # sees the truth
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A method on a dataset: the mean over seeds of one split, or over the splits' means."""
+
+    mean: float
+    error: float | None  # standard error; None of a single value
+    by_split: dict[str, float]  # mean over seeds
+    runs: int
+
+
+def summarise(
+    cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], metric: str
+) -> dict[tuple[str, str], Summary]:
+    """Sum up the records of planned cells by method and dataset; those without any are left out."""
+    by_split: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
+    for cell in cells:
+        values = [found[key][metric] for key in cell.runs() if key in found]
+        if values:
+            by_split[cell.method, cell.dataset][cell.split] = values
+    result = {}
+    for key, splits in by_split.items():
+        means = {split: float(np.mean(values)) for split, values in splits.items()}
+        spread = list(means.values()) if len(means) > 1 else next(iter(splits.values()))
+        error = float(np.std(spread, ddof=1) / np.sqrt(len(spread))) if len(spread) > 1 else None
+        result[key] = Summary(float(np.mean(spread)), error, means, sum(map(len, splits.values())))
+    return result
+
+
+@dataclass
+class Grid:
+    """A table of texts. The best of a column can be bold and the second best underlined."""
+
+    corner: str
+    columns: list[str]
+    rows: list[tuple[str, list[str]]]
+    best: set[tuple[int, int]]
+    second: set[tuple[int, int]]
+
+    def markdown(self) -> str:
+        """Write it in Markdown."""
+        lines = [f"| {self.corner} | {' | '.join(self.columns)} |", "|---" * (len(self.columns) + 1) + "|"]
+        for r, (name, texts) in enumerate(self.rows):
+            cells = [self._styled(r, c, text, "**{}**", "<u>{}</u>") for c, text in enumerate(texts)]
+            lines.append(f"| {' | '.join([name, *cells])} |")
+        return "\n".join(lines) + "\n"
+
+    def latex(self) -> str:
+        """Write it in LaTeX with booktabs."""
+        names = [self.corner or "Method", *self.columns]
+        lines = [
+            r"\begin{tabular}{l" + "c" * len(self.columns) + "}",
+            r"\toprule",
+            " & ".join(rf"\textbf{{{_latex(name)}}}" for name in names) + r" \\",
+            r"\midrule",
+        ]
+        for r, (name, texts) in enumerate(self.rows):
+            cells = [self._styled(r, c, _latex(t), r"\textbf{{{}}}", r"\underline{{{}}}") for c, t in enumerate(texts)]
+            lines.append(" & ".join([_latex(name), *cells]) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def _styled(self, row: int, column: int, text: str, best: str, second: str) -> str:
+        if (row, column) in self.best:
+            return best.format(text)
+        return second.format(text) if (row, column) in self.second else text
+
+
+_LATEX = str.maketrans(
+    {character: "\\" + character for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "−": "$-$", "–": "--", "✓": r"$\checkmark$", "✗": r"$\times$"}
+)
+
+
+def _latex(text: str) -> str:
+    return text.translate(_LATEX)
+
+
+def grid(
+    summaries: Mapping[tuple[str, str], Summary],
+    methods: Sequence[str],
+    datasets: Sequence[str],
+    write: Callable[[Summary], str],
+    *,
+    higher_is_better: bool = True,
+) -> Grid:
+    """Lay methods against datasets, the best of each dataset bold and the second best underlined."""
+    best: set[tuple[int, int]] = set()
+    second: set[tuple[int, int]] = set()
+    for column, dataset in enumerate(datasets):
+        ranked = [(m, summaries[m, dataset].mean) for m in methods if (m, dataset) in summaries and m not in NOT_RANKED]
+        ranked.sort(key=lambda pair: pair[1], reverse=higher_is_better)
+        for place, marked in ((0, best), (1, second)):
+            if len(ranked) > 1 and place < len(ranked):
+                marked.add((list(methods).index(ranked[place][0]), column))
+    rows = [
+        (title(m), [write(summaries[m, dataset]) if (m, dataset) in summaries else "–" for dataset in datasets])
+        for m in methods
+    ]
+    return Grid("", [title(dataset) for dataset in datasets], rows, best, second)
+
+
+def figure(summary: Summary) -> str:
+    """Write mean ± standard error.
+
+    >>> figure(Summary(0.7312, 0.0123, {}, 10))
+    '0.731 ± 0.012'
+    """
+    return f"{summary.mean:.3f}" + ("" if summary.error is None else f" ± {summary.error:.3f}")
+
+
+def seconds(summary: Summary) -> str:
+    """Write a time.
+
+    >>> seconds(Summary(0.123, None, {}, 1)), seconds(Summary(12.34, None, {}, 1))
+    ('0.12', '12.3')
+    """
+    return f"{summary.mean:.2f}" if summary.mean < 10 else f"{summary.mean:.1f}"
+
+
+def beside_paper(
+    summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
+) -> Grid | None:
+    """The paper's AU-ROC, ours minus it, and whether that is within two standard errors; None if there is nothing."""
+    rows = []
+    shared = [d for d in datasets if any((m, d) in paper.AUROC for m in methods)]
+    for method in methods:
+        texts = []
+        for dataset in shared:
+            theirs, ours = paper.AUROC.get((method, dataset)), summaries.get((method, dataset))
+            if theirs is None:
+                texts.append("")
+            elif ours is None:
+                texts.append(f"{theirs.mean:.3f} ± {theirs.error:.3f}")
+            else:
+                difference = ours.mean - theirs.mean
+                mark = "✓" if agrees(ours, theirs) else "✗"
+                sign = "−" if round(difference, 3) < 0 else "+"
+                texts.append(f"{theirs.mean:.3f} ± {theirs.error:.3f}, {sign}{abs(difference):.3f} {mark}")
+        if any(texts):
+            rows.append((title(method), texts))
+    return Grid("paper, ours − paper", [title(d) for d in shared], rows, set(), set()) if rows and shared else None
+
+
+def agrees(ours: Summary, theirs: paper.Figure) -> bool:
+    """Whether the difference is at most two standard errors of the difference, or rounding.
+
+    >>> agrees(Summary(0.70, 0.01, {}, 10), paper.Figure(0.73, 0.02))
+    True
+    """
+    error = np.hypot(ours.error or 0.0, theirs.error)
+    return bool(abs(ours.mean - theirs.mean) <= max(2 * error, 0.0005))
+
+
+def ranks(
+    summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
+) -> dict[str, list[float]] | None:
+    """Rank of each method on each dataset by mean, 1 is the best, ties share; None unless all have all."""
+    from scipy.stats import rankdata
+
+    if not datasets or any((m, d) not in summaries for m in methods for d in datasets):
+        return None
+    by_dataset = np.stack([rankdata([-summaries[m, d].mean for m in methods]) for d in datasets])
+    return {method: by_dataset[:, k].tolist() for k, method in enumerate(methods)}

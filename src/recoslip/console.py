@@ -1,0 +1,44 @@
+"""What the commands have in common: where they talk, and how they read lists and values."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+screen = Console()  # results
+notes = Console(stderr=True)  # warnings and errors
+
+
+def talk_to(quiet: bool) -> Console:
+    """Return where to say things, and let the library's own remarks go there too."""
+    console = Console(quiet=quiet)
+    handler = logging.Handler()
+    handler.emit = lambda record: console.print(escape(record.getMessage()), style="dim", soft_wrap=True)  # type: ignore[method-assign]
+    log = logging.getLogger("recoslip")
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    return console
+
+
+def names(listed: str) -> list[str]:
+    """Read names joined by commas.
+
+    >>> names("a, b,")
+    ['a', 'b']
+    """
+    return [name.strip() for name in listed.split(",") if name.strip()]
+
+
+def value_of(text: str, default: object) -> Any:
+    """Read an option's text as the kind of thing the setting's default is; what cannot be read is refused later."""
+    if isinstance(default, tuple):
+        return tuple(value_of(part, 0.0) for part in names(text.strip("[]()")))
+    kind = type(default)
+    try:
+        return kind(text) if kind in (int, float) else text
+    except ValueError:
+        return text

@@ -278,6 +278,12 @@ def csr_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: Sequence[int
         return torch.sparse_csr_tensor(crow, column, values, size=tuple(shape), check_invariants=False)
 
 
+def adjacency_of(graph: NodeGraph) -> sp.csr_array:
+    """The unweighted adjacency matrix."""
+    rows, columns = graph.edge_index.numpy()
+    return sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(graph.num_nodes,) * 2)
+
+
 def select_rows(x: Tensor, index: Tensor) -> Tensor:
     """Rows of a dense or CSR matrix, in the order of `index`."""
     return x[index] if x.layout == torch.strided else to_csr(to_scipy(x)[index.numpy()])

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Detector, Progress, Scores
-from recoslip.detectors.lp_pul import adjacency_of
 from recoslip.detectors.networked import below, part_of
 from recoslip.detectors.risk import positions
 from recoslip.fleet.device import block_size, resolve_device
@@ -20,7 +19,7 @@ from recoslip.fleet.network import Architecture, Fleet, seed_key
 from recoslip.fleet.products import Product, SparseProduct
 from recoslip.fleet.training import train
 from recoslip.fleet.view import GraphView
-from recoslip.graph import NodeGraph, to_scipy
+from recoslip.graph import NodeGraph, adjacency_of, to_scipy
 from recoslip.shift import Split
 
 

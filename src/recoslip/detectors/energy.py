@@ -16,13 +16,12 @@ from torch import Tensor, nn
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Scores
-from recoslip.detectors.lp_pul import adjacency_of
 from recoslip.detectors.networked import SingleNetworkDetector
 from recoslip.detectors.risk import Nodes, RiskObjective, parts
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output
 from recoslip.fleet.view import Encoder, GraphView
-from recoslip.graph import NodeGraph, to_scipy
+from recoslip.graph import NodeGraph, adjacency_of, to_scipy
 from recoslip.shift import Split
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Detector, Progress, Scores
-from recoslip.graph import NodeGraph
+from recoslip.graph import NodeGraph, adjacency_of
 from recoslip.objectives.paths import mean_distance
 from recoslip.shift import Split
 
@@ -87,12 +87,6 @@ class LpPul(Detector):
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         return {}
-
-
-def adjacency_of(graph: NodeGraph) -> sp.csr_array:
-    """The unweighted adjacency matrix."""
-    rows, columns = graph.edge_index.numpy()
-    return sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(graph.num_nodes,) * 2)
 
 
 def farthest(distance: NDArray[np.float64], ratio: float) -> NDArray[np.bool_]:

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from recoslip.detectors import checks
-from recoslip.detectors.lp_pul import adjacency_of
 from recoslip.detectors.prior import PriorDetector, WarmUp, priors
 from recoslip.detectors.risk import Nodes, RiskObjective, parts, positions
 from recoslip.fleet.negatives import NonEdges
 from recoslip.fleet.network import Output
 from recoslip.fleet.training import Objective
 from recoslip.fleet.view import Encoder, GraphView
-from recoslip.graph import NodeGraph
+from recoslip.graph import NodeGraph, adjacency_of
 from recoslip.objectives.links import inner_products, structure_loss
 from recoslip.objectives.paths import within_hops
 from recoslip.objectives.pu import label_distribution

@@ -21,6 +21,8 @@ from recoslip.graph import NodeGraph
 from recoslip.objectives.propensity import log_likelihood, posterior_known
 from recoslip.shift import Split
 
+NOVELTY, PROPENSITY = 0, 1  # the two networks, as a part of their seeds
+
 
 class SarEM(NetworkDetector):
     r"""Expectation-maximisation for labels that are selected at random given the node, not completely at random.
@@ -118,40 +120,45 @@ class SarEM(NetworkDetector):
         held_out = positions(split.validation, view.device)
         nodes = positions(split.train, view.device), held_out
 
-        def fit(step: int, which: int, up: Tensor, down: Tensor) -> tuple[Fleet | ModuleFleet, Tensor]:
-            """Fit fresh networks to weighted examples; return them and σ(margin) of every node."""
-            fresh = [int(derive(torch.tensor(key), which, step)) for key in keys]
+        def fit(step: int, *examples: tuple[int, Tensor, Tensor]) -> tuple[Fleet | ModuleFleet, Tensor]:
+            """Fit fresh networks to weighted examples, all at once; return them and σ(margin) of every node."""
+            fresh = [int(derive(torch.tensor(key), which, step)) for which, _, _ in examples for key in keys]
             fleet = self._fleet(graph.num_features, fresh).to(view.device)
+            up = torch.cat([weight for _, weight, _ in examples], dim=1)
+            down = torch.cat([weight for _, _, weight in examples], dim=1)
             objective = WeightedCrossEntropy(up, down, *nodes)
             train(fleet, view, objective, epochs=self.epochs, learning_rate=self.learning_rate, patience=self.patience)
             with torch.no_grad():
                 return fleet, torch.sigmoid(fleet(view).margin)
 
         train_s = s[nodes[0]]
-        novelty, f = fit(0, 0, (1 - s) / (1 - train_s).sum(dim=0), s / train_s.sum(dim=0))
+        _, f = fit(0, (NOVELTY, (1 - s) / (1 - train_s).sum(dim=0), s / train_s.sum(dim=0)))
         known = s + (1 - s) * (1 - f)
-        _, e = fit(0, 1, known * s, known * (1 - s))
-        best = Best(novelty, self.em_patience)
+        _, e = fit(0, (PROPENSITY, known * s, known * (1 - s)))
         kept_f, kept_e = f, e
+        best: Best | None = None
         for step in range(1, self.em_steps + 1):
             known = posterior_known(s, 1 - f, e)
-            _, e = fit(step, 1, known * s, known * (1 - s))
-            novelty, f = fit(step, 0, 1 - known, known)
+            # Both follow from the posterior alone, so they are one fleet: novelty first, then propensity.
+            fleet, both = fit(step, (NOVELTY, 1 - known, known), (PROPENSITY, known * s, known * (1 - s)))
+            f, e = both[:, : len(keys)], both[:, len(keys) :]
             likelihood = log_likelihood(s[held_out], 1 - f[held_out], e[held_out])
-            best.offer(novelty, -likelihood, step)
-            kept_f = torch.where(best.epoch == step, f, kept_f)
-            kept_e = torch.where(best.epoch == step, e, kept_e)
+            best = best or Best(fleet, self.em_patience)
+            best.offer(fleet, -likelihood.repeat(2), step)
+            is_best = best.epoch[: len(keys)] == step
+            kept_f, kept_e = torch.where(is_best, f, kept_f), torch.where(is_best, e, kept_e)
             progress(step)
             if best.all_ended(step):
                 break
-        steps = best.restore(novelty).tolist()
+        assert best is not None
+        steps = best.restore(fleet).tolist()
         scores, propensity = kept_f.double().cpu().numpy(), kept_e.double().cpu().numpy()
         return [
             {
                 "scores_": scores[:, m].copy(),
                 "propensity_": propensity[:, m].copy(),
                 "em_step_": steps[m],
-                "fleet_": gather([(novelty, m)]),
+                "fleet_": gather([(fleet, m)]),
             }
             for m in range(len(keys))
         ]

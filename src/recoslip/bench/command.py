@@ -228,7 +228,7 @@ def _run(
                 if reason is not None:
                     failures.append((cell, reason))
 
-            run(left, Worker(sources, records, device), jobs, ended, epochs)
+            run(left, Worker(sources, records, device, jobs), ended, epochs)
     except KeyboardInterrupt:
         notes.print("interrupted; what had ended is stored, run the same command to go on")
         sys.exit(130)
@@ -249,6 +249,7 @@ def _print_plan(
     past = list(records)
     graphs = {name: sources.load(name, OWN).graph for name in dict.fromkeys(cell.dataset for cell in cells)}
     guesses = [estimate(cell, graphs[cell.dataset], device, past) for cell in cells]
+    at_once = 1 if device.type == "cuda" else jobs  # processes share a GPU by taking turns
     table = Table("dataset", "splits", "methods", "fleets", "runs", "about", box=None, pad_edge=False)
     for name in graphs:
         rows = [(cell, guess) for cell, (guess, _) in zip(cells, guesses, strict=True) if cell.dataset == name]
@@ -258,12 +259,12 @@ def _print_plan(
             str(len({cell.method for cell, _ in rows})),
             f"{len(rows):,}",
             f"{sum(len(cell.seeds) for cell, _ in rows):,}",
-            _duration(sum(guess for _, guess in rows) / jobs),
+            _duration(sum(guess for _, guess in rows) / at_once),
         )
     talk.print(table)
     known = sum(based for _, based in guesses)
     talk.print(
-        f"on {device_name(device)}, {jobs} at a time: about {_duration(sum(g for g, _ in guesses) / jobs)} "
+        f"on {device_name(device)}, {jobs} at a time: about {_duration(sum(g for g, _ in guesses) / at_once)} "
         f"({known} of {len(cells)} fleets by earlier runs, the others by their size, which may be off by a factor of 3)"
     )
     return [guess for guess, _ in guesses]

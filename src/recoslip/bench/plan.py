@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from recoslip.bench.paper import GRAPHS
+from recoslip.bench.paper import AUROC, GRAPHS
 from recoslip.bench.records import Key, Records, code_version, fingerprint, key_of
 from recoslip.bench.sources import Sources
 from recoslip.detectors import DETECTORS, detector
@@ -18,6 +18,7 @@ from recoslip.graph import NodeGraph
 
 SHIFTS = ("ns", "ms", "s")
 ABLATION = ("reco-slip-none", "reco-slip-all", "reco-slip-target", "reco-slip")
+PAPER_ORDER = tuple(dict.fromkeys(method for method, _ in AUROC))
 REPRESENTATIVE = ("domain-discriminator", "sar-em", "pu-gnn", "reco-slip")
 
 
@@ -35,7 +36,8 @@ def experiment(name: str) -> Experiment:
     strong = tuple(f"{graph}-s" for graph in GRAPHS)
     match name:
         case "main":
-            return Experiment(name, (*strong, "arxiv"), tuple(m for m in DETECTORS if m not in ABLATION[:3]))
+            methods = dict.fromkeys((*PAPER_ORDER, *DETECTORS))
+            return Experiment(name, (*strong, "arxiv"), tuple(m for m in methods if m not in ABLATION[:3]))
         case "ablation":
             return Experiment(name, (*strong, "arxiv"), ABLATION)
         case "shift":
@@ -145,8 +147,10 @@ def estimate(
     epochs = settings.get("epochs", 1000) * (0.3 if "patience" in settings else 1)  # most stop early
     epochs *= 2 * min(100, settings["em_steps"]) if "em_steps" in settings else 1
     width = settings.get("hidden_channels", 64) + settings.get("out_channels", 32)
-    work = (8 * graph.num_nodes + 2 * graph.num_edges) * width * members  # numbers touched in an epoch
-    at_least, each = (1e-3, 2e-11) if device.type == "cuda" else (5e-3, 2.8e-9 / torch.get_num_threads())
+    pairs = graph.num_edges * {"none": 0}.get(settings.get("links", "none"), 2)  # of the link loss
+    pairs += graph.num_edges * settings.get("negatives_per_edge", 0)
+    work = (8 * graph.num_nodes + 2 * graph.num_edges + 4 * pairs) * width * members  # numbers touched in an epoch
+    at_least, each = (1e-3, 1e-11) if device.type == "cuda" else (5e-3, 2e-9 / torch.get_num_threads())
     return epochs * max(at_least, work * each), False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import threading
@@ -21,7 +22,7 @@ from recoslip.bench.plan import Cell, device_name
 from recoslip.bench.records import Records
 from recoslip.bench.sources import Sources
 from recoslip.datasets import Dataset
-from recoslip.detectors import detector
+from recoslip.detectors import Detector, detector
 from recoslip.errors import RecoslipError, RecoslipWarning
 from recoslip.fleet.device import resolve_device
 from recoslip.insight.metrics import all_metrics
@@ -37,6 +38,7 @@ class Worker:
     sources: Sources
     records: Records
     device: str
+    jobs: int = 1  # processes that train at the same time
 
     def __call__(self, cell: Cell, progress: Epochs | None = None) -> None:
         """Train a cell and store its records."""
@@ -59,20 +61,19 @@ class Worker:
                 "split": cell.split,
                 "method": cell.method,
                 "seed": copy.random_state,
-                "settings": effective,
+                "settings": json.dumps(effective),  # text, so that the records of all methods have the same columns
                 "settings_hash": cell.settings_hash,
                 "code": cell.code(),
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 "seconds": round(seconds, 4),  # of the fleet, divided by its size
                 "fleet": len(fitted),
+                "jobs": self.jobs,
                 "device": device_name(resolve_device(self.device)),
                 "torch": torch.__version__,
                 **all_metrics(data.novel, copy.scores_, copy.predict(), data.split.test),
-                "learned": {
-                    name: value
-                    for name, value in vars(copy).items()
-                    if name.endswith("_") and type(value) in (int, float)
-                },
+                "learned": json.dumps(
+                    {k: v for k, v in vars(copy).items() if k[-1] == "_" and type(v) in (int, float)}
+                ),
             }
             for copy in fitted
         ]
@@ -80,6 +81,11 @@ class Worker:
     def load(self, dataset: str, split: str) -> Dataset:
         """Load a dataset, or take the one that was loaded last."""
         return _load(_ByIdentity(self.sources), dataset, split)
+
+
+def _learned(fitted: Detector) -> dict[str, int | float]:
+    """Return the plain numbers among what a detector learned."""
+    return {name: value for name, value in vars(fitted).items() if name[-1] == "_" and type(value) in (int, float)}
 
 
 class _ByIdentity:
@@ -100,23 +106,22 @@ def _load(sources: _ByIdentity, dataset: str, split: str) -> Dataset:
     return sources.sources.load(dataset, split)
 
 
-def run(cells: Sequence[Cell], worker: Worker, jobs: int, done: Done, epochs: Epochs) -> None:
+def run(cells: Sequence[Cell], worker: Worker, done: Done, epochs: Epochs) -> None:
     """Train cells and store their records.
 
     Args:
         cells: what to train.
-        worker: who trains.
-        jobs: processes; 1 stays in this one.
+        worker: who trains, here or in as many processes as it says.
         done: called with every cell that has ended, and the reason where it failed; the others go on.
         epochs: called with the progress of the cell in hand, where there is only one process.
     """
-    if jobs == 1:
+    if worker.jobs == 1:
         for cell in cells:
             done(cell, _reason(worker, cell, epochs))
         return
-    threads = max(1, torch.get_num_threads() // jobs)
+    threads = max(1, torch.get_num_threads() // worker.jobs)
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_begin, initargs=(threads,)) as pool:
+    with ProcessPoolExecutor(worker.jobs, mp_context=spawn, initializer=_begin, initargs=(threads,)) as pool:
         futures = {pool.submit(_reason, worker, cell): cell for cell in cells}
         try:
             for future in as_completed(futures):

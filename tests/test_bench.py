@@ -1,0 +1,489 @@
+"""The bench: what is planned is run once, survives kills, and is written down as it was measured."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from scipy.stats import wilcoxon
+from typer.testing import CliRunner
+
+from recoslip.bench import figures, paper, render, significance, tables
+from recoslip.bench.plan import Cell, estimate, experiment, missing, plan, recorded
+from recoslip.bench.records import Records, code_version, key_of
+from recoslip.bench.sources import OWN, Sources, read_sources
+from recoslip.cli import app
+from recoslip.datasets import csbm
+from recoslip.detectors import DETECTORS, detector
+from recoslip.errors import RecoslipError, SettingError
+from recoslip.graph import NodeGraph
+from recoslip.insight.metrics import auroc
+
+RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A folder with a user's own tables and the bench's file that names them."""
+    folder = tmp_path_factory.mktemp("shop")
+    graph = csbm(nodes=240, categories=4, features=6, noise=0.5)
+    frame = pl.DataFrame(
+        {
+            "id": np.arange(240),
+            "region": np.where(graph.is_target.numpy(), "north", "south"),
+            "kind": np.array(["books", "food", "games", "toys"])[graph.categories],
+            **{f"x{k}": graph.x[:, k].numpy() for k in range(6)},
+        }
+    )
+    frame.write_parquet(folder / "products.parquet")
+    left, right = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].numpy()
+    pl.DataFrame({"a": left, "b": right}).write_csv(folder / "bought.csv")
+    (folder / "bench.toml").write_text(
+        textwrap.dedent("""
+        [datasets.shop]
+        nodes = "products.parquet"
+        edges = "bought.csv"
+        domain = "region"
+        target_value = "north"
+        category = "kind"
+        settings = { hidden_channels = 8, out_channels = 8, head_channels = 4 }
+        """)
+    )
+    return folder
+
+
+QUICK = ["--set", "epochs=30", "--device", "cpu"]
+
+
+def bench(shop, out, *arguments, code=0):
+    command = ["bench", *arguments, "--config", str(shop / "bench.toml"), "--out", str(out), *QUICK]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def record(method="upu", dataset="cora-s", split=OWN, seed=10, settings="s", code="c", when="2030-01-01", **values):
+    return {
+        "dataset": dataset,
+        "split": split,
+        "method": method,
+        "seed": seed,
+        "settings_hash": settings,
+        "code": code,
+        "time": when,
+        "auroc": 0.5,
+        "seconds": 1.0,
+        "device": "abacus",
+        "torch": "2",
+    } | values
+
+
+def cell(method="upu", dataset="cora-s", split=OWN, seeds=(10, 20)):
+    return Cell(dataset, split, method, {}, "s", tuple(seeds))
+
+
+def test_a_users_own_tables_join_the_bench_and_nothing_is_done_twice(shop, tmp_path):
+    methods = ["--methods", "oracle,lp-pul,energy", "--seeds", "2"]
+    first = bench(shop, tmp_path, "main", "--datasets", "shop", *methods)
+    assert "5 runs planned, 0 have a record, 5 to do" in first.output
+    frame = pl.read_ndjson(sorted((tmp_path / "records").glob("*.jsonl")))
+    assert sorted(frame["method"].to_list()) == ["energy", "energy", "lp-pul", "oracle", "oracle"]
+    assert sorted(json.loads(text).get("hidden_channels", 0) for text in frame["settings"]) == [0, 8, 8, 8, 8]
+    data = read_sources(shop / "bench.toml", None).load("shop", OWN)
+    scores = detector("lp-pul").fit(data.graph, data.split).scores_
+    assert frame.filter(pl.col("method") == "lp-pul")["auroc"].item() == auroc(data.novel, scores, data.split.test)
+    for column in ("auroc", "ap", "f1", "fpr95"):
+        assert frame[column].is_between(0, 1).all()
+    table = (tmp_path / "main.md").read_text()
+    again = bench(shop, tmp_path, "main", "--datasets", "shop", *methods)
+    assert "5 have a record, 0 to do" in again.output
+    assert (tmp_path / "main.md").read_text() == table
+    more = bench(shop, tmp_path, "main", "--datasets", "shop", "--methods", "oracle,lp-pul,energy", "--seeds", "3")
+    assert "7 runs planned, 5 have a record, 2 to do" in more.output
+
+
+def test_other_data_under_the_same_name_is_other_work(shop):
+    sources = read_sources(shop / "bench.toml", None)
+    before = plan(["shop"], ["lp-pul"], [OWN], [10], sources)[0]
+    content = (shop / "bought.csv").read_bytes()
+    try:
+        (shop / "bought.csv").write_bytes(content + b"0,1\n")
+        assert plan(["shop"], ["lp-pul"], [OWN], [10], sources)[0].settings_hash != before.settings_hash
+    finally:
+        (shop / "bought.csv").write_bytes(content)
+    assert plan(["shop"], ["lp-pul"], [OWN], [10], sources)[0] == before
+
+
+def auroc_table(out):
+    text = (out / "main-splits.md").read_text()
+    return text[text.index("## Test AU-ROC") : text.index("##", text.index("## Test AU-ROC") + 5)]
+
+
+def test_killed_and_resumed_gives_the_same_table(shop, tmp_path):
+    choices = [
+        "--datasets",
+        "shop",
+        "--methods",
+        "domain-discriminator,lp-pul,reco-slip",
+        "--splits",
+        "3",
+        "--seeds",
+        "2",
+    ]
+    bench(shop, tmp_path / "whole", "main", *choices)
+    fleets = len(list((tmp_path / "whole" / "records").iterdir()))
+    assert fleets == 9
+    command = [
+        *RECOSLIP,
+        "bench",
+        "main",
+        *choices,
+        "--config",
+        shop / "bench.toml",
+        "--out",
+        tmp_path / "killed",
+        *QUICK,
+    ]
+    chance = random.Random(0)
+    for wanted in (1, 4, 7):  # kill when so many fleets are stored, and a moment later
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while len(list((tmp_path / "killed").glob("records/*.jsonl"))) < wanted and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    stored = len(list((tmp_path / "killed").glob("records/*.jsonl")))
+    assert stored >= 7
+    last = bench(shop, tmp_path / "killed", "main", *choices)
+    assert f"{fleets - stored}/{fleets - stored} " in last.output or stored == fleets
+    assert auroc_table(tmp_path / "killed") == auroc_table(tmp_path / "whole")
+    for path in (tmp_path / "whole" / "records").iterdir():
+        ours, theirs = (
+            [json.loads(line) for line in (tmp_path / which / "records" / path.name).read_text().splitlines()]
+            for which in ("whole", "killed")
+        )
+        assert [r["auroc"] for r in ours] == [r["auroc"] for r in theirs]
+
+
+def test_several_processes_do_the_same_work(shop, tmp_path):
+    choices = ["--datasets", "shop", "--methods", "lp-pul,domain-discriminator", "--splits", "2", "--seeds", "1"]
+    bench(shop, tmp_path / "one", "main", *choices)
+    bench(shop, tmp_path / "two", "main", *choices, "--jobs", "2")
+    one, two = ({key_of(r): r for r in Records(tmp_path / which / "records")} for which in ("one", "two"))
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        assert value["auroc"] == pytest.approx(two[key]["auroc"], abs=0.02)
+
+
+def test_a_fleet_that_fails_does_not_stop_the_others(shop, tmp_path):
+    lines = (shop / "bench.toml").read_text() + '\n[datasets.odd]\nnodes = "odd.csv"\ncategory = "kind"\n'
+    config = tmp_path / "bench.toml"
+    config.write_text(lines.replace('"products', f'"{shop}/products').replace('"bought', f'"{shop}/bought'))
+    # One novel node, which does not test: nothing to measure an AU-ROC with.
+    kinds = ["a"] * 19 + ["new"]
+    pl.DataFrame({"id": range(20), "domain": [0] * 10 + [1] * 10, "kind": kinds, "x": range(20)}).write_csv(
+        tmp_path / "odd.csv"
+    )
+    arguments = ["bench", "main", "--datasets", "odd,shop", "--methods", "lp-pul", "--splits", "own,0,1,2,3"]
+    result = CliRunner().invoke(app, [*arguments, "--config", str(config), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert "AU-ROC needs novel and known nodes" in result.output
+    done = [r for r in Records(tmp_path / "out" / "records") if r["dataset"] == "shop"]
+    assert len(done) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("category", "#category"), "needs category"),
+        (("domain", "dommain"), "no option 'dommain' (did you mean 'domain'?)"),
+        (("datasets.shop", "datasets.cora-s"), "choose another name"),
+        (("datasets.shop", 'datasets."a/b"'), "letters, digits"),
+        (('"kind"', '"kind"\nnovel = ["books"]'), "a source node is novel"),
+        (('"kind"', '"kind"\nnovel = ["none"]'), "no node is novel"),
+        (("products.parquet", "absent.parquet"), "absent.parquet"),
+        (("[datasets.shop]", "[dataset.shop]"), "expected tables [datasets.NAME]"),
+        (('"kind"', '"kind'), "is not TOML"),
+    ],
+)
+def test_a_bad_file_is_refused(shop, tmp_path, change, message):
+    text = (shop / "bench.toml").read_text().replace(*change)
+    (tmp_path / "bench.toml").write_text(text.replace('"bought', f'"{shop}/bought').replace('"prod', f'"{shop}/prod'))
+    name = "a/b" if "a/b" in text else "shop"
+    arguments = ["bench", "main", "--datasets", name, "--methods", "lp-pul", "--config", str(tmp_path / "bench.toml")]
+    result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
+    assert result.exit_code in (1, 2), result.output
+    assert message in " ".join(result.output.split())
+    assert not list(tmp_path.glob("out/records/*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "nnpuu"], "did you mean 'nnpu'?"),
+        (["--datasets", "kora-s"], "did you mean 'cora-s'?"),
+        (["--seeds", "0"], "--seeds must be"),
+        (["--seeds", "1,x"], "--seeds: expected a whole number"),
+        (["--splits", "-1"], "--splits: expected a whole number"),
+        (["--set", "epoch=3"], "did you mean 'epochs'?"),
+        (["--set", "epochs=many"], "epochs"),
+        (["--jobs", "0"], "--jobs must be 1 or more"),
+        (["--methods", "upu", "--without", "upu"], "nothing to compare"),
+        (["--device", "cuda:99"], "cannot be used here"),
+    ],
+)
+def test_a_bad_choice_is_refused(tmp_path, arguments, message):
+    quick = ["--datasets", "digits"] if "--datasets" not in arguments else []
+    command = ["bench", "main", *quick, *arguments, "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2, result.output
+    assert message in " ".join(result.output.split())
+    assert not (tmp_path / "out").exists()
+
+
+PLUGIN = """
+import numpy as np
+from recoslip import Detector
+
+class Degree(Detector):
+    "The fewer neighbours, the more novel."
+    name, paper, needs, trains = "degree", "nobody", "edges", False
+
+    def __init__(self, *, max_fpr=0.01, device="cpu", random_state=0):
+        self.max_fpr, self.device, self.random_state = max_fpr, device, random_state
+
+    def _check_settings(self): self._check_common()
+    def _learn(self, graph, split, seeds, progress, **given): return [{"scores_": self._score(graph)} for _ in seeds]
+    def _score(self, graph): return 1 / (1 + np.bincount(graph.edge_index[0], minlength=graph.num_nodes))
+    def _pack(self): return {}, {}
+    def _unpack(self, values, tensors): return {}
+"""
+
+
+def test_another_packages_detector_joins_by_its_entry_point(shop, tmp_path):
+    site = tmp_path / "site"
+    (site / "other-1.0.dist-info").mkdir(parents=True)
+    (site / "other-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    points = "[recoslip.detectors]\ndegree = other:Degree\nbroken = other:Missing\nupu = other:Degree\n"
+    (site / "other-1.0.dist-info" / "entry_points.txt").write_text(points)
+    (site / "other.py").write_text(PLUGIN)
+    environment = os.environ | {"PYTHONPATH": str(site)}
+
+    def run(*arguments):
+        command = [*RECOSLIP, *map(str, arguments)]
+        result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result
+
+    listed = run("methods", "--json")
+    assert "degree" in [row["name"] for row in json.loads(listed.stdout)]
+    assert "'broken' of other:Missing is left out" in " ".join(listed.stderr.split())
+    assert "'upu' of other:Degree is left out" in " ".join(listed.stderr.split())
+    out = tmp_path / "out"
+    run(
+        "bench",
+        "main",
+        "--datasets",
+        "shop",
+        "--methods",
+        "degree,lp-pul",
+        "--config",
+        shop / "bench.toml",
+        "--out",
+        out,
+    )
+    assert {r["method"] for r in Records(out / "records")} == {"degree", "lp-pul"}
+    assert "| degree |" in (out / "main.md").read_text()
+
+
+def test_records_of_other_code_count_only_if_told(tmp_path):
+    records = Records(tmp_path)
+    now = code_version(DETECTORS["upu"])
+    records.add([record(seed=10, code=now), record(seed=20, code="older")])
+    assert [c.seeds for c in missing([cell()], records)] == [(20,)]
+    assert missing([cell()], records, any_version=True) == []
+    assert [c.seeds for c in missing([cell(seeds=(10, 20, 30))], records, any_version=True)] == [(30,)]
+
+
+def test_records_by_the_code_as_it_is_go_before_newer_ones(tmp_path):
+    records = Records(tmp_path)
+    now = code_version(DETECTORS["upu"])
+    records.add([record(auroc=0.1, code=now, when="2030-01-01")])
+    records.add([record(auroc=0.2, code="other", when="2031-01-01")])
+    found = recorded([cell(seeds=(10,))], records)
+    assert [r["auroc"] for r in found.values()] == [0.1]
+    assert recorded([cell(method="nnpu")], records) == {}
+
+
+def test_damaged_records_are_named(tmp_path):
+    Records(tmp_path).add([record()])
+    (tmp_path / "cora-s.own.upu.x.jsonl").write_text('{"dataset": "cora-s"}\n')
+    (tmp_path / ".draft").write_text("half")
+    with pytest.raises(RecoslipError, match=r"cora-s\.own\.upu\.x\.jsonl cannot be read"):
+        list(Records(tmp_path))
+
+
+def test_means_and_standard_errors_are_over_seeds_or_over_splits(tmp_path):
+    records = Records(tmp_path)
+    records.add([record(seed=10, auroc=0.6), record(seed=20, auroc=0.8)])
+    for split, values in (("0", (0.5, 0.7)), ("1", (0.9, 0.9))):
+        records.add([record(split=split, seed=s, auroc=v) for s, v in zip((10, 20), values, strict=True)])
+    one = tables.summarise([cell()], recorded([cell()], records), "auroc")["upu", "cora-s"]
+    assert (one.mean, one.error) == (pytest.approx(0.7), pytest.approx(0.1))
+    cells = [cell(split="0"), cell(split="1"), cell(split="2")]
+    several = tables.summarise(cells, recorded(cells, records), "auroc")["upu", "cora-s"]
+    assert several.mean == pytest.approx(0.75)
+    assert several.error == pytest.approx(np.std([0.6, 0.9], ddof=1) / np.sqrt(2))
+    assert several.by_split == {"0": pytest.approx(0.6), "1": pytest.approx(0.9)}
+
+
+def summaries(values, split="0"):
+    return {key: tables.Summary(mean, 0.01, {split: mean}, 10) for key, mean in values.items()}
+
+
+def test_the_best_is_bold_the_second_underlined_and_the_oracle_neither():
+    drawn = tables.grid(
+        summaries(
+            {("oracle", "cora-s"): 0.99, ("upu", "cora-s"): 0.6, ("nnpu", "cora-s"): 0.7, ("x_y", "cora-s"): 0.5}
+        ),
+        ["oracle", "upu", "nnpu", "x_y", "absent"],
+        ["cora-s"],
+        tables.figure,
+    )
+    assert drawn.markdown().splitlines() == [
+        "|  | Cora-S |",
+        "|---|---|",
+        "| Oracle | 0.990 ± 0.010 |",
+        "| uPU | <u>0.600 ± 0.010</u> |",
+        "| nnPU | **0.700 ± 0.010** |",
+        "| x_y | 0.500 ± 0.010 |",
+        "| absent | – |",
+    ]
+    assert drawn.latex().splitlines() == [
+        r"\begin{tabular}{lc}",
+        r"\toprule",
+        r"\textbf{Method} & \textbf{Cora-S} \\",
+        r"\midrule",
+        r"Oracle & 0.990 $\pm$ 0.010 \\",
+        r"uPU & \underline{0.600 $\pm$ 0.010} \\",
+        r"nnPU & \textbf{0.700 $\pm$ 0.010} \\",
+        r"x\_y & 0.500 $\pm$ 0.010 \\",
+        r"absent & -- \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_the_papers_figure_stands_beside_ours():
+    ours = summaries({("reco-slip", "cora-s"): 0.735, ("oracle", "cora-s"): 0.900})
+    lines = tables.beside_paper(ours, ["oracle", "reco-slip", "energy"], ["cora-s", "digits"]).markdown().splitlines()
+    assert lines[2:] == ["| Oracle | 0.953 ± 0.004, −0.053 ✗ |", "| RECO-SLIP | 0.770 ± 0.025, −0.035 ✓ |"]
+    assert tables.beside_paper(ours, ["energy"], ["digits"]) is None
+
+
+def test_the_papers_own_ranks_follow_from_its_table():
+    methods = ["domain-discriminator", "sar-em", "pu-gnn", "reco-slip"]
+    graphs = [f"{graph}-s" for graph in paper.GRAPHS]
+    theirs = summaries({(m, d): paper.AUROC[m, d].mean for m in methods for d in graphs})
+    ranks = tables.ranks(theirs, methods, graphs)
+    assert np.mean(ranks["reco-slip"]) == paper.RANKS["reco-slip"]["s"] == 1
+    assert np.mean(ranks["sar-em"]) == pytest.approx(paper.RANKS["sar-em"]["s"], abs=0.3)
+    assert tables.ranks(theirs, [*methods, "energy"], graphs) is None
+
+
+def test_paired_comparison_is_scipys_over_splits():
+    values = {"reco-slip": [0.7, 0.8, 0.75, 0.72, 0.9, 0.66], "upu": [0.6, 0.81, 0.7, 0.6, 0.85, 0.6]}
+    found = {
+        (m, "d"): tables.Summary(float(np.mean(v)), 0.0, dict(zip("abcdef", v, strict=True)), 6)
+        for m, v in values.items()
+    }
+    (result,) = significance.compare(found, ["reco-slip", "upu"], ["d"], "reco-slip")
+    difference = np.array(values["upu"]) - np.array(values["reco-slip"])
+    assert result == ("upu", 6, pytest.approx(difference.mean()), 1, 5, pytest.approx(wilcoxon(difference).pvalue))
+    assert significance.compare(found, ["upu"], ["d"], "nnpu") == []
+
+
+def test_the_critical_difference_is_demsars():
+    """His example: four classifiers on fourteen data sets, q = 2.569, CD = 1.25 at 5 %."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.permutation(4) + 1 for _ in range(14)]
+    cd = significance.critical_difference({name: [int(row[k]) for row in drawn] for k, name in enumerate("abcd")})
+    assert cd.difference == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 14)), abs=0.002)
+    cd = significance.CriticalDifference({"a": 1.0, "b": 1.5, "c": 2.4, "d": 3.0}, 1.0, 14, 0.01)
+    assert cd.cliques() == [(1.0, 1.5), (1.5, 2.4), (2.4, 3.0)]
+    assert significance.critical_difference({"a": [1, 1], "b": [2, 2]}) is None
+
+
+def test_shift_renders_ranks_figure_and_tests(tmp_path):
+    chosen = experiment("shift")
+    sources = Sources()
+    cells = plan(chosen.datasets, chosen.methods, [str(k) for k in range(6)], [10], sources)
+    rng = np.random.default_rng(0)
+    records = Records(tmp_path)
+    for each in cells:
+        value = {"reco-slip": 0.9, "pu-gnn": 0.8, "sar-em": 0.7}.get(each.method, 0.6) + rng.uniform(0, 0.05)
+        found = record(each.method, each.dataset, each.split, 10, each.settings_hash, each.code())
+        records.add([found | {"auroc": value, "ap": 0.1, "f1": 0.1, "fpr95": 0.1}])
+    files = render.render("shift", cells, recorded(cells, records))
+    text = files["shift-splits.md"]
+    assert "| RECO-SLIP | 1.00 (paper 2.50) | 1.00 (paper 1.25) | 1.00 (paper 1.00) | 1.00 (paper 1.58) |" in text
+    assert "288 of 288 planned runs" in text
+    assert "| Domain discriminator | −0.3" in text
+    assert "< 0.001" in text
+    for name in ("shift-splits-intensity", "shift-splits-ranks"):
+        assert files[f"{name}.png"].startswith(b"\x89PNG")
+        assert files[f"{name}.svg"].startswith(b"<?xml")
+        assert f"({name}.svg)" in text
+    assert files == render.render("shift", cells, recorded(cells, records))  # the same bytes again
+
+
+def test_rendering_needs_no_matplotlib(monkeypatch, tmp_path):
+    monkeypatch.setattr(figures, "available", lambda: False)
+    files = render.render("main", [cell()], {})
+    assert sorted(files) == ["main-ap.tex", "main-f1.tex", "main-fpr95.tex", "main-seconds.tex", "main.md", "main.tex"]
+    assert "| uPU | – |" in files["main.md"]
+
+
+def test_distributions_are_shares_of_each_domain(tmp_path):
+    result = CliRunner().invoke(app, ["bench", "distributions", "--datasets", "digits", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    lines = (tmp_path / "distributions.md").read_text().splitlines()
+    rows = [[float(v) for v in line.split("|")[2:-1]] for line in lines if line.startswith("| digits")]
+    assert len(rows) == 2
+    assert all(sum(row) == pytest.approx(1, abs=0.006) for row in rows)
+    assert rows[0][-1] == 0 < rows[1][-1]
+    assert "10 (novel)" in "".join(lines)
+    assert (tmp_path / "distributions-digits.png").exists()
+
+
+def test_estimates_follow_earlier_runs_and_grow_with_the_work():
+    graph = NodeGraph(np.eye(6), [[0, 1], [1, 2]], [False] * 3 + [True] * 3)
+    past = [record(seconds=s) | {"device": f"{torch.get_num_threads()} CPU threads"} for s in (1.0, 3.0, 2.0)]
+    assert estimate(cell(), graph, CPU, past) == (4.0, True)
+    guess, based = estimate(cell(), graph, CPU, [])
+    assert not based
+    large = NodeGraph(np.zeros((20000, 1)), np.arange(20000).reshape(2, -1), np.arange(20000) % 2 == 0)
+    assert estimate(cell(), large, CPU, [])[0] > guess
+
+
+def test_unknown_names_and_settings_are_refused_by_the_plan():
+    with pytest.raises(SettingError, match="none of these methods has a setting 'width'"):
+        plan(["digits"], ["upu"], [OWN], [10], Sources(), {"width": 3})
+    with pytest.raises(SettingError, match="no experiment is called 'minor'"):
+        experiment("minor")
+
+
+def test_code_version_ignores_words_and_sees_code(tmp_path, monkeypatch):
+    from recoslip.bench import records
+
+    assert records._meaning("def f():\n    '''a'''\n    return 1") == records._meaning("def f(): return 1  # b")
+    assert records._meaning("def f(): return 1") != records._meaning("def f(): return 2")

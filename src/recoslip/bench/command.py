@@ -81,7 +81,7 @@ def _command(name: str, experiments: Sequence[str]) -> Callable[..., None]:
         chosen = _seeds(seeds), _splits(splits), settings or []
         plans = {}
         for each in experiments:
-            wanted = _choose(each, datasets, methods, without, sources)
+            wanted = _choose(each, datasets, methods, without, None if render_only else sources)
             plans[each] = plan(*wanted, chosen[1], chosen[0], sources, _settings(chosen[2], wanted[1]))
         failed = 0
         if not render_only:
@@ -130,16 +130,21 @@ def _distributions(chosen: Sequence[str], sources: Sources, out: Path, talk: Con
 
 
 def _choose(
-    name: str, datasets: str | None, methods: str | None, without: str, sources: Sources
+    name: str, datasets: str | None, methods: str | None, without: str, sources: Sources | None
 ) -> tuple[list[str], list[str]]:
-    """Return the datasets and methods of an experiment, or those the user chose."""
+    """Return the datasets and methods of an experiment, or those the user chose.
+
+    With `sources`, datasets that nobody asked for by name must be there.
+    """
     default = experiment(name)
     chosen = list(default.methods) if methods is None else names(methods)
     for method in (*chosen, *names(without)):
         if method not in DETECTORS:
             raise SettingError(f"no method is called {method!r}{nearest(method, DETECTORS)}; see recoslip methods")
     chosen = [method for method in dict.fromkeys(chosen) if method not in names(without)]
-    given = _available(default.datasets, sources) if datasets is None else list(dict.fromkeys(names(datasets)))
+    given = list(default.datasets) if datasets is None else list(dict.fromkeys(names(datasets)))
+    if datasets is None and sources is not None:
+        given = _available(given, sources)
     if not chosen or not given:
         raise SettingError("nothing to compare: choose at least one dataset and one method")
     return given, chosen

@@ -73,26 +73,37 @@ def shift_intensity(summaries: Mapping[tuple[str, str], Summary], methods: Seque
 
 
 def distributions(shares: Sequence[tuple[str, Sequence[str], Any, Any, Any]]) -> Figure:
-    """Draw the proportions of categories in source and target, a panel for each version of a dataset.
+    """Draw the proportions of categories, a panel for each version of a dataset, or of one alone for each domain.
 
     Args:
         shares: title, categories, their shares of the source, of the target, and which of them are novel.
     """
-    figure, axes = _figure(len(shares), 1, (max(3.4, 0.42 * len(shares[0][1]) + 1), 2.8))
-    for panel, (name, categories, source, target, novel) in zip(axes, shares, strict=True):
-        x = np.arange(len(categories))
-        panel.bar(x - 0.2, source, 0.4, color=SOURCE, label="source")
-        panel.bar(x + 0.2, target, 0.4, color=[NOVEL if n else TARGET for n in novel], label="target")
-        panel.set_xticks(x, categories)
-        panel.set_title(name)
+    size = (max(3.4, 0.42 * len(shares[0][1]) + 1), 2.8)
+    if len(shares) == 1:
+        name, categories, source, target, novel = shares[0]
+        figure, axes = _figure(2, 1, size)
+        for panel, domain, heights in zip(axes, ("source", "target"), (source, target), strict=True):
+            panel.bar(np.arange(len(categories)), heights, 0.7, color=_colours(domain, novel))
+            panel.set_title(f"{name}, {domain}")
+            panel.set_ylim(0, 1.05 * max(*source, *target))
+    else:
+        figure, axes = _figure(len(shares), 1, size)
+        for panel, (name, categories, source, target, novel) in zip(axes, shares, strict=True):
+            x = np.arange(len(categories))
+            panel.bar(x - 0.2, source, 0.4, color=_colours("source", novel))
+            panel.bar(x + 0.2, target, 0.4, color=_colours("target", novel))
+            panel.set_title(name)
+    for panel in axes:
+        panel.set_xticks(np.arange(len(categories)), categories)
     axes[0].set_ylabel("share of the nodes")
-    figure.legend(
-        handles=[_patch(SOURCE, "source"), _patch(TARGET, "target"), _patch(NOVEL, "target, novel")],
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-    )
+    named = ((SOURCE, "source"), (TARGET, "target"), (NOVEL, "target, novel"))
+    handles = [_patch(colour, label) for colour, label in named]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
+
+
+def _colours(domain: str, novel: Sequence[bool]) -> list[str]:
+    return [SOURCE if domain == "source" else NOVEL if is_novel else TARGET for is_novel in novel]
 
 
 def critical_difference(cd: CriticalDifference) -> Figure:
@@ -133,6 +144,7 @@ def _figure(columns: int, rows: int, size: tuple[float, float]) -> tuple[Figure,
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", alpha=0.25)
+        axis.set_axisbelow(True)
     return figure, axes
 
 

@@ -1,0 +1,42 @@
+"""SAR-EM's test AU-ROC as the EM steps go by: how much of it the steps bring.
+
+python benchmarks/sar_em_steps.py --datasets photo-s --steps 8
+"""
+
+import argparse
+
+import numpy as np
+
+import recoslip
+from recoslip.detectors import sar_em
+from recoslip.insight.metrics import auroc
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=["photo-s"])
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[10, 20, 30, 40])
+    parser.add_argument("--root", default=None)
+    args = parser.parse_args()
+    posterior = sar_em.posterior_known
+    for name in args.datasets:
+        data = recoslip.load_dataset(name, root=args.root)
+        step = 0
+
+        def watched(s, p, e, data=data, name=name):  # type: ignore[no-untyped-def]
+            nonlocal step
+            f = (1 - p).double().cpu().numpy()
+            values = [auroc(data.novel, f[:, m], data.split.test) for m in range(f.shape[1])]
+            error = np.std(values, ddof=1) / np.sqrt(len(values))
+            print(f"{name} after {step} steps: {np.mean(values):.3f} ± {error:.3f}", flush=True)
+            step += 1
+            return posterior(s, p, e)
+
+        sar_em.posterior_known = watched
+        model = recoslip.detector("sar-em", **data.settings.network(), em_steps=args.steps + 1)
+        model.fit_seeds(data.graph, args.seeds, data.split)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,9 +3,22 @@
 from recoslip.datasets import load_dataset
 from recoslip.detectors import Detector, RecoSlip, detector, load
 from recoslip.graph import NodeGraph
+from recoslip.insight.findings import analyse
+from recoslip.report import report
 from recoslip.shift import Split
 from recoslip.tables import read_graph
 
 __version__ = "0.1.0"
 
-__all__ = ["Detector", "NodeGraph", "RecoSlip", "Split", "detector", "load", "load_dataset", "read_graph"]
+__all__ = [
+    "Detector",
+    "NodeGraph",
+    "RecoSlip",
+    "Split",
+    "analyse",
+    "detector",
+    "load",
+    "load_dataset",
+    "read_graph",
+    "report",
+]

@@ -10,6 +10,7 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,10 +25,15 @@ import recoslip
 from recoslip import output
 from recoslip.bench.command import app as bench_app
 from recoslip.console import names, notes, screen, talk_to, value_of
-from recoslip.detectors import DETECTORS, Detector, detector
-from recoslip.detectors.base import Progress as Report
+from recoslip.detectors import DETECTORS, Detector, checks, detector
+from recoslip.detectors.base import Progress as Steps
 from recoslip.errors import RecoslipError, RecoslipWarning, SettingError, nearest
+from recoslip.insight.findings import Findings, calibration_share
+from recoslip.report import Report
+from recoslip.report import report as make_report
 from recoslip.storage import check_free
+
+HAS_REPORT = all(find_spec(name) for name in ("igraph", "leidenalg", "plotly"))
 
 
 class Commands(TyperGroup):
@@ -99,20 +105,22 @@ def demo(
         "The detector is told who is source and who is target, and no digit's name.\n"
     )
     chosen = detector("reco-slip", **data.settings.reco_slip(), random_state=seed, device=device)
-    seconds = _fit(chosen, data.graph, data.split, talk)
+    seconds = _fit(chosen, data.graph, data.split, calibration_share(data.graph), talk)
+    findings = recoslip.analyse(chosen, data.graph, grouped=HAS_REPORT)
     test = data.split.test
     truth = {
         "auroc_test": auroc(data.novel, chosen.scores_, test),
         "auroc_target": auroc(data.novel, chosen.scores_, target),
         "novel_true": int(data.novel.sum()),
     }
-    facts = output.summary(chosen, data.graph, seconds) | {"dataset": "digits", "truth": truth}
-    output.write(out, chosen, data.graph, facts, table_format=wanted_format, replace=True)
+    facts = output.summary(findings, seconds) | {"dataset": "digits", "truth": truth}
+    page = _page(findings, "Handwritten digits: what is new?", talk, image_shape=(8, 8))
+    output.write(out, findings, facts, page, table_format=wanted_format, replace=True)
     if as_json:
         print(json.dumps(facts))
         return
     _print_candidates(chosen, talk)
-    top = output.scores_table(chosen, data.graph).head(20)["id"].to_list()
+    top = findings.table().head(20)["id"].to_list()
     digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in categories[top].tolist())
     talk.print(f"\nThe 20 most novel images are: {digits}")
     talk.print(
@@ -160,6 +168,13 @@ def detect(
     impute: Annotated[bool, typer.Option("--impute", help="Fill missing values.")] = False,
     method: Annotated[str, typer.Option(help=f"One of: {', '.join(DETECTORS)}.")] = "reco-slip",
     config: Annotated[Path | None, typer.Option(help="TOML file of the method's settings.")] = None,
+    fdr: Annotated[
+        float | None, typer.Option(help="List nodes by this false-discovery rate instead of --max-fpr.")
+    ] = None,
+    calibration: Annotated[
+        float | None, typer.Option(help="Share of the source to hold back for p-values; default: a fifth to a third.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, dropout and split.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     quiet: Quiet = False,
@@ -177,6 +192,9 @@ def detect(
     chosen = detector(method, **_toml(config) | _settings(method, context.args, own_options) | options)
     chosen._check_settings()
     wanted_format = _format(table_format)
+    if fdr is not None:
+        checks.number("fdr", fdr, 0, 1, open_ends=True)
+    checks.number("calibration", 0 if calibration is None else calibration, 0, 0.9)
     check_free(out, ours=output.FILES, replace=force)
     graph = recoslip.read_graph(
         nodes,
@@ -196,15 +214,24 @@ def detect(
         impute=impute,
     )
     talk.print(escape(repr(graph)))
-    seconds = _fit(chosen, graph, None, talk)
-    facts = output.summary(chosen, graph, seconds)
-    output.write(out, chosen, graph, facts, table_format=wanted_format, replace=force)
+    seconds = _fit(chosen, graph, None, calibration_share(graph) if calibration is None else calibration, talk)
+    findings = recoslip.analyse(chosen, graph, fdr=fdr, grouped=HAS_REPORT)
+    facts = output.summary(findings, seconds)
+    page = _page(findings, title or f"What is new in {nodes.name}", talk)
+    output.write(out, findings, facts, page, table_format=wanted_format, replace=force)
     if as_json:
         print(json.dumps(facts))
         return
     _print_candidates(chosen, talk)
-    _print_top(output.scores_table(chosen, graph).head(10), talk)
+    _print_top(findings.table().head(10), talk)
     _print_outcome(facts, out, talk)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="What detect or demo wrote.")], quiet: Quiet = False) -> None:
+    """Write the page of an earlier run anew."""
+    page = output.rebuild(folder)
+    talk_to(quiet).print(f"written: {escape(str(page))}", soft_wrap=True)
 
 
 @app.command()
@@ -242,15 +269,25 @@ def main() -> None:
     app()
 
 
-def _fit(chosen: Detector, graph: recoslip.NodeGraph, split: recoslip.Split | None, talk: Console) -> float:
+def _fit(
+    chosen: Detector, graph: recoslip.NodeGraph, split: recoslip.Split | None, calibration: float, talk: Console
+) -> float:
     begin = time.perf_counter()
     with _progress(talk) as report:
-        chosen.fit(graph, split, progress=report)
+        chosen.fit(graph, split, calibration=calibration, progress=report)
     return time.perf_counter() - begin
 
 
+def _page(findings: Findings, title: str, talk: Console, **options: Any) -> Report | None:
+    if not HAS_REPORT:
+        talk.print("no page and no groups: pip install 'recoslip[report]' adds both", style="dim")
+        return None
+    talk.print("making the page", style="dim")
+    return make_report(findings.detector, findings.graph, findings=findings, title=title, **options)
+
+
 @contextmanager
-def _progress(talk: Console) -> Iterator[Report]:
+def _progress(talk: Console) -> Iterator[Steps]:
     """Show a bar with the time left on a terminal; elsewhere a line for every tenth of the work."""
     if talk.is_terminal and not talk.quiet:
         columns = (
@@ -298,11 +335,14 @@ def _print_top(top: Any, talk: Console) -> None:
 
 
 def _print_outcome(facts: dict[str, Any], out: Path, talk: Console) -> None:
-    talk.print(
-        f"\n[bold]{facts['novel']:,} of {facts['target']:,} target nodes look novel[/bold] "
-        f"({facts['seconds']:.1f} s). Written to {escape(str(out))}: scores, summary.json, model",
-        soft_wrap=True,
-    )
+    talk.print(f"\n[bold]{escape(facts['headline'])}[/bold]", soft_wrap=True)
+    talk.print(f"The list keeps this promise: {facts['rule']}.", soft_wrap=True)
+    for warning in facts["diagnosis"]["warnings"]:
+        talk.print(f"[yellow]note:[/] {escape(warning)}", soft_wrap=True)
+    written = "scores, summary.json, model" + (", report.html" if HAS_REPORT else "")
+    talk.print(f"Written to {escape(str(out))} after {facts['seconds']:.1f} s of training: {written}", soft_wrap=True)
+    if HAS_REPORT:
+        talk.print(f"Open [bold]{escape(str(out / 'report.html'))}[/bold] in a browser.", soft_wrap=True)
 
 
 def _format(name: str) -> output.Format:

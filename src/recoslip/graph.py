@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
@@ -236,6 +237,19 @@ class NodeGraph:
             times=None if time is None else column(time),
             feature_names=names,
         )
+
+    def with_target(self, is_target: Tensor | ArrayLike) -> Self:
+        """Return the same graph with other domains; everything else is shared."""
+        other = copy.copy(self)
+        object.__setattr__(other, "is_target", _domains(is_target, self.num_nodes))
+        return other
+
+    def without_edges(self) -> Self:
+        """Return the same nodes with no edges."""
+        other = copy.copy(self)
+        object.__setattr__(other, "edge_index", torch.empty(2, 0, dtype=torch.long))
+        object.__setattr__(other, "edge_weight", None)
+        return other
 
     def permuted(self, order: ArrayLike) -> Self:
         """Return the same graph with its nodes in another order: new node k is old node `order[k]`."""

@@ -1,42 +1,36 @@
-"""Fitted detector + graph -> a folder: scores, summary, model."""
+"""Findings -> a folder: scores, summary, model, page."""
 
 from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import polars as pl
 
 import recoslip
-from recoslip.detectors.base import Detector
-from recoslip.graph import NodeGraph
+from recoslip.errors import RecoslipError
+from recoslip.insight.findings import Findings, facts
+from recoslip.report import Report
 from recoslip.storage import whole_folder
 
 Format: TypeAlias = Literal["csv", "parquet"]
 
-FILES = ("scores.csv", "scores.parquet", "summary.json", "model")  # what an output folder may hold
+FILES = (
+    "scores.csv",
+    "scores.parquet",
+    "summary.json",
+    "model",
+    "report.html",
+    "report.json",
+)  # what an output folder may hold
 
 
-def scores_table(detector: Detector, graph: NodeGraph) -> pl.DataFrame:
-    """List nodes as id, domain, score, novel: target nodes first, the most novel on top."""
-    is_target = graph.is_target.numpy()
-    frame = pl.DataFrame(
-        {
-            "id": pl.Series(graph.ids.tolist(), strict=False),
-            "domain": np.where(is_target, "target", "source"),
-            "score": detector.scores_,
-            "novel": detector.predict(),
-        }
-    )
-    return frame.sort(["domain", "score"], descending=True, maintain_order=True)  # "target" sorts after "source"
-
-
-def summary(detector: Detector, graph: NodeGraph, seconds: float) -> dict[str, Any]:
+def summary(findings: Findings, seconds: float) -> dict[str, Any]:
     """Sum up a run in JSON values: what went in, what was decided, and what it takes to do it again."""
+    detector, graph = findings.detector, findings.graph
     is_target = graph.is_target.numpy()
-    novel = detector.predict()
     result: dict[str, Any] = {
         "recoslip": recoslip.__version__,
         "method": detector.name,
@@ -55,7 +49,8 @@ def summary(detector: Detector, graph: NodeGraph, seconds: float) -> dict[str, A
             "loops": graph.repairs.loops,
         },
         "threshold": detector.threshold_,
-        "novel": int(novel.sum()),
+        "novel": int(findings.novel.sum()),
+        **facts(findings),
     }
     candidates: pl.DataFrame | None = getattr(detector, "candidates_", None)
     if hasattr(detector, "prior_"):
@@ -67,19 +62,43 @@ def summary(detector: Detector, graph: NodeGraph, seconds: float) -> dict[str, A
 
 def write(
     folder: str | os.PathLike[str],
-    detector: Detector,
-    graph: NodeGraph,
-    facts: dict[str, Any],
+    findings: Findings,
+    summary: dict[str, Any],
+    page: Report | None,
     *,
     table_format: Format = "csv",
     replace: bool = False,
 ) -> None:
-    """Write scores, summary and model into a folder that appears whole or not at all."""
-    table = scores_table(detector, graph)
+    """Write scores, summary, model and page into a folder that appears whole or not at all."""
+    table = findings.table()
     with whole_folder(folder, ours=FILES, replace=replace) as draft:
         if table_format == "csv":
             table.write_csv(draft / "scores.csv")
         else:
             table.write_parquet(draft / "scores.parquet")
-        (draft / "summary.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        detector.save(draft / "model")
+        (draft / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        findings.detector.save(draft / "model")
+        if page is not None:
+            (draft / "report.json").write_text(json.dumps(page.data) + "\n", encoding="utf-8")
+            page.save(draft / "report.html")
+
+
+def rebuild(folder: str | os.PathLike[str]) -> Path:
+    """Write a run's page anew from what the run left, and return where it is."""
+    path = Path(folder).expanduser()
+    try:
+        data = json.loads((path / "report.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as problem:
+        raise RecoslipError(
+            f"{folder} holds no report.json; recoslip detect and demo write it where recoslip[report] is installed"
+        ) from problem
+    except (OSError, ValueError) as problem:
+        raise RecoslipError(f"{folder}/report.json cannot be read: {problem}") from problem
+    page = path / "report.html"
+    try:
+        Report(data).save(page)
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise RecoslipError(
+            f"{folder}/report.json is damaged or not recoslip's ({problem!r}); run detect again"
+        ) from problem
+    return page

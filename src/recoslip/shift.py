@@ -105,3 +105,33 @@ def default_split(graph: NodeGraph, seed: int) -> Split:
     generator = torch.Generator().manual_seed(seed)
     shares = (0.8, 0.2)
     return random_split(graph.is_target, generator, source=shares, target=shares)
+
+
+def hide(graph: NodeGraph, split: Split | None, share: float, seed: int) -> tuple[NodeGraph, Split, Mask]:
+    """Pass some source nodes off as target, to learn how known nodes score that are taken for target.
+
+    They go to train, validation and test as the target's nodes do, so that nothing but the truth tells them from
+    target nodes of the source's kinds: that is what makes their scores a fair measure for the others.
+
+    Args:
+        graph: not changed.
+        split: the split of the graph; without one, one is drawn.
+        share: of the source nodes to hide, in [0, 1).
+        seed: of what is drawn.
+
+    Returns:
+        The graph as a detector shall see it, its split, and who was hidden.
+    """
+    target = graph.is_target.numpy()
+    hidden = np.zeros(graph.num_nodes, dtype=bool)
+    if share == 0:
+        return graph, default_split(graph, seed) if split is None else split, hidden
+    rng = np.random.default_rng([seed, 1])
+    source = np.flatnonzero(~target)
+    hidden[rng.choice(source, int(share * len(source)), replace=False)] = True
+    masked = graph.with_target(target | hidden)
+    if split is None:
+        return masked, default_split(masked, seed), hidden
+    parts = np.select([split.train, split.validation, split.test], [0, 1, 2], 3)
+    parts[hidden] = rng.choice(parts[target], int(hidden.sum()))
+    return masked, Split(*(parts == part for part in range(3))), hidden

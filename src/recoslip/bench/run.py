@@ -48,7 +48,7 @@ class Worker:
         """Train a cell and return its records."""
         data = self.load(cell.dataset, cell.split)
         model = detector(cell.method, **cell.settings, device=self.device)
-        truth = {"novel": data.novel} if "truth" in model.needs else {}
+        truth: dict[str, Any] = {"novel": data.novel} if "truth" in model.needs else {}
         begin = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RecoslipWarning)  # a limit that was missed shows in the figures

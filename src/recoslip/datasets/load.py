@@ -88,7 +88,8 @@ def _shifted(entry: Entry, root: str | os.PathLike[str] | None, generator: torch
         x, edge_index, y = _pyg(entry.origin, data_root(root))
     is_target = ~assign_source(y, entry.ratios, generator)
     split = random_split(is_target, generator)
-    return NodeGraph(x, edge_index, is_target, categories=y), split
+    names = [f"row {k // 8 + 1}, column {k % 8 + 1}" for k in range(64)] if entry.origin == "digits" else None
+    return NodeGraph(x, edge_index, is_target, categories=y, feature_names=names), split
 
 
 def _digits(neighbours: int = 10) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,7 +22,8 @@ from recoslip.detectors import checks
 from recoslip.errors import GraphError, ModelFileError, SettingError
 from recoslip.fleet.device import resolve_device
 from recoslip.graph import NodeGraph
-from recoslip.shift import Mask, Split, default_split
+from recoslip.objectives import conformal
+from recoslip.shift import Mask, Split, hide
 from recoslip.storage import whole_folder
 
 Scores: TypeAlias = NDArray[np.float64]
@@ -48,8 +49,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     device: str
 
     scores_: Scores  # (nodes,) of the graph it was fitted on
-    threshold_: float  # the lowest that at most max_fpr of the validation source nodes exceed; novel is greater
+    threshold_: float  # novel is greater
     is_target_: Mask  # (nodes,)
+    categories_: NDArray[np.int64]  # (nodes,) set by `recoslip.analyse`
+    calibration_: Mask  # (nodes,) the source nodes that p-values are measured by
     split_: Split
     n_features_in_: int
     feature_names_in_: tuple[str, ...] | None
@@ -80,20 +83,29 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Turn what `_pack` gave back into learned attributes."""
 
     def fit(
-        self, graph: NodeGraph, split: Split | None = None, *, progress: Progress | None = None, **given: Any
+        self,
+        graph: NodeGraph,
+        split: Split | None = None,
+        *,
+        calibration: float = 0.0,
+        progress: Progress | None = None,
+        **given: Any,
     ) -> Self:
         """Learn from the graph's features, edges and domains.
 
         Args:
             graph: true categories, if it has any, are not looked at.
             split: who trains and who validates; without one, 80/20 in each domain from `random_state`.
+            calibration: share of the source nodes that are passed off as target while learning, so that p-values and
+                the threshold keep their promise (docs/decisions.md). 0 measures by the validation source nodes.
             progress: called with steps done and steps in all.
 
         An interrupted or failed fit leaves the detector unfitted.
         """
         for learned in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, learned)
-        fitted = self.fit_seeds(graph, [self.random_state], split, progress=progress, **given)[0]
+        seeds = [self.random_state]
+        fitted = self.fit_seeds(graph, seeds, split, calibration=calibration, progress=progress, **given)[0]
         self.__dict__.update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
         return self
 
@@ -103,6 +115,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         seeds: Sequence[int],
         split: Split | None = None,
         *,
+        calibration: float = 0.0,
         progress: Progress | None = None,
         **given: Any,
     ) -> list[Self]:
@@ -113,23 +126,26 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         if not isinstance(graph, NodeGraph):
             raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
         self._check_settings()
-        split = default_split(graph, self.random_state) if split is None else split
-        split.check(graph)
+        checks.number("calibration", calibration, 0, 0.9)
+        seen, split, hidden = hide(graph, split, calibration, self.random_state)
+        split.check(seen)
         seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
         copies: list[Self] = [clone(self).set_params(random_state=seed) for seed in seeds]
         for copy in copies:
             copy._check_settings()
-        learned = self._learn(graph, split, seeds, progress or (lambda done, total: None), **given)
+        learned = self._learn(seen, split, seeds, progress or (lambda done, total: None), **given)
         shared = {
             "is_target_": graph.is_target.numpy().copy(),
+            # D4: not f > 1/2 but the lowest threshold that keeps the FPR, see DEVIATIONS.md
+            "calibration_": hidden if hidden.any() else split.validation & ~graph.is_target.numpy(),
             "split_": split,
             "n_features_in_": graph.num_features,
             "feature_names_in_": graph.feature_names,
         }
-        held_out = split.validation & ~graph.is_target.numpy()
         for copy, own in zip(copies, learned, strict=True):
-            # D4: not f > 1/2 but the lowest threshold that keeps the validation FPR, see DEVIATIONS.md
-            copy.__dict__.update(shared | own, threshold_=fpr_threshold(own["scores_"][held_out], self.max_fpr))
+            copy.__dict__.update(shared | own)
+            rule = conformal.threshold if hidden.any() else fpr_threshold
+            copy.threshold_ = rule(copy.scores_[copy.calibration_], self.max_fpr)
         return copies
 
     def decision_function(self, graph: NodeGraph | None = None) -> Scores:
@@ -156,6 +172,28 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         is_target = self.is_target_ if graph is None else graph.is_target.numpy()
         return (scores > self.threshold_) & is_target
 
+    def p_values(self, graph: NodeGraph | None = None) -> Scores:
+        """Return for each target node the share of known nodes that score as high, and NaN for source nodes.
+
+        For a known node of the source's kinds and proportions P(p ≤ u) ≤ u, if the detector was fitted with
+        `calibration`; otherwise the validation source nodes stand in, which took part in choosing the weights.
+        """
+        scores = self.decision_function(graph)
+        is_target = self.is_target_ if graph is None else graph.is_target.numpy()
+        return np.where(is_target, conformal.p_values(scores, self.scores_[self.calibration_]), np.nan)
+
+    def shortlist(self, fdr: float, graph: NodeGraph | None = None) -> Mask:
+        """Choose target nodes of which at most a share `fdr` is expected to be known (Benjamini-Hochberg on p-values).
+
+        The expectation holds where the known target nodes have the source's proportions; docs/decisions.md says what is
+        left of it where they have not.
+        """
+        checks.number("fdr", fdr, 0, 1)
+        p = self.p_values(graph)
+        chosen = ~np.isnan(p)
+        chosen[chosen] = conformal.benjamini_hochberg(p[chosen], fdr)
+        return chosen
+
     def fit_predict(self, graph: NodeGraph, split: Split | None = None) -> Mask:
         """Fit, then say which nodes are novel."""
         return self.fit(graph, split).predict()
@@ -177,6 +215,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         tensors = tensors | {
             "scores": torch.from_numpy(self.scores_),
             "is_target": torch.from_numpy(self.is_target_),
+            "calibration": torch.from_numpy(self.calibration_),
             **{f"split.{p}": torch.from_numpy(getattr(self.split_, p).copy()) for p in ("train", "validation", "test")},
         }
         with whole_folder(folder, ours=FILES, replace=True) as draft:
@@ -254,6 +293,7 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
         result.__dict__.update(
             scores_=tensors["scores"].numpy(),
             is_target_=tensors["is_target"].numpy(),
+            calibration_=tensors["calibration"].numpy(),
             split_=Split(*(tensors[f"split.{p}"].numpy() for p in ("train", "validation", "test"))),
             threshold_=float(document["threshold"]),
             n_features_in_=int(document["features"]),

@@ -138,17 +138,23 @@ class EnergyOOD(SingleNetworkDetector):
 
 def source_clusters(graph: NodeGraph, clusters: int) -> NDArray[np.int64]:
     """Cluster the source nodes by their features averaged over two hops; target nodes get -1."""
+    x = neighbourhood_features(graph)
+    source = ~graph.is_target.numpy()
+    found = np.full(graph.num_nodes, -1, dtype=np.int64)
+    count = min(clusters, len(np.unique(x[source], axis=0)))
+    found[source] = KMeans(count, n_init=3, random_state=0).fit_predict(x[source])
+    return found
+
+
+def neighbourhood_features(graph: NodeGraph, width: int = 64) -> NDArray[np.float64]:
+    """Features, reduced to `width` where there are more, averaged over two hops: (nodes, at most width)."""
     x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
-    if x.shape[1] > 64 and min(x.shape) > 64:
-        x = TruncatedSVD(64, random_state=0).fit_transform(x)
+    if x.shape[1] > width and min(x.shape) > width:
+        x = TruncatedSVD(width, random_state=0).fit_transform(x)
     elif sp.issparse(x):
         x = x.toarray()
     adjacency = adjacency_of(graph) + sp.eye_array(graph.num_nodes, format="csr")
     degree = adjacency.sum(axis=1)[:, None]
     for _ in range(2):
         x = (adjacency @ x) / degree
-    source = ~graph.is_target.numpy()
-    found = np.full(graph.num_nodes, -1, dtype=np.int64)
-    count = min(clusters, len(np.unique(x[source], axis=0)))
-    found[source] = KMeans(count, n_init=3, random_state=0).fit_predict(x[source])
-    return found
+    return np.asarray(x)

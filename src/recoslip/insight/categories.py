@@ -1,0 +1,117 @@
+"""Novel nodes -> candidate categories: communities of their subgraph, joined by features where edges are few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import kneighbors_graph
+
+from recoslip.detectors.energy import neighbourhood_features
+from recoslip.errors import RecoslipError
+from recoslip.graph import NodeGraph, adjacency_of
+from recoslip.shift import Mask
+
+NEIGHBOURS = 8  # a node with fewer edges inside the novel nodes gets edges to those most like it
+RESOLUTIONS = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # tried from the finest on
+RESAMPLES, KEPT = 10, 0.8  # of the stability check
+STABLE = 0.85  # mean adjusted Rand index from which on a partition counts
+SMALLEST = 5  # nodes of a candidate category
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A partition of the novel nodes."""
+
+    label: NDArray[np.int64]  # (nodes,) from 1, the largest first; 0 of novel nodes in none; -1 of all others
+    count: int
+    stability: float  # mean adjusted Rand index with partitions of resampled nodes; 1 is always the same
+    structure: bool  # whether there is more than one; if not, all novel nodes are category 1
+
+
+def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categories:
+    """Partition the novel nodes by Leiden's algorithm, as finely as the partition holds when nodes are left out.
+
+    Modularity divides any large sparse graph, a single category's too. What is real is found again in a sample of the
+    nodes, so the finest resolution is taken whose partition is; if none with two or more categories is, there is no
+    structure.
+
+    Args:
+        graph: the whole graph.
+        novel: who looks novel.
+        seed: of the algorithm and the resampling.
+    """
+    nodes = np.flatnonzero(novel)
+    if len(nodes) >= 2 * SMALLEST:
+        weights = _joined(graph, nodes)
+        for resolution in RESOLUTIONS:
+            found = _leiden(weights, resolution, seed)
+            sizes = np.bincount(found)
+            large = np.flatnonzero(sizes >= SMALLEST)
+            if len(large) < 2:
+                break
+            stability = _stability(weights, found, resolution, seed)
+            if stability >= STABLE:
+                name = np.zeros(len(sizes), dtype=np.int64)
+                name[large[np.argsort(-sizes[large], kind="stable")]] = np.arange(1, len(large) + 1)
+                return Categories(_spread(graph, nodes, name[found]), len(large), stability, True)
+    return one_category(graph, novel)
+
+
+def one_category(graph: NodeGraph, novel: Mask) -> Categories:
+    """Take all novel nodes for one category."""
+    nodes = np.flatnonzero(novel)
+    return Categories(_spread(graph, nodes, np.ones(len(nodes), dtype=np.int64)), int(len(nodes) > 0), 1.0, False)
+
+
+def _spread(graph: NodeGraph, nodes: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.int64]:
+    label = np.full(graph.num_nodes, -1, dtype=np.int64)
+    label[nodes] = names
+    return label
+
+
+def _stability(weights: sp.csr_array, found: NDArray[np.int64], resolution: float, seed: int) -> float:
+    """Mean adjusted Rand index between a partition and those of samples of the nodes."""
+    rng = np.random.default_rng(seed)
+    agreement = []
+    for k in range(RESAMPLES):
+        kept = np.sort(rng.choice(len(found), int(KEPT * len(found)), replace=False))
+        again = _leiden(weights[kept][:, kept], resolution, seed + 1 + k)
+        agreement.append(adjusted_rand_score(found[kept], again))
+    return float(np.mean(agreement))
+
+
+def _joined(graph: NodeGraph, nodes: NDArray[np.int64]) -> sp.csr_array:
+    """Weights among the nodes: 1 for an edge, and up to 1 for being alike, for nodes that lack edges."""
+    edges = sp.csr_array(adjacency_of(graph)[nodes][:, nodes])
+    x = neighbourhood_features(graph)[nodes]
+    x = x - x.mean(axis=0)
+    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    near = kneighbors_graph(x, min(NEIGHBOURS, len(nodes) - 1), mode="distance")
+    near.data = np.clip(1 - near.data**2 / 2, 0.01, 1)  # cosine of unit vectors
+    lacking = np.clip(1 - np.diff(edges.indptr) / NEIGHBOURS, 0, 1)
+    alike = sp.csr_array(sp.diags_array(lacking) @ sp.csr_array(near))
+    return sp.csr_array(edges + alike.maximum(alike.T))
+
+
+def _leiden(weights: sp.csr_array, resolution: float, seed: int) -> NDArray[np.int64]:
+    try:
+        import igraph
+        import leidenalg
+    except ImportError as problem:
+        raise RecoslipError(
+            "candidate categories need igraph and leidenalg: pip install 'recoslip[report]'"
+        ) from problem
+    upper = sp.triu(weights, k=1).tocoo()
+    network = igraph.Graph(n=weights.shape[0], edges=np.column_stack([upper.row, upper.col]).tolist())
+    found = leidenalg.find_partition(
+        network,
+        leidenalg.RBConfigurationVertexPartition,
+        weights=upper.data.tolist(),
+        resolution_parameter=resolution,
+        seed=seed,
+    )
+    return np.asarray(found.membership, dtype=np.int64)

@@ -1,0 +1,98 @@
+"""Payload -> one self-contained HTML file: no network, no code but ours and plotly's."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from recoslip.detectors.base import Detector
+from recoslip.errors import RecoslipError
+from recoslip.graph import NodeGraph
+from recoslip.insight.findings import Findings, analyse
+from recoslip.report.payload import payload
+from recoslip.storage import write_file
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A page. In a notebook it shows itself."""
+
+    data: dict[str, Any]
+
+    def html(self) -> str:
+        """Return the page."""
+        parts = {
+            "title": html.escape(self.data["title"]),
+            "style": _part("page.css"),
+            "plotly": _plotly(),
+            "script": _part("page.js"),
+            "data": embedded(self.data),
+        }
+        page = _part("page.html")
+        for name, text in parts.items():
+            page = page.replace(f"/*{name}*/", text, 1)
+        return page
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to a file."""
+        write_file(Path(path), self.html())
+
+    def _repr_html_(self) -> str:
+        source = html.escape(self.html(), quote=True)
+        return f'<iframe srcdoc="{source}" style="width:100%;height:48rem;border:0" sandbox="allow-scripts"></iframe>'
+
+
+def report(
+    detector: Detector,
+    graph: NodeGraph,
+    *,
+    findings: Findings | None = None,
+    title: str = "What is new in this graph",
+    image_shape: tuple[int, int] | None = None,
+    explained: int = 10,
+    **options: Any,
+) -> Report:
+    """Build the page of a fitted detector.
+
+    Args:
+        detector: fitted on `graph`.
+        graph: the graph.
+        findings: of `recoslip.analyse`, if there are any already.
+        title: of the page.
+        image_shape: rows and columns, if a node's features are the pixels of an image.
+        explained: how many of the most novel nodes get an explanation of what the network looked at.
+        **options: of `recoslip.analyse`, such as `fdr`.
+    """
+    findings = analyse(detector, graph, **options) if findings is None else findings
+    return Report(payload(findings, title=title, image_shape=image_shape, explained=explained))
+
+
+def embedded(data: Any) -> str:
+    """Write JSON so that it can stand inside a script element whatever strings it holds.
+
+    >>> embedded({"id": "</script><b>"})
+    '{"id":"\\\\u003c/script\\\\u003e\\\\u003cb\\\\u003e"}'
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+@cache
+def _part(name: str) -> str:
+    return (files("recoslip.report") / name).read_text(encoding="utf-8")
+
+
+@cache
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as problem:
+        raise RecoslipError("the page needs plotly: pip install 'recoslip[report]'") from problem
+    return str(get_plotlyjs())

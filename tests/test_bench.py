@@ -81,6 +81,9 @@ def record(method="upu", dataset="cora-s", split=OWN, seed=10, settings="s", cod
         "code": code,
         "time": when,
         "auroc": 0.5,
+        "ap": 0.5,
+        "f1": 0.5,
+        "fpr95": 0.5,
         "seconds": 1.0,
         "device": "abacus",
         "torch": "2",
@@ -209,7 +212,7 @@ def test_a_fleet_that_fails_does_not_stop_the_others(shop, tmp_path):
         (("datasets.shop", "datasets.cora-s"), "choose another name"),
         (("datasets.shop", 'datasets."a/b"'), "letters, digits"),
         (('"kind"', '"kind"\nnovel = ["books"]'), "a source node is novel"),
-        (('"kind"', '"kind"\nnovel = ["none"]'), "no node is novel"),
+        (('"kind"', '"kind"\nnovel = []'), "no node is novel"),
         (("products.parquet", "absent.parquet"), "absent.parquet"),
         (("[datasets.shop]", "[dataset.shop]"), "expected tables [datasets.NAME]"),
         (('"kind"', '"kind'), "is not TOML"),
@@ -227,8 +230,33 @@ def test_a_bad_file_is_refused(shop, tmp_path, change, message):
 
 
 @pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("edges = 3", "edges must name a file"),
+        ("settings = 3", "settings must be a table"),
+        ("settings = { hiden_channels = 3 }", "did you mean 'hidden_channels'?"),
+        ('settings = { device = "cpu" }', "no method has 'device'"),
+        ("text = 3", "text must be a list"),
+        ('novel = ["toys", "toyz"]', "no node is of the novel category 'toyz'"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused(shop, tmp_path, line, message):
+    text = f'[datasets.shop]\nnodes = "{shop}/products.parquet"\ndomain = "region"\ntarget_value = "north"\n'
+    (tmp_path / "bench.toml").write_text(text + f'category = "kind"\n{line}\n')
+    arguments = ["bench", "main", "--datasets", "shop", "--methods", "lp-pul", "--config", str(tmp_path / "bench.toml")]
+    result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
+    assert result.exit_code in (1, 2), result.output
+    assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--reference", "recoslip"], "did you mean 'reco-slip'?"),
+        (["--splits", "0"], "--splits must be own, or 1 or more"),
+        (["--methods", "reco-slip-all", "--set", "links=none"], "reco-slip-all means links='all'"),
+        (["--methods", "upu", "--set", "epochs=100"], "upu on digits: prior_epochs must be fewer"),
+        (["--render"], "has no record of main"),
         (["--methods", "nnpuu"], "did you mean 'nnpu'?"),
         (["--datasets", "kora-s"], "did you mean 'cora-s'?"),
         (["--seeds", "0"], "--seeds must be"),
@@ -248,6 +276,51 @@ def test_a_bad_choice_is_refused(tmp_path, arguments, message):
     assert result.exit_code == 2, result.output
     assert message in " ".join(result.output.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_written_is_said_before_the_work(shop, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = bench(shop, tmp_path / "file", "main", "--datasets", "shop", "--methods", "oracle", code=2)
+    assert "cannot write" in result.output
+    assert "1/1" not in result.output
+
+
+def test_an_interrupt_ends_all_processes_at_once(shop, tmp_path):
+    choices = [
+        "--datasets",
+        "shop",
+        "--methods",
+        "domain-discriminator",
+        "--splits",
+        "40",
+        "--seeds",
+        "1",
+        "--jobs",
+        "2",
+    ]
+    command = [
+        *RECOSLIP,
+        "bench",
+        "main",
+        *choices,
+        "--config",
+        shop / "bench.toml",
+        "--out",
+        tmp_path,
+        "--device",
+        "cpu",
+    ]
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+    while len(list(tmp_path.glob("records/*.jsonl"))) < 2 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert "interrupted; what had ended is stored" in (tmp_path / "said").read_text()
+    stored = len(list(tmp_path.glob("records/*.jsonl")))
+    assert stored < 40
+    time.sleep(3)
+    assert len(list(tmp_path.glob("records/*.jsonl"))) == stored
 
 
 PLUGIN = """
@@ -303,6 +376,17 @@ def test_another_packages_detector_joins_by_its_entry_point(shop, tmp_path):
     )
     assert {r["method"] for r in Records(out / "records")} == {"degree", "lp-pul"}
     assert "| degree |" in (out / "main.md").read_text()
+    (site / "other.py").write_text(PLUGIN.replace("return 1 / (1", "return 1 / 0 * (1"))
+    command = ["bench", "main", "--datasets", "shop", "--methods", "degree,lp-pul", "--config", shop / "bench.toml"]
+    failed = subprocess.run(
+        [*RECOSLIP, *map(str, command), "--out", str(tmp_path / "again")],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert failed.returncode == 1
+    assert "degree: ZeroDivisionError" in " ".join(failed.stderr.split())
+    assert {r["method"] for r in Records(tmp_path / "again" / "records")} == {"lp-pul"}
 
 
 def test_records_of_other_code_count_only_if_told(tmp_path):
@@ -326,10 +410,13 @@ def test_records_by_the_code_as_it_is_go_before_newer_ones(tmp_path):
 
 def test_damaged_records_are_named(tmp_path):
     Records(tmp_path).add([record()])
-    (tmp_path / "cora-s.own.upu.x.jsonl").write_text('{"dataset": "cora-s"}\n')
     (tmp_path / ".draft").write_text("half")
-    with pytest.raises(RecoslipError, match=r"cora-s\.own\.upu\.x\.jsonl cannot be read"):
-        list(Records(tmp_path))
+    (tmp_path / "folder.jsonl").mkdir()
+    assert len(list(Records(tmp_path))) == 1
+    for damage in ('{"dataset": "cora-s"}', "{", json.dumps(record(auroc=None)), json.dumps(record(seed="10"))):
+        (tmp_path / "cora-s.own.upu.x.jsonl").write_text(damage + "\n")
+        with pytest.raises(RecoslipError, match=r"cora-s\.own\.upu\.x\.jsonl cannot be read"):
+            list(Records(tmp_path))
 
 
 def test_means_and_standard_errors_are_over_seeds_or_over_splits(tmp_path):
@@ -347,7 +434,7 @@ def test_means_and_standard_errors_are_over_seeds_or_over_splits(tmp_path):
 
 
 def summaries(values, split="0"):
-    return {key: tables.Summary(mean, 0.01, {split: mean}, 10) for key, mean in values.items()}
+    return {key: tables.Summary(mean, 0.01, {split: mean}, 10, 10) for key, mean in values.items()}
 
 
 def test_the_best_is_bold_the_second_underlined_and_the_oracle_neither():
@@ -383,6 +470,29 @@ def test_the_best_is_bold_the_second_underlined_and_the_oracle_neither():
     ]
 
 
+def test_incomplete_means_say_so_and_do_not_compete(tmp_path):
+    records = Records(tmp_path)
+    records.add([record("upu", seed=s, auroc=0.6) for s in (10, 20)])
+    records.add([record("nnpu", seed=s, auroc=0.7) for s in (10, 20)])
+    records.add([record("pu-gnn", seed=10, auroc=0.9)])
+    cells = [cell("upu"), cell("nnpu"), cell("pu-gnn")]
+    text = render.render("main", cells, recorded(cells, records))["main.md"]
+    assert "| PU-GNN | 0.900 (1 of 2 runs) |" in text
+    assert "| nnPU | **0.700 ± 0.000** |" in text
+    assert "5 of 6 planned runs" in text
+    assert "critical difference" not in text
+    assert "−0.005" in text  # nnPU beside the paper's 0.705
+    assert "0.705 ± 0.015, +0.195 |" in text  # a single run is not judged
+
+
+def test_changed_settings_are_named_and_not_held_against_the_paper(tmp_path):
+    records = Records(tmp_path)
+    records.add([record(seed=s) for s in (10, 20)])
+    text = render.render("main", [cell()], recorded([cell()], records), changed={"epochs": 20})["main.md"]
+    assert "With epochs = 20, not the paper's." in text
+    assert "Beside the paper" not in text
+
+
 def test_the_papers_figure_stands_beside_ours():
     ours = summaries({("reco-slip", "cora-s"): 0.735, ("oracle", "cora-s"): 0.900})
     lines = tables.beside_paper(ours, ["oracle", "reco-slip", "energy"], ["cora-s", "digits"]).markdown().splitlines()
@@ -403,7 +513,7 @@ def test_the_papers_own_ranks_follow_from_its_table():
 def test_paired_comparison_is_scipys_over_splits():
     values = {"reco-slip": [0.7, 0.8, 0.75, 0.72, 0.9, 0.66], "upu": [0.6, 0.81, 0.7, 0.6, 0.85, 0.6]}
     found = {
-        (m, "d"): tables.Summary(float(np.mean(v)), 0.0, dict(zip("abcdef", v, strict=True)), 6)
+        (m, "d"): tables.Summary(float(np.mean(v)), 0.0, dict(zip("abcdef", v, strict=True)), 6, 6)
         for m, v in values.items()
     }
     (result,) = significance.compare(found, ["reco-slip", "upu"], ["d"], "reco-slip")
@@ -432,7 +542,7 @@ def test_shift_renders_ranks_figure_and_tests(tmp_path):
     for each in cells:
         value = {"reco-slip": 0.9, "pu-gnn": 0.8, "sar-em": 0.7}.get(each.method, 0.6) + rng.uniform(0, 0.05)
         found = record(each.method, each.dataset, each.split, 10, each.settings_hash, each.code())
-        records.add([found | {"auroc": value, "ap": 0.1, "f1": 0.1, "fpr95": 0.1}])
+        records.add([found | {"auroc": value}])
     files = render.render("shift", cells, recorded(cells, records))
     text = files["shift-splits.md"]
     assert "| RECO-SLIP | 1.00 (paper 2.50) | 1.00 (paper 1.25) | 1.00 (paper 1.00) | 1.00 (paper 1.58) |" in text
@@ -449,8 +559,10 @@ def test_shift_renders_ranks_figure_and_tests(tmp_path):
 def test_rendering_needs_no_matplotlib(monkeypatch, tmp_path):
     monkeypatch.setattr(figures, "available", lambda: False)
     files = render.render("main", [cell()], {})
-    assert sorted(files) == ["main-ap.tex", "main-f1.tex", "main-fpr95.tex", "main-seconds.tex", "main.md", "main.tex"]
+    measures = ["main-ap.tex", "main-f1.tex", "main-fpr95.tex", "main-paper.tex", "main-seconds.tex"]
+    assert sorted(files) == [*measures, "main.md", "main.tex"]
     assert "| uPU | – |" in files["main.md"]
+    assert "None of the planned runs has a record yet." in files["main.md"]
 
 
 def test_distributions_are_shares_of_each_domain(tmp_path):
@@ -467,12 +579,12 @@ def test_distributions_are_shares_of_each_domain(tmp_path):
 
 def test_estimates_follow_earlier_runs_and_grow_with_the_work():
     graph = NodeGraph(np.eye(6), [[0, 1], [1, 2]], [False] * 3 + [True] * 3)
-    past = [record(seconds=s) | {"device": f"{torch.get_num_threads()} CPU threads"} for s in (1.0, 3.0, 2.0)]
-    assert estimate(cell(), graph, CPU, past) == (4.0, True)
-    guess, based = estimate(cell(), graph, CPU, [])
+    past = [record(seconds=s) | {"device": "2 CPU threads"} for s in (1.0, 3.0, 2.0)]
+    assert estimate(cell(), graph, CPU, 2, past) == (4.0, True)
+    guess, based = estimate(cell(), graph, CPU, 2, [])
     assert not based
     large = NodeGraph(np.zeros((20000, 1)), np.arange(20000).reshape(2, -1), np.arange(20000) % 2 == 0)
-    assert estimate(cell(), large, CPU, [])[0] > guess
+    assert estimate(cell(), large, CPU, 2, [])[0] > guess
 
 
 def test_unknown_names_and_settings_are_refused_by_the_plan():

@@ -18,12 +18,24 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from recoslip.bench.paper import GRAPHS
-from recoslip.bench.plan import SHIFTS, Cell, device_name, estimate, experiment, missing, paper_seeds, plan, recorded
+from recoslip.bench.plan import (
+    SHIFTS,
+    Cell,
+    device_name,
+    estimate,
+    experiment,
+    missing,
+    paper_seeds,
+    plan,
+    recorded,
+    threads_each,
+)
 from recoslip.bench.records import Records
 from recoslip.bench.render import render, render_distributions
 from recoslip.bench.run import Epochs, Worker, run
 from recoslip.bench.sources import OWN, Sources, read_sources
 from recoslip.console import names, notes, talk_to, value_of
+from recoslip.datasets.load import check_arxiv, data_root
 from recoslip.detectors import DETECTORS, detector
 from recoslip.errors import DatasetError, SettingError, nearest
 from recoslip.fleet.device import resolve_device
@@ -36,7 +48,7 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option(help="Folder of records, tables and figures.")]
-Config = Annotated[Path | None, typer.Option(help="TOML file with datasets of your own: tables [datasets.NAME].")]
+Config = Annotated[Path | None, typer.Option(help="TOML file with datasets of your own: tables \\[datasets.NAME].")]
 Root = Annotated[Path | None, typer.Option(help="Folder of the paper's graphs; else RECOSLIP_DATA, else the cache.")]
 Datasets = Annotated[str | None, typer.Option(help="Names, joined by commas; else the experiment's own.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
@@ -76,21 +88,33 @@ def _command(name: str, experiments: Sequence[str]) -> Callable[..., None]:
         logging.getLogger("recoslip").setLevel(logging.WARNING)  # remarks on each graph's edges are not wanted here
         if jobs < 1:
             raise SettingError(f"--jobs must be 1 or more; got {jobs}")
+        if reference not in DETECTORS:
+            raise SettingError(f"--reference: no method is called {reference!r}{nearest(reference, DETECTORS)}")
         sources = read_sources(config, root)
         records = Records(out / "records")
-        chosen = _seeds(seeds), _splits(splits), settings or []
-        plans = {}
+        plans, changed = {}, {}
         for each in experiments:
             wanted = _choose(each, datasets, methods, without, None if render_only else sources)
-            plans[each] = plan(*wanted, chosen[1], chosen[0], sources, _settings(chosen[2], wanted[1]))
+            changed[each] = _settings(settings or [], wanted[1])
+            plans[each] = plan(*wanted, _splits(splits), _seeds(seeds), sources, changed[each])
         failed = 0
         if not render_only:
             cells = list({cell.runs()[0]: cell for each in plans.values() for cell in each}.values())
+            resolve_device(device)
+            _probe(out)
             failed = _run(cells, sources, records, device, jobs, any_version, talk)
         for each, cells in plans.items():
-            _write(out, render(each, cells, recorded(cells, records), reference), talk)
-        if "shift" in experiments and len(experiments) > 1:
-            _distributions(sorted({cell.dataset for cells in plans.values() for cell in cells}), sources, out, talk)
+            found = recorded(cells, records)
+            if render_only and not found:
+                raise SettingError(
+                    f"{out} has no record of {each} with these choices; --render needs the --set, --seeds, --splits "
+                    "and --config of the run"
+                )
+            if datasets is None:  # nobody asked for those that are not there
+                cells = [c for c in cells if any(key.dataset == c.dataset for key in found)] or cells
+            _write(out, render(each, cells, found, reference=reference, changed=changed[each]), talk)
+        if len(experiments) > 1:
+            _distributions(_available(_versions(), sources), sources, out, talk)
         if failed:
             raise typer.Exit(1)
 
@@ -117,10 +141,18 @@ def distributions(
 ) -> None:
     """Proportions of the categories in source and target, as tables and bar charts. Trains nothing."""
     sources = read_sources(config, root)
-    chosen = [*(f"{graph}-{shift}" for graph in GRAPHS for shift in reversed(SHIFTS)), "arxiv"]
-    if datasets is None:
-        chosen = _available(chosen, sources)
-    _distributions(chosen if datasets is None else names(datasets), sources, out, talk_to(quiet))
+    chosen = _available(_versions(), sources) if datasets is None else names(datasets)
+    _distributions(chosen, sources, out, talk_to(quiet))
+
+
+def _versions() -> list[str]:
+    return [*(f"{graph}-{shift}" for graph in GRAPHS for shift in reversed(SHIFTS)), "arxiv"]
+
+
+def _probe(out: Path) -> None:
+    """Raise now, not after an hour, if nothing can be written there."""
+    write_file(out / "records" / ".probe", "")
+    (out / "records" / ".probe").unlink()
 
 
 def _distributions(chosen: Sequence[str], sources: Sources, out: Path, talk: Console) -> None:
@@ -156,7 +188,7 @@ def _available(datasets: Sequence[str], sources: Sources) -> list[str]:
     for name in datasets:
         try:
             if name == "arxiv":  # the others download themselves
-                sources.load(name, OWN)
+                check_arxiv(data_root(sources.root))
             found.append(name)
         except DatasetError as problem:
             notes.print(f"[bold yellow]{name} is left out:[/] {escape(str(problem))}", highlight=False, soft_wrap=True)
@@ -185,7 +217,10 @@ def _splits(text: str) -> list[str]:
     if not parts:
         raise SettingError(f"--splits must be own, a number, or a list such as own,0,1; got {text!r}")
     if "," not in text and text.strip() != OWN:
-        return [str(seed) for seed in range(max(1, _whole("--splits", text)))]
+        count = _whole("--splits", text)
+        if count == 0:
+            raise SettingError("--splits must be own, or 1 or more; got 0")
+        return [str(seed) for seed in range(count)]
     return list(dict.fromkeys(part if part == OWN else str(_whole("--splits", part)) for part in parts))
 
 
@@ -253,7 +288,8 @@ def _print_plan(
     """Say what will be trained and how long that may take; return the guess for every cell."""
     past = list(records)
     graphs = {name: sources.load(name, OWN).graph for name in dict.fromkeys(cell.dataset for cell in cells)}
-    guesses = [estimate(cell, graphs[cell.dataset], device, past) for cell in cells]
+    threads = threads_each(jobs)
+    guesses = [estimate(cell, graphs[cell.dataset], device, threads, past) for cell in cells]
     at_once = 1 if device.type == "cuda" else jobs  # processes share a GPU by taking turns
     table = Table("dataset", "splits", "methods", "fleets", "runs", "about", box=None, pad_edge=False)
     for name in graphs:
@@ -269,7 +305,7 @@ def _print_plan(
     talk.print(table)
     known = sum(based for _, based in guesses)
     talk.print(
-        f"on {device_name(device)}, {jobs} at a time: about {_duration(sum(g for g, _ in guesses) / at_once)} "
+        f"on {device_name(device, threads)}, {jobs} at a time: about {_duration(sum(g for g, _ in guesses) / at_once)} "
         f"({known} of {len(cells)} fleets by earlier runs, the others by their size, which may be off by a factor of 3)"
     )
     return [guess for guess, _ in guesses]
@@ -282,23 +318,22 @@ def _progress(
     """Show a bar on a terminal, and elsewhere a line for every fleet that has ended."""
     weight = {id(cell): guess for cell, guess in zip(cells, expected, strict=True)}
     count = 0
-    begin = last = time.perf_counter()
+    begin = time.perf_counter()
 
     def line(cell: Cell, reason: str | None) -> str:
-        nonlocal count, last
+        nonlocal count
         count += 1
-        now = time.perf_counter()
-        outcome = f"{now - last:.1f} s" if reason is None else "failed"
-        last = now
+        outcome = f"after {_duration(time.perf_counter() - begin)}" if reason is None else "failed"
         seeds = f"{len(cell.seeds)} seed{'s' if len(cell.seeds) > 1 else ''}"
-        return f"{count}/{len(cells)} {cell.dataset} split {cell.split} {cell.method} ({seeds}): {outcome}"
+        return f"{count}/{len(cells)} {cell.dataset} split {cell.split} {cell.method} ({seeds}), {outcome}"
 
     if not talk.is_terminal or talk.quiet:
         yield lambda cell, reason: talk.print(line(cell, reason)), lambda done, total: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), TimeElapsedColumn())
     with Progress(*columns, console=talk, transient=True) as bar:
-        overall: TaskID = bar.add_task("fleets", total=sum(expected), left="")
+        left = f"0/{len(cells)}, about {_duration(sum(expected))} left"
+        overall: TaskID = bar.add_task("fleets", total=sum(expected), left=left)
         inner: TaskID = bar.add_task("epochs", total=None, left="")
         spent = 0.0
 
@@ -307,7 +342,7 @@ def _progress(
             bar.console.print(line(cell, reason), highlight=False)
             spent += weight[id(cell)]
             to_go = (time.perf_counter() - begin) * (sum(expected) - spent) / max(spent, 1e-9)
-            bar.update(overall, completed=spent, left=f"about {_duration(to_go)} left")
+            bar.update(overall, completed=spent, left=f"{count}/{len(cells)}, about {_duration(to_go)} left")
 
         yield done, lambda steps, total: bar.update(inner, completed=steps, total=total)
 

@@ -56,7 +56,8 @@ def shift_intensity(summaries: Mapping[tuple[str, str], Summary], methods: Seque
     figure, axes = _figure(columns, -(-len(panels) // columns), (4.2, 3.0))
     for panel, graph in zip(axes, panels, strict=False):
         for k, method in enumerate(methods):
-            found = [(x, summaries.get((method, f"{graph}-{shift}"))) for x, shift in enumerate(SHIFTS)]
+            aside = 0.06 * (k - (len(methods) - 1) / 2)  # so that points of one height do not hide each other
+            found = [(x + aside, summaries.get((method, f"{graph}-{shift}"))) for x, shift in enumerate(SHIFTS)]
             drawn = [(x, s.mean, s.error or 0.0) for x, s in found if s is not None]
             if drawn:
                 x, y, error = zip(*drawn, strict=True)
@@ -64,6 +65,7 @@ def shift_intensity(summaries: Mapping[tuple[str, str], Summary], methods: Seque
                 panel.errorbar(x, y, error, color=colour, marker="o", markersize=4, capsize=3, label=title(method))
         panel.set_title(title(graph))
         panel.set_xticks(range(3), [shift.upper() for shift in SHIFTS])
+        panel.set_xlim(-0.3, 2.3)
         panel.set_ylabel("test AU-ROC")
     for panel in axes[len(panels) :]:
         panel.set_visible(False)
@@ -85,7 +87,6 @@ def distributions(shares: Sequence[tuple[str, Sequence[str], Any, Any, Any]]) ->
         for panel, domain, heights in zip(axes, ("source", "target"), (source, target), strict=True):
             panel.bar(np.arange(len(categories)), heights, 0.7, color=_colours(domain, novel))
             panel.set_title(f"{name}, {domain}")
-            panel.set_ylim(0, 1.05 * max(*source, *target))
     else:
         figure, axes = _figure(len(shares), 1, size)
         for panel, (name, categories, source, target, novel) in zip(axes, shares, strict=True):
@@ -93,7 +94,9 @@ def distributions(shares: Sequence[tuple[str, Sequence[str], Any, Any, Any]]) ->
             panel.bar(x - 0.2, source, 0.4, color=_colours("source", novel))
             panel.bar(x + 0.2, target, 0.4, color=_colours("target", novel))
             panel.set_title(name)
+    highest = max(max(*source, *target) for _, _, source, target, _ in shares)
     for panel in axes:
+        panel.set_ylim(0, 1.05 * highest)
         panel.set_xticks(np.arange(len(categories)), categories)
     axes[0].set_ylabel("share of the nodes")
     named = ((SOURCE, "source"), (TARGET, "target"), (NOVEL, "target, novel"))

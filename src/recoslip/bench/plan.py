@@ -95,8 +95,11 @@ def plan(
         for method in methods:
             known = detector(method).get_params()
             own = {key: value for key, value in wanted.items() if key in known}
-            model = detector(method, **own)
-            model._check_settings()
+            try:
+                model = detector(method, **own)
+                model._check_settings()
+            except SettingError as problem:
+                raise SettingError(f"{method} on {dataset}: {problem}") from problem
             effective = {k: v for k, v in model._json_settings().items() if k not in ("random_state", "device")}
             mark = fingerprint(effective if data is None else [effective, data])
             chosen = tuple(seeds) if model.trains else tuple(seeds[:1])
@@ -132,10 +135,10 @@ def _merit(record: dict[str, Any], code: str) -> tuple[bool, str]:
 
 
 def estimate(
-    cell: Cell, graph: NodeGraph, device: torch.device, records: Iterable[dict[str, Any]]
+    cell: Cell, graph: NodeGraph, device: torch.device, threads: int, records: Iterable[dict[str, Any]]
 ) -> tuple[float, bool]:
     """Guess the seconds a cell takes, and say whether records of such runs on such a device are what it is based on."""
-    same = (cell.dataset, cell.method, cell.settings_hash, device_name(device))
+    same = (cell.dataset, cell.method, cell.settings_hash, device_name(device, threads))
     past = [r["seconds"] for r in records if (r["dataset"], r["method"], r["settings_hash"], r["device"]) == same]
     if past:
         return statistics.median(past) * len(cell.seeds), True
@@ -150,15 +153,20 @@ def estimate(
     pairs = graph.num_edges * {"none": 0}.get(settings.get("links", "none"), 2)  # of the link loss
     pairs += graph.num_edges * settings.get("negatives_per_edge", 0)
     work = (8 * graph.num_nodes + 2 * graph.num_edges + 4 * pairs) * width * members  # numbers touched in an epoch
-    at_least, each = (1e-3, 1e-11) if device.type == "cuda" else (5e-3, 2e-9 / torch.get_num_threads())
+    at_least, each = (1e-3, 1e-11) if device.type == "cuda" else (5e-3, 2e-9 / threads)
     return epochs * max(at_least, work * each), False
 
 
-def device_name(device: torch.device) -> str:
+def threads_each(jobs: int) -> int:
+    """Return how many threads each of several processes gets."""
+    return max(1, torch.get_num_threads() // jobs)
+
+
+def device_name(device: torch.device, threads: int) -> str:
     """Name the hardware that a time was taken on."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{torch.get_num_threads()} CPU threads" if device.type == "cpu" else str(device)
+    return f"{threads} CPU threads" if device.type == "cpu" else str(device)
 
 
 def paper_seeds(count: int) -> tuple[int, ...]:

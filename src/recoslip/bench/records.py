@@ -6,6 +6,7 @@ import ast
 import hashlib
 import inspect
 import json
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -47,7 +48,11 @@ class Records:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield every record, in the order of the files' names."""
-        for path in sorted(self.folder.glob("[!.]*.jsonl")):
+        if self.folder.exists() and not self.folder.is_dir():
+            raise RecoslipError(
+                f"{self.folder} is a file, expected a folder of records or nothing; choose another --out"
+            )
+        for path in sorted(path for path in self.folder.glob("[!.]*.jsonl") if path.is_file()):
             try:
                 lines = path.read_text(encoding="utf-8").splitlines()
                 yield from (_checked(json.loads(line)) for line in lines)
@@ -58,10 +63,20 @@ class Records:
                 ) from problem
 
 
+_TEXTS = ("dataset", "split", "method", "settings_hash", "code", "time", "device", "torch")
+MEASURES = ("auroc", "ap", "f1", "fpr95", "seconds")
+
+
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
-    for name in ("dataset", "split", "method", "seed", "settings_hash", "code", "time", "auroc", "seconds"):
-        if name not in record:
-            raise KeyError(f"no {name!r}")
+    """Raise unless a record has what is asked of it later."""
+    for name in _TEXTS:
+        if not isinstance(record[name], str):
+            raise ValueError(f"{name} is {record[name]!r}, not a text")
+    for name in MEASURES:
+        if not math.isfinite(record[name]):
+            raise ValueError(f"{name} is {record[name]!r}, not a number")
+    if type(record["seed"]) is not int:
+        raise ValueError(f"seed is {record['seed']!r}, not a whole number")
     return record
 
 
@@ -81,25 +96,28 @@ def fingerprint(value: Any) -> str:
 
 @cache
 def code_version(kind: type[Detector]) -> str:
-    """Version of the code that a detector's results depend on: ours, and the file of a detector from elsewhere.
+    """Version of the code that a detector's results depend on: ours, and the package of a detector from elsewhere.
 
     Comments, docstrings and layout do not count, nor does anything outside the rooms that results pass through.
     """
     package = Path(recoslip.__file__).parent
-    files = [package / name for name in ("columns.py", "graph.py", "shift.py", "tables.py")]
+    files = [package / name for name in ("columns.py", "graph.py", "shift.py", "tables.py", "insight/metrics.py")]
+    files += [package / "bench" / name for name in ("run.py", "sources.py")]
     for room in ("datasets", "detectors", "fleet", "objectives"):
         files += sorted((package / room).glob("*.py"))
-    foreign = inspect.getsourcefile(kind)
-    if foreign is not None and package not in Path(foreign).parents:
-        files.append(Path(foreign))
+    foreign = Path(inspect.getsourcefile(kind) or package / "graph.py").resolve()
+    if package.resolve() not in foreign.parents:
+        top = kind.__module__.partition(".")[0]
+        home = next((folder for folder in foreign.parents if folder.name == top), None)
+        files += [foreign] if home is None else sorted(home.rglob("*.py"))
     content = hashlib.sha256()
     for path in files:
-        content.update(_meaning(path.read_text(encoding="utf-8")).encode())
+        content.update(f"{path.name}:{_meaning(path.read_text(encoding='utf-8'))};".encode())
     return f"{recoslip.__version__}+{content.hexdigest()[:8]}"
 
 
 def _meaning(source: str) -> str:
-    """Return a module's syntax tree without docstrings, as text.
+    """Return a module's syntax tree without docstrings, as text that is the same for every version of Python.
 
     >>> _meaning("x = 1  # one") == _meaning("'''Doc.'''\\nx = 1")
     True
@@ -114,4 +132,12 @@ def _meaning(source: str) -> str:
             and isinstance(body[0].value, ast.Constant)
         ):
             node.body = body[1:]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+    return _written(tree)
+
+
+def _written(part: Any) -> str:
+    """Write a part of a syntax tree. What is empty is left out: which fields exist differs between Pythons."""
+    if isinstance(part, ast.AST):
+        fields = [f"{name}={_written(value)}" for name, value in ast.iter_fields(part) if value not in (None, [])]
+        return f"{type(part).__name__}({','.join(fields)})"
+    return f"[{','.join(map(_written, part))}]" if isinstance(part, list) else repr(part)

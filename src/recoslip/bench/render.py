@@ -24,6 +24,10 @@ HEADINGS = {
     "ablation": "Link prediction: what each variant brings",
     "shift": "Shift intensity: none (NS), minor (MS), strong (S)",
 }
+TIMES = (
+    "The time of a fleet divided by its seeds, so it depends on how many train together and on how many processes "
+    "share the machine."
+)
 ARXIV_NOTE = (
     "The paper's arxiv column is for the node features that OGB distributes. With other features in the same files the "
     "two figures are not of one dataset."
@@ -31,7 +35,12 @@ ARXIV_NOTE = (
 
 
 def render(
-    name: str, cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], reference: str = "reco-slip"
+    name: str,
+    cells: Sequence[Cell],
+    found: Mapping[Key, dict[str, Any]],
+    *,
+    reference: str = "reco-slip",
+    changed: Mapping[str, Any] | None = None,
 ) -> Files:
     """Render an experiment.
 
@@ -40,54 +49,74 @@ def render(
         cells: what was planned; its order is that of rows and columns.
         found: records, of which those of planned runs are used.
         reference: the method that others are tested against.
+        changed: settings that are not the paper's, to say so.
     """
     methods, datasets = _distinct(c.method for c in cells), _distinct(c.dataset for c in cells)
     splits = _distinct(c.split for c in cells)
     own = splits == [OWN]
-    stem = name if own else f"{name}-splits"
-    files: Files = {}
+    page = Page(f"# {HEADINGS[name]}\n", name if own else f"{name}-splits")
     auroc = tables.summarise(cells, found, "auroc")
-    main = tables.grid(auroc, methods, datasets, tables.figure)
-    text = [f"# {HEADINGS[name]}\n", _provenance(cells, found, splits), "## Test AU-ROC\n", main.markdown()]
-    files[f"{stem}.tex"] = main.latex()
-    beside = tables.beside_paper(auroc, methods, datasets) if own else None
+    page.text.append(_provenance(cells, found, changed))
+    page.add("## Test AU-ROC", tables.grid(auroc, methods, datasets, tables.figure), "")
+    beside = tables.beside_paper(auroc, methods, datasets) if own and not changed else None
     if beside is not None:
-        text += [
-            "## Beside the paper\n",
+        words = (
             "The paper's mean ± standard error over its 10 seeds, our mean minus the paper's, and ✓ if that is at most "
-            "two standard errors of the difference, ✗ if it is more.\n",
-            beside.markdown(),
-        ]
+            "two standard errors of the difference, ✗ if it is more."
+        )
+        page.add("## Beside the paper", beside, "-paper", words)
         if "arxiv" in datasets:
-            text.append(ARXIV_NOTE + "\n")
+            page.text.append(ARXIV_NOTE + "\n")
     if name == "shift":
-        text += _shift(stem, auroc, methods, files)
+        _shift(page, auroc, methods)
     if not own:
-        text += _tests(auroc, methods, datasets, reference)
+        _tests(page, auroc, methods, datasets, reference)
     by_dataset = tables.ranks(auroc, _ranked(methods), datasets)
     cd = significance.critical_difference(by_dataset) if by_dataset else None
     if cd is not None:
-        text += _critical(stem, cd, files)
-    text.append("## Other measures\n")
+        _critical(page, cd, versions=name == "shift")
+    page.text.append("## Other measures\n")
     for metric, (heading, higher) in tables.METRICS.items():
         if metric != "auroc":
             write = tables.seconds if metric == "seconds" else tables.figure
             values = tables.summarise(cells, found, metric)
             drawn = tables.grid(values, methods, datasets, write, higher_is_better=higher)
-            text += [f"### {heading[0].upper()}{heading[1:]}\n", drawn.markdown()]
-            files[f"{stem}-{metric}.tex"] = drawn.latex()
-    files[f"{stem}.md"] = "\n".join(text)
-    return files
+            if metric == "seconds":
+                drawn.best.clear()
+                drawn.second.clear()
+            note = TIMES if metric == "seconds" else None
+            page.add(f"### {heading[0].upper()}{heading[1:]}", drawn, f"-{metric}", note)
+    return page.files()
 
 
-def _shift(
-    stem: str, auroc: Mapping[tuple[str, str], tables.Summary], methods: Sequence[str], files: Files
-) -> list[str]:
+class Page:
+    """A Markdown file in the making, and the LaTeX tables and pictures that go with it."""
+
+    def __init__(self, heading: str, stem: str) -> None:
+        self.text = [heading]
+        self.stem = stem
+        self.beside: Files = {}
+
+    def add(self, heading: str, grid: Grid, suffix: str, words: str | None = None) -> None:
+        """Add a table, here and as a LaTeX file of its own."""
+        self.text += [heading + "\n", *([words + "\n"] if words else []), grid.markdown()]
+        self.beside[f"{self.stem}{suffix}.tex"] = grid.latex()
+
+    def picture(self, suffix: str, about: str, made: Mapping[str, bytes]) -> None:
+        """Add a picture, which is in files of its own."""
+        self.beside |= {f"{self.stem}{suffix}.{ending}": content for ending, content in made.items()}
+        self.text.append(f"![{about}]({self.stem}{suffix}.svg)\n")
+
+    def files(self) -> Files:
+        """Return all files: name -> content."""
+        return self.beside | {f"{self.stem}.md": "\n".join(self.text)}
+
+
+def _shift(page: Page, auroc: Mapping[tuple[str, str], tables.Summary], methods: Sequence[str]) -> None:
     """Average ranks by intensity, the paper's beside ours, and the figure of four panels."""
-    text = ["## Average rank by intensity\n"]
-    rows = []
     by_shift = {s: tables.ranks(auroc, _ranked(methods), [f"{graph}-{s}" for graph in GRAPHS]) for s in SHIFTS}
     if all(by_shift.values()):
+        rows = []
         for method in _ranked(methods):
             lists = [ranks[method] for ranks in by_shift.values() if ranks is not None]
             means = [float(np.mean(values)) for values in (*lists, [rank for ranks in lists for rank in ranks])]
@@ -95,81 +124,87 @@ def _shift(
             printed = [f" (paper {theirs[s]:.2f})" if s in theirs else "" for s in (*SHIFTS, "overall")]
             rows.append((title(method), [f"{m:.2f}{p}" for m, p in zip(means, printed, strict=True)]))
         drawn = Grid("", [*(s.upper() for s in SHIFTS), "overall"], rows, set(), set())
-        text.append(drawn.markdown())
-        files[f"{stem}-ranks.tex"] = drawn.latex()
+        page.add("## Average rank by intensity", drawn, "-average-ranks")
     else:
-        text.append("Not every method has every version of the four graphs yet.\n")
-    if figures.available():
-        drawn_figure = figures.shift_intensity(auroc, methods)
-        if drawn_figure is not None:
-            files |= _pictures(f"{stem}-intensity", figures.save(drawn_figure))
-            text.append(f"![AU-ROC against shift intensity]({stem}-intensity.svg)\n")
-    return text
+        page.text.append("Average ranks need every method on every version of the four graphs.\n")
+    drawn_figure = figures.shift_intensity(auroc, methods) if figures.available() else None
+    if drawn_figure is not None:
+        page.picture("-intensity", "AU-ROC against shift intensity", figures.save(drawn_figure))
 
 
 def _tests(
-    auroc: Mapping[tuple[str, str], tables.Summary], methods: Sequence[str], datasets: Sequence[str], reference: str
-) -> list[str]:
+    page: Page,
+    auroc: Mapping[tuple[str, str], tables.Summary],
+    methods: Sequence[str],
+    datasets: Sequence[str],
+    reference: str,
+) -> None:
     """Paired tests over splits: all datasets together, and each by itself."""
-    if reference not in methods:
-        return []
     together = significance.compare(auroc, methods, datasets, reference)
     if not together:
-        return []
-    text = [
-        f"## Paired over splits, against {title(reference)}\n",
+        return
+    words = (
         "A pair is one split of one dataset, its value the mean over seeds. Splits of a dataset share most of their "
-        "nodes, so they are not independent and the p-values are too small by an unknown factor.\n",
-        significance.comparison_grid(together, reference).markdown(),
-    ]
+        "nodes, so they are not independent and the p-values are too small by an unknown factor."
+    )
+    grid = significance.comparison_grid(together, reference)
+    page.add(f"## Paired over splits, against {title(reference)}", grid, "-paired", words)
     for dataset in datasets if len(datasets) > 1 else []:
         alone = significance.compare(auroc, methods, [dataset], reference)
         if alone:
-            text += [f"### {title(dataset)}\n", significance.comparison_grid(alone, reference).markdown()]
-    return text
+            page.add(f"### {title(dataset)}", significance.comparison_grid(alone, reference), f"-paired-{dataset}")
 
 
-def _critical(stem: str, cd: significance.CriticalDifference, files: Files) -> list[str]:
+def _critical(page: Page, cd: significance.CriticalDifference, *, versions: bool) -> None:
     rows = [(title(m), [f"{rank:.2f}"]) for m, rank in sorted(cd.ranks.items(), key=lambda pair: pair[1])]
-    text = [
-        "## Ranks and the critical difference\n",
+    words = (
         f"Mean rank over {cd.blocks} datasets. Friedman: p = {cd.p:.3g}. Two methods differ at 5 % (Nemenyi) if their "
-        f"mean ranks are {cd.difference:.2f} apart.\n",
-        Grid("", ["mean rank"], rows, set(), set()).markdown(),
-    ]
+        f"mean ranks are {cd.difference:.2f} apart."
+    )
+    if versions:
+        words += " Versions of one graph are not independent datasets, so the test is too sure of itself."
+    elif cd.blocks < 10:
+        words += " With so few datasets it finds large differences only."
+    page.add("## Ranks and the critical difference", Grid("", ["mean rank"], rows, set(), set()), "-ranks", words)
     if figures.available():
-        files |= _pictures(f"{stem}-ranks", figures.save(figures.critical_difference(cd)))
-        text.append(f"![critical-difference diagram]({stem}-ranks.svg)\n")
-    return text
+        page.picture("-ranks", "critical-difference diagram", figures.save(figures.critical_difference(cd)))
 
 
-def _provenance(cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], splits: Sequence[str]) -> str:
-    """Say how many of the planned runs there are, and what they ran on."""
+def _provenance(cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], changed: Mapping[str, Any] | None) -> str:
+    """Say what the figures are means of, how many of the planned runs there are, and what they ran on."""
     planned = [key for cell in cells for key in cell.runs()]
     used = [found[key] for key in planned if key in found]
-    most = max((len(cell.seeds) for cell in cells), default=0)
-    spread = (
-        f"Mean ± standard error over {most} seeds on the split each dataset comes with (the authors')"
-        if splits == [OWN]
-        else f"Mean ± standard error over {len(splits)} splits ({splits[0]} to {splits[-1]}), {most} seeds in each"
-    )
+    if not used:
+        return "None of the planned runs has a record yet.\n"
+    splits = sorted({record["split"] for record in used})
+    seeds = max(Counter((r["dataset"], r["split"], r["method"]) for r in used).values())
+    each = f"{seeds} seed{'s' if seeds > 1 else ''}"
+    if len(splits) > 1:
+        spread = f"Mean ± standard error over {len(splits)} splits, {each} in each"
+    else:
+        own = "the split that comes with the dataset (of the paper's graphs, the authors')"
+        where = own if splits == [OWN] else f"split {splits[0]}"
+        spread = f"{'Mean ± standard error over ' if seeds > 1 else ''}{each} on {where}"
     facts = [
-        f"{name}: " + ", ".join(f"{value} ({count:,})" for value, count in Counter(r[key] for r in used).most_common())
-        for name, key in (("device", "device"), ("torch", "torch"), ("code", "code"))
+        f"{name}: "
+        + ", ".join(f"{value} ({count:,})" for value, count in Counter(_get(r, key) for r in used).most_common())
+        for name, key in (("device", "device"), ("torch", "torch"), ("code", "code"), ("processes at a time", "jobs"))
     ]
-    return (
-        f"{spread}. {len(used):,} of {len(planned):,} planned runs. {'; '.join(facts)}.\n" if used else f"{spread}.\n"
-    )
+    settings = "" if not changed else f" With {', '.join(f'{k} = {v}' for k, v in changed.items())}, not the paper's."
+    return f"{spread}.{settings} {len(used):,} of {len(planned):,} planned runs. {'; '.join(facts)}.\n"
+
+
+def _get(record: dict[str, Any], key: str) -> Any:
+    return record.get(key, "not recorded")
 
 
 def render_distributions(datasets: Mapping[str, Dataset]) -> Files:
     """Render the proportions of categories in source and target: a table of all, a figure for each graph."""
-    files: Files = {}
-    text = ["# Proportions of categories in source and target\n"]
+    page = Page("# Proportions of categories in source and target\n", "distributions")
     groups: dict[str, list[str]] = {}
     for name in datasets:
         graph, _, version = name.rpartition("-")
-        groups.setdefault(graph if version in SHIFTS else name, []).append(name)
+        groups.setdefault(graph if graph in GRAPHS and version in SHIFTS else name, []).append(name)
     for graph, names in groups.items():
         shares = [(title(name), *proportions(datasets[name])) for name in names]
         categories = shares[0][1]
@@ -179,12 +214,10 @@ def render_distributions(datasets: Mapping[str, Dataset]) -> Files:
             for domain, values in (("source", source), ("target", target))
         ]
         novel = [f"{c} (novel)" if n else str(c) for c, n in zip(categories, shares[0][4], strict=True)]
-        text += [f"## {title(graph)}\n", Grid("", novel, rows, set(), set()).markdown()]
+        page.add(f"## {title(graph)}", Grid("", novel, rows, set(), set()), f"-{graph}")
         if figures.available():
-            files |= _pictures(f"distributions-{graph}", figures.save(figures.distributions(shares)))
-            text.append(f"![proportions]({f'distributions-{graph}.svg'})\n")
-    files["distributions.md"] = "\n".join(text)
-    return files
+            page.picture(f"-{graph}", "proportions", figures.save(figures.distributions(shares)))
+    return page.files()
 
 
 def proportions(data: Dataset) -> tuple[list[str], Any, Any, Any]:
@@ -200,10 +233,6 @@ def proportions(data: Dataset) -> tuple[list[str], Any, Any, Any]:
         return list(ARXIV_NAMES), source_share, target_share, novel
     numbered = np.issubdtype(kinds.dtype, np.integer)
     return [str(k + 1 if numbered else k) for k in kinds.tolist()], source_share, target_share, novel
-
-
-def _pictures(stem: str, made: Mapping[str, bytes]) -> Files:
-    return {f"{stem}.{ending}": content for ending, content in made.items()}
 
 
 def _ranked(methods: Sequence[str]) -> list[str]:

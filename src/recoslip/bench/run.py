@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
+import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
 
-from recoslip.bench.plan import Cell, device_name
+from recoslip.bench.plan import Cell, device_name, threads_each
 from recoslip.bench.records import Records
 from recoslip.bench.sources import Sources
 from recoslip.datasets import Dataset
@@ -31,6 +32,9 @@ Epochs: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all) of 
 Done: TypeAlias = Callable[[Cell, str | None], None]  # a cell, and what went wrong with it
 
 
+log = logging.getLogger("recoslip")
+
+
 @dataclass(frozen=True)
 class Worker:
     """Trains cells, one after another, and keeps the dataset in hand for the next."""
@@ -39,6 +43,7 @@ class Worker:
     records: Records
     device: str
     jobs: int = 1  # processes that train at the same time
+    last: dict[str, Any] = field(default_factory=dict, repr=False)  # the dataset in hand
 
     def __call__(self, cell: Cell, progress: Epochs | None = None) -> None:
         """Train a cell and store its records."""
@@ -68,7 +73,7 @@ class Worker:
                 "seconds": round(seconds, 4),  # of the fleet, divided by its size
                 "fleet": len(fitted),
                 "jobs": self.jobs,
-                "device": device_name(resolve_device(self.device)),
+                "device": device_name(resolve_device(self.device), torch.get_num_threads()),
                 "torch": torch.__version__,
                 **all_metrics(data.novel, copy.scores_, copy.predict(), data.split.test),
                 "learned": json.dumps(
@@ -80,30 +85,15 @@ class Worker:
 
     def load(self, dataset: str, split: str) -> Dataset:
         """Load a dataset, or take the one that was loaded last."""
-        return _load(_ByIdentity(self.sources), dataset, split)
+        if self.last.get("name") != (dataset, split):
+            self.last.update(name=(dataset, split), data=self.sources.load(dataset, split))
+        data: Dataset = self.last["data"]
+        return data
 
 
 def _learned(fitted: Detector) -> dict[str, int | float]:
     """Return the plain numbers among what a detector learned."""
     return {name: value for name, value in vars(fitted).items() if name[-1] == "_" and type(value) in (int, float)}
-
-
-class _ByIdentity:
-    """Sources as an argument of a cache."""
-
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self.sources is other.sources
-
-    def __hash__(self) -> int:
-        return id(self.sources)
-
-
-@lru_cache(maxsize=1)
-def _load(sources: _ByIdentity, dataset: str, split: str) -> Dataset:
-    return sources.sources.load(dataset, split)
 
 
 def run(cells: Sequence[Cell], worker: Worker, done: Done, epochs: Epochs) -> None:
@@ -119,21 +109,28 @@ def run(cells: Sequence[Cell], worker: Worker, done: Done, epochs: Epochs) -> No
         for cell in cells:
             done(cell, _reason(worker, cell, epochs))
         return
-    threads = max(1, torch.get_num_threads() // worker.jobs)
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(worker.jobs, mp_context=spawn, initializer=_begin, initargs=(threads,)) as pool:
+    pool = ProcessPoolExecutor(
+        worker.jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(threads_each(worker.jobs),),
+    )
+    try:
         futures = {pool.submit(_reason, worker, cell): cell for cell in cells}
-        try:
-            for future in as_completed(futures):
-                done(futures[future], future.result())
-        except BrokenProcessPool as problem:
+        for future in as_completed(futures):
+            done(futures[future], future.result())
+        pool.shutdown()
+    except BaseException as problem:
+        workers = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in workers:
+            process.terminate()
+        if isinstance(problem, BrokenProcessPool):
             raise RecoslipError(
                 "a process of the bench died, perhaps for want of memory; what had ended is stored. "
                 "Run it again with fewer --jobs"
             ) from problem
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        raise
 
 
 def _reason(worker: Worker, cell: Cell, epochs: Epochs | None = None) -> str | None:
@@ -142,13 +139,15 @@ def _reason(worker: Worker, cell: Cell, epochs: Epochs | None = None) -> str | N
         worker(cell, epochs)
     except RecoslipError as problem:
         return str(problem)
-    except (torch.OutOfMemoryError, MemoryError) as problem:
-        return f"out of memory ({str(problem).splitlines()[0] if str(problem) else 'MemoryError'})"
+    except Exception as problem:  # a detector may be anybody's, and the other cells shall go on
+        log.debug("%s on %s failed", cell.method, cell.dataset, exc_info=True)
+        return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
     return None
 
 
 def _begin(threads: int) -> None:
     """Set up a process of the pool: its share of the cores, and an end when the bench ends, however that does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench itself hears it, and ends the pool
     torch.set_num_threads(threads)
     parent = multiprocessing.parent_process()
     if parent is not None:

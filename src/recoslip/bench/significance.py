@@ -29,7 +29,7 @@ def compare(
     """Compare every method with the reference; those with fewer than five pairs are left out."""
     result = []
     for method in methods:
-        if method == reference:
+        if method == reference or method in NOT_RANKED:
             continue
         differences = np.array(
             [
@@ -106,4 +106,6 @@ def critical_difference(ranks: Mapping[str, Sequence[float]]) -> CriticalDiffere
     critical = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
     difference = float(critical * np.sqrt(methods * (methods + 1) / (6 * blocks)))
     means = {method: float(np.mean(values)) for method, values in ranked.items()}
-    return CriticalDifference(means, difference, blocks, float(friedmanchisquare(*ranked.values()).pvalue))
+    tied = len({tuple(values) for values in ranked.values()}) == 1
+    p = 1.0 if tied else float(friedmanchisquare(*ranked.values()).pvalue)
+    return CriticalDifference(means, difference, blocks, p)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from recoslip.datasets import CATALOGUE, Dataset, Settings, load_dataset
+from recoslip.detectors import DETECTORS
 from recoslip.errors import DatasetError, SettingError, TableError, nearest
 from recoslip.shift import random_split
 from recoslip.tables import read_graph
@@ -44,6 +46,9 @@ class OwnDataset:
             novel = ~np.isin(graph.categories, known)
         else:
             novel = np.isin(graph.categories, np.asarray(self.novel, dtype=graph.categories.dtype))
+            absent = sorted(set(map(str, self.novel)) - set(map(str, graph.categories.tolist())))
+            if absent:
+                raise DatasetError(f"{self.name}: no node is of the novel category {absent[0]!r} in {self.category!r}")
         if not novel.any() or novel[~graph.is_target.numpy()].any():
             problem = "a source node is" if novel.any() else "no node is"
             raise DatasetError(
@@ -124,7 +129,7 @@ def read_sources(path: Path | None, root: Path | None) -> Sources:
         raise SettingError(
             f"{path}: expected tables [datasets.NAME]; got {', '.join(map(repr, document)) or entries!r}"
         )
-    return Sources(root, {name: _entry(path, name, dict(entry)) for name, entry in entries.items()})
+    return Sources(root, {name: _entry(path, name, entry) for name, entry in entries.items()})
 
 
 _OPTIONS = (
@@ -133,30 +138,42 @@ _OPTIONS = (
 )
 
 
-def _entry(path: Path, name: str, entry: dict[str, Any]) -> OwnDataset:
+def _entry(path: Path, name: str, entry: Any) -> OwnDataset:
+    def check(holds: bool, problem: str) -> None:
+        if not holds:
+            raise SettingError(f"{path}: [datasets.{name}] {problem}")
+
     if name in CATALOGUE:
         raise SettingError(f"{path}: a dataset of the catalogue is called {name!r}; choose another name")
-    if not name.replace("-", "").replace("_", "").isalnum():
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise SettingError(f"{path}: a dataset's name is letters, digits, - and _; got {name!r}")
+    check(isinstance(entry, dict), f"must be a table; got {entry!r}")
+    given = dict(entry)
     for key in ("nodes", "category"):
-        if not isinstance(entry.get(key), str):
-            raise SettingError(f'{path}: [datasets.{name}] needs {key} = "..."; got {json.dumps(entry, default=str)}')
-    nodes, edges = path.parent / entry.pop("nodes"), entry.pop("edges", None)
-    category, novel, settings = entry.pop("category"), entry.pop("novel", None), entry.pop("settings", {})
+        check(isinstance(given.get(key), str), f'needs {key} = "..."; got {json.dumps(entry, default=str)}')
+    nodes, edges = path.parent / given.pop("nodes"), given.pop("edges", None)
+    check(edges is None or isinstance(edges, str), f"edges must name a file; got {edges!r}")
+    category, novel, settings = given.pop("category"), given.pop("novel", None), given.pop("settings", {})
     if novel is not None and not isinstance(novel, list):
         novel = [novel]
-    for option in entry:
-        if option not in _OPTIONS:
-            known = ("nodes", "edges", "category", "novel", "settings", *_OPTIONS)
-            raise SettingError(
-                f"{path}: [datasets.{name}] has no option {option!r}{nearest(option, known)}; it has {', '.join(known)}"
-            )
+    check(isinstance(settings, dict), f"settings must be a table; got {settings!r}")
+    known_settings = {key for kind in DETECTORS.values() for key in kind().get_params()} - {"device", "random_state"}
+    for key in settings:
+        check(key in known_settings, f"settings: no method has {key!r}{nearest(key, known_settings)}")
+    for option, value in given.items():
+        known = ("nodes", "edges", "category", "novel", "settings", *_OPTIONS)
+        check(option in _OPTIONS, f"has no option {option!r}{nearest(option, known)}; it has {', '.join(known)}")
+        kind = (
+            list if option in ("features", "ignore", "text") else bool if option in ("drop_unknown", "impute") else None
+        )
+        check(kind is None or isinstance(value, kind), f"{option} must be a {kind and kind.__name__}; got {value!r}")
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return OwnDataset(
         name,
         nodes,
         None if edges is None else path.parent / edges,
         category,
         None if novel is None else tuple(novel),
-        entry,
+        given,
         settings,
     )

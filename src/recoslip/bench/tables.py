@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from recoslip.bench import paper
 from recoslip.bench.paper import title
@@ -32,6 +33,12 @@ class Summary:
     error: float | None  # standard error; None of a single value
     by_split: dict[str, float]  # mean over seeds
     runs: int
+    planned: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run has a record."""
+        return self.runs == self.planned
 
 
 def summarise(
@@ -39,7 +46,9 @@ def summarise(
 ) -> dict[tuple[str, str], Summary]:
     """Sum up the records of planned cells by method and dataset; those without any are left out."""
     by_split: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
+    planned: Counter[tuple[str, str]] = Counter()
     for cell in cells:
+        planned[cell.method, cell.dataset] += len(cell.seeds)
         values = [found[key][metric] for key in cell.runs() if key in found]
         if values:
             by_split[cell.method, cell.dataset][cell.split] = values
@@ -48,7 +57,8 @@ def summarise(
         means = {split: float(np.mean(values)) for split, values in splits.items()}
         spread = list(means.values()) if len(means) > 1 else next(iter(splits.values()))
         error = float(np.std(spread, ddof=1) / np.sqrt(len(spread))) if len(spread) > 1 else None
-        result[key] = Summary(float(np.mean(spread)), error, means, sum(map(len, splits.values())))
+        runs = sum(map(len, splits.values()))
+        result[key] = Summary(float(np.mean(spread)), error, means, runs, planned[key])
     return result
 
 
@@ -64,10 +74,11 @@ class Grid:
 
     def markdown(self) -> str:
         """Write it in Markdown."""
-        lines = [f"| {self.corner} | {' | '.join(self.columns)} |", "|---" * (len(self.columns) + 1) + "|"]
+        names = [_markdown(name) for name in (self.corner, *self.columns)]
+        lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
         for r, (name, texts) in enumerate(self.rows):
             cells = [self._styled(r, c, text, "**{}**", "<u>{}</u>") for c, text in enumerate(texts)]
-            lines.append(f"| {' | '.join([name, *cells])} |")
+            lines.append(f"| {' | '.join([_markdown(name), *cells])} |")
         return "\n".join(lines) + "\n"
 
     def latex(self) -> str:
@@ -90,6 +101,10 @@ class Grid:
         return second.format(text) if (row, column) in self.second else text
 
 
+def _markdown(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
 _LATEX = str.maketrans(
     {character: "\\" + character for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -109,26 +124,34 @@ def grid(
     *,
     higher_is_better: bool = True,
 ) -> Grid:
-    """Lay methods against datasets, the best of each dataset bold and the second best underlined."""
+    """Lay methods against datasets, the best of each dataset bold and the second best underlined.
+
+    A mean over fewer runs than planned says so and competes with none.
+    """
     best: set[tuple[int, int]] = set()
     second: set[tuple[int, int]] = set()
     for column, dataset in enumerate(datasets):
-        ranked = [(m, summaries[m, dataset].mean) for m in methods if (m, dataset) in summaries and m not in NOT_RANKED]
-        ranked.sort(key=lambda pair: pair[1], reverse=higher_is_better)
+        found = {row: summaries.get((method, dataset)) for row, method in enumerate(methods)}
+        means = {row: s.mean for row, s in found.items() if s and s.complete and methods[row] not in NOT_RANKED}
+        values = sorted(set(means.values()), reverse=higher_is_better)
         for place, marked in ((0, best), (1, second)):
-            if len(ranked) > 1 and place < len(ranked):
-                marked.add((list(methods).index(ranked[place][0]), column))
+            if len(means) > 1 and place < len(values):
+                marked |= {(row, column) for row, mean in means.items() if mean == values[place]}
     rows = [
-        (title(m), [write(summaries[m, dataset]) if (m, dataset) in summaries else "–" for dataset in datasets])
+        (title(m), [_cell(summaries[m, dataset], write) if (m, dataset) in summaries else "–" for dataset in datasets])
         for m in methods
     ]
     return Grid("", [title(dataset) for dataset in datasets], rows, best, second)
 
 
+def _cell(summary: Summary, write: Callable[[Summary], str]) -> str:
+    return write(summary) + ("" if summary.complete else f" ({summary.runs} of {summary.planned} runs)")
+
+
 def figure(summary: Summary) -> str:
     """Write mean ± standard error.
 
-    >>> figure(Summary(0.7312, 0.0123, {}, 10))
+    >>> figure(Summary(0.7312, 0.0123, {}, 10, 10))
     '0.731 ± 0.012'
     """
     return f"{summary.mean:.3f}" + ("" if summary.error is None else f" ± {summary.error:.3f}")
@@ -137,7 +160,7 @@ def figure(summary: Summary) -> str:
 def seconds(summary: Summary) -> str:
     """Write a time.
 
-    >>> seconds(Summary(0.123, None, {}, 1)), seconds(Summary(12.34, None, {}, 1))
+    >>> seconds(Summary(0.123, None, {}, 1, 1)), seconds(Summary(12.34, None, {}, 1, 1))
     ('0.12', '12.3')
     """
     return f"{summary.mean:.2f}" if summary.mean < 10 else f"{summary.mean:.1f}"
@@ -159,20 +182,24 @@ def beside_paper(
                 texts.append(f"{theirs.mean:.3f} ± {theirs.error:.3f}")
             else:
                 difference = ours.mean - theirs.mean
-                mark = "✓" if agrees(ours, theirs) else "✗"
+                mark = {True: " ✓", False: " ✗", None: ""}[agrees(ours, theirs)]
                 sign = "−" if round(difference, 3) < 0 else "+"
-                texts.append(f"{theirs.mean:.3f} ± {theirs.error:.3f}, {sign}{abs(difference):.3f} {mark}")
+                texts.append(f"{theirs.mean:.3f} ± {theirs.error:.3f}, {sign}{abs(difference):.3f}{mark}")
         if any(texts):
             rows.append((title(method), texts))
     return Grid("paper, ours − paper", [title(d) for d in shared], rows, set(), set()) if rows and shared else None
 
 
-def agrees(ours: Summary, theirs: paper.Figure) -> bool:
-    """Whether the difference is at most two standard errors of the difference, or rounding.
+def agrees(ours: Summary, theirs: paper.Figure) -> bool | None:
+    """Whether the difference is at most two standard errors of the difference, or rounding; None of a single run.
 
-    >>> agrees(Summary(0.70, 0.01, {}, 10), paper.Figure(0.73, 0.02))
+    A single run of a method without chance, whose error in the paper is 0, is judged all the same.
+
+    >>> agrees(Summary(0.70, 0.01, {}, 10, 10), paper.Figure(0.73, 0.02))
     True
     """
+    if ours.error is None and theirs.error > 0:
+        return None
     error = np.hypot(ours.error or 0.0, theirs.error)
     return bool(abs(ours.mean - theirs.mean) <= max(2 * error, 0.0005))
 
@@ -180,10 +207,9 @@ def agrees(ours: Summary, theirs: paper.Figure) -> bool:
 def ranks(
     summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
 ) -> dict[str, list[float]] | None:
-    """Rank of each method on each dataset by mean, 1 is the best, ties share; None unless all have all."""
-    from scipy.stats import rankdata
-
-    if not datasets or any((m, d) not in summaries for m in methods for d in datasets):
+    """Rank of each method on each dataset by mean, 1 is the best, ties share; None unless all have all runs."""
+    found = [summaries.get((m, d)) for m in methods for d in datasets]
+    if not found or not all(summary and summary.complete for summary in found):
         return None
     by_dataset = np.stack([rankdata([-summaries[m, d].mean for m in methods]) for d in datasets])
     return {method: by_dataset[:, k].tolist() for k, method in enumerate(methods)}

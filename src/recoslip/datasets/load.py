@@ -163,10 +163,8 @@ ARXIV_NOVEL = 3
 ARXIV_FILES = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "node_year.csv.gz")
 
 
-def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
-    """ogbn-arxiv before 2013, six categories; source before 2007, test in 2012."""
-    import polars as pl
-
+def check_arxiv(root: Path) -> Path:
+    """Return the folder of arxiv's files, or raise if they are not all there: they do not download themselves."""
     folder = root / "ogbn_arxiv" / "raw"
     missing = [name for name in ARXIV_FILES if not (folder / name).is_file()]
     if missing:
@@ -174,6 +172,14 @@ def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
             f"arxiv needs OGB's raw files; missing in {folder}: {', '.join(missing)}. Download ogbn-arxiv from "
             "the Open Graph Benchmark, unpack it and put the contents of its raw folder there"
         )
+    return folder
+
+
+def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
+    """ogbn-arxiv before 2013, six categories; source before 2007, test in 2012."""
+    import polars as pl
+
+    folder = check_arxiv(root)
 
     def column(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return pl.read_csv(folder / name, has_header=False).to_numpy()[:, 0]

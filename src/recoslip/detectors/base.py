@@ -143,6 +143,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "feature_names_in_": graph.feature_names,
         }
         for copy, own in zip(copies, learned, strict=True):
+            if not np.isfinite(own["scores_"]).all():
+                raise SettingError(
+                    f"{self.name} gave a score that is no number; look for extreme values among the features"
+                )
             copy.__dict__.update(shared | own)
             rule = conformal.threshold if hidden.any() else fpr_threshold
             copy.threshold_ = rule(copy.scores_[copy.calibration_], self.max_fpr)

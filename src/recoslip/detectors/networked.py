@@ -67,10 +67,10 @@ class NetworkDetector(Detector):
         )
         return Fleet(shape, seeds)
 
-    def _blocks(self, members: Sequence[T], view: GraphView) -> list[Sequence[T]]:
-        """Divide members into groups to train together."""
+    def _blocks(self, members: Sequence[T], view: GraphView, networks: int = 1) -> list[Sequence[T]]:
+        """Divide members, each of one or more networks, into groups to train together."""
         widest = max(self.hidden_channels, self.out_channels, self.head_channels)
-        size = block_size(view.nodes, widest, view.device)
+        size = block_size(view.nodes, networks * widest, view.device)
         return [members[start : start + size] for start in range(0, len(members), size)]
 
     def _logits(self, graph: NodeGraph) -> Tensor:

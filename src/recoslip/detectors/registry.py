@@ -111,4 +111,6 @@ def detector(name: str, **params: Any) -> Detector:
             raise SettingError(
                 f"{name} has no setting {setting!r}{nearest(setting, known)}; it has {', '.join(sorted(known))}"
             )
+        if setting in preset and params[setting] != preset[setting]:
+            raise SettingError(f"{name} means {setting}={preset[setting]!r}; for another, take {kind.name}")
     return kind(**(preset | params))

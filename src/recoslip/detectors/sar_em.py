@@ -105,7 +105,7 @@ class SarEM(NetworkDetector):
     ) -> list[dict[str, Any]]:
         view = self._view(graph)
         learned = []
-        blocks = self._blocks([seed_key(seed) for seed in seeds], view)
+        blocks = self._blocks([seed_key(seed) for seed in seeds], view, networks=2)
         for place, keys in enumerate(blocks):
             before, total = place * self.em_steps, len(blocks) * self.em_steps
             learned += self._maximise(graph, view, split, keys, lambda step: progress(before + step, total))  # noqa: B023

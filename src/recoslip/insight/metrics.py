@@ -29,7 +29,7 @@ def fpr_at_recall(novel: Mask, scores: Scores, recall: float = 0.95) -> float:
     >>> fpr_at_recall(np.array([False, False, True, True]), np.array([0.1, 0.5, 0.4, 0.9]))
     0.5
     """
-    fpr, tpr, _ = roc_curve(novel, scores)
+    fpr, tpr, _ = roc_curve(novel, scores, drop_intermediate=False)  # steps between tied scores count
     return float(fpr[np.argmax(tpr >= recall)])
 
 

@@ -16,9 +16,10 @@ from recoslip.graph import NodeGraph, adjacency_of
 from recoslip.shift import Mask
 
 NEIGHBOURS = 8  # a node with fewer edges inside the novel nodes gets edges to those most like it
-RESOLUTIONS = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # tried from the finest on
+RESOLUTIONS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # tried from the coarsest on
 RESAMPLES, KEPT = 10, 0.8  # of the stability check
-STABLE = 0.85  # mean adjusted Rand index from which on a partition counts
+STABLE = 0.75  # mean adjusted Rand index from which on a partition counts
+AS_STABLE = 0.03  # a coarser partition is taken if it is less stable by no more than this
 SMALLEST = 5  # nodes of a candidate category
 
 
@@ -33,10 +34,10 @@ class Categories:
 
 
 def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categories:
-    """Partition the novel nodes by Leiden's algorithm, as finely as the partition holds when nodes are left out.
+    """Partition the novel nodes by Leiden's algorithm at the resolution whose partition holds best.
 
-    Modularity divides any large sparse graph, a single category's too. What is real is found again in a sample of the
-    nodes, so the finest resolution is taken whose partition is; if none with two or more categories is, there is no
+    Modularity divides any large sparse graph, a single category's too. What is real is found again when some of the
+    nodes are left out, so the resolution is chosen by that; if no partition into two or more is stable, there is no
     structure.
 
     Args:
@@ -45,20 +46,22 @@ def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categori
         seed: of the algorithm and the resampling.
     """
     nodes = np.flatnonzero(novel)
+    tried: list[tuple[float, NDArray[np.int64]]] = []
     if len(nodes) >= 2 * SMALLEST:
         weights = _joined(graph, nodes)
         for resolution in RESOLUTIONS:
             found = _leiden(weights, resolution, seed)
-            sizes = np.bincount(found)
-            large = np.flatnonzero(sizes >= SMALLEST)
-            if len(large) < 2:
-                break
-            stability = _stability(weights, found, resolution, seed)
-            if stability >= STABLE:
-                name = np.zeros(len(sizes), dtype=np.int64)
-                name[large[np.argsort(-sizes[large], kind="stable")]] = np.arange(1, len(large) + 1)
-                return Categories(_spread(graph, nodes, name[found]), len(large), stability, True)
-    return one_category(graph, novel)
+            if (np.bincount(found) >= SMALLEST).sum() > 1:
+                tried.append((_stability(weights, found, resolution, seed), found))
+    best = max((stability for stability, _ in tried), default=0.0)
+    if best < STABLE:
+        return one_category(graph, novel)
+    stability, found = next(each for each in tried if each[0] >= best - AS_STABLE)
+    sizes = np.bincount(found)
+    large = np.flatnonzero(sizes >= SMALLEST)
+    name = np.zeros(len(sizes), dtype=np.int64)
+    name[large[np.argsort(-sizes[large], kind="stable")]] = np.arange(1, len(large) + 1)
+    return Categories(_spread(graph, nodes, name[found]), len(large), stability, True)
 
 
 def one_category(graph: NodeGraph, novel: Mask) -> Categories:

@@ -49,9 +49,12 @@ def novel_share(
     low = _low(above, ranks, len(t), len(c), max_growth, confidence)
     expected = max_growth * len(t) * np.array(ranks) / (len(c) + 1)
     estimate = float(np.clip(np.max(above - expected) / len(t), low, max(low, high)))
-    growths = np.geomspace(1, 1000, 200)
-    stands = [g for g in growths if _low(above, ranks, len(t), len(c), g, confidence) > 0]
-    return Share(estimate, low, max(low, high), float(max_growth), confidence, float(stands[-1]) if stands else 1.0)
+    stands, falls = 1.0, 2.0**10  # the lower end falls with the growth, so halving finds where it reaches 0
+    for _ in range(10):
+        middle = (stands * falls) ** 0.5
+        still = _low(above, ranks, len(t), len(c), middle, confidence) > 0
+        stands, falls = (middle, falls) if still else (stands, middle)
+    return Share(estimate, low, max(low, high), float(max_growth), confidence, stands)
 
 
 def _low(above: NDArray[np.int64], ranks: list[int], m: int, n: int, growth: float, confidence: float) -> float:

@@ -74,11 +74,11 @@
   function drawHistogram() {
     const bars = [["source", "source"], ["target", "target"], ["novel", "target, listed"]].map(([key, name]) => {
       const sum = data.histogram[key].reduce((a, b) => a + b, 0) || 1;
-      return { type: "bar", name, x: data.histogram.middle, y: data.histogram[key], marker: { color: colour(key) }, hovertemplate: `%{y} of ${sum}<extra>${name}</extra>` };
+      return { type: "bar", name, x: data.histogram.middle, y: data.histogram[key], marker: { color: colour(key), opacity: 0.7 }, hovertemplate: `%{y} of ${sum}<extra>${name}</extra>` };
     });
     const line = { type: "line", x0: data.threshold, x1: data.threshold, yref: "paper", y0: 0, y1: 1, line: { color: colour("text"), dash: "dot", width: 1 } };
     const grid = { gridcolor: colour("line"), zeroline: false };
-    Plotly.react("histogram", bars, layout({ barmode: "stack", bargap: 0.05, shapes: data.threshold <= 1 ? [line] : [], xaxis: { title: { text: "score" }, range: [0, 1], ...grid }, yaxis: { title: { text: "nodes (log)" }, type: "log", ...grid } }), config);
+    Plotly.react("histogram", bars, layout({ barmode: "overlay", bargap: 0.05, shapes: data.threshold <= 1 ? [line] : [], xaxis: { title: { text: "score" }, range: [0, 1], ...grid }, yaxis: { title: { text: "nodes (log)" }, type: "log", ...grid } }), config);
   }
 
   function classes() {
@@ -132,7 +132,7 @@
 
   // Table
   const COLUMNS = [["id", (k) => nodes.id[k]], ["domain", domain], ["score", (k) => nodes.score[k]], ["p value", (k) => nodes.p[k]], ["listed", (k) => nodes.novel[k]], ["group", (k) => nodes.group[k]]];
-  const PAGE = 100;
+  const PAGE = 25;
   let sort = { column: 2, down: true };
   let first = 0;
   let rows = [];
@@ -165,7 +165,7 @@
   function show() {
     $("head").replaceChildren(...COLUMNS.map(([name], c) => make("th", { "aria-sort": sort.column === c ? (sort.down ? "descending" : "ascending") : "none" },
       make("button", { type: "button", onclick: () => { sort = { column: c, down: sort.column === c ? !sort.down : c > 1 && c !== 3 }; select(); } }, name + (sort.column === c ? (sort.down ? " ↓" : " ↑") : "")))));
-    $("rows").replaceChildren(...rows.slice(first, first + PAGE).map((k) => make("tr", { tabindex: "0", onclick: () => open(k), onkeydown: (e) => { if (e.key === "Enter") open(k); } },
+    $("rows").replaceChildren(...rows.slice(first, first + PAGE).map((k) => make("tr", { tabindex: "0", onclick: () => open(k), onkeydown: (e) => { if (e.key === "Enter") { e.preventDefault(); open(k); } } },
       make("td", { title: nodes.id[k] }, nodes.id[k]), make("td", {}, domain(k)), make("td", {}, nodes.score[k].toFixed(4)),
       make("td", {}, nodes.p[k] === null ? "" : nodes.p[k].toFixed(4)), make("td", { class: nodes.novel[k] ? "novel" : "" }, nodes.novel[k] ? "yes" : ""), make("td", {}, group(k)))));
     $("count").textContent = `${rows.length.toLocaleString("en")} nodes`;

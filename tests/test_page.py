@@ -1,0 +1,230 @@
+"""The page in a real browser: it loads in silence, finds, opens, exports, and shows hostile names as text."""
+
+import csv
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import recoslip
+from recoslip import NodeGraph, analyse, detector
+from recoslip.datasets import csbm
+from recoslip.report.page import embedded
+from recoslip.report.payload import SHOWN, payload, projection
+
+HOSTILE = [
+    "<img src=x onerror=\"document.title='hacked'\">",
+    "</script><script>document.title='hacked'</script>",
+    "<!--<script>",
+    "javascript:alert(1)",
+    '"><svg onload=document.title=1>',
+    "=cmd|' /C calc'!A0",
+    "&lt;b&gt;",
+    "{{7*7}} ${7*7}",
+    'line\nbreak, "quote"',
+    "\u202eright-to-left \u2028",
+]
+
+
+@pytest.fixture(scope="module")
+def run():
+    drawn = csbm(nodes=400, categories=4, noise=0.4, homophily=0.9, features=4, seed=2)
+    novel = np.flatnonzero(drawn.categories == 3)
+    ids = np.array([f"node {k:03}" for k in range(400)], dtype=object)
+    ids[novel[: len(HOSTILE)]] = HOSTILE
+    graph = NodeGraph(
+        drawn.x,
+        drawn.edge_index,
+        drawn.is_target,
+        ids=ids,
+        feature_names=["<b>bold</b>", "width", "height", "weight"],
+    )
+    fitted = detector("reco-slip-none", epochs=200, hidden_channels=16, max_fpr=0.05).fit(graph, calibration=1 / 3)
+    return fitted, graph, analyse(fitted, graph)
+
+
+@pytest.fixture(scope="module")
+def page_file(run, tmp_path_factory):
+    fitted, graph, findings = run
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    recoslip.report(fitted, graph, findings=findings, title="A <i>title</i>", explained=3).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs a Chromium: apt-get install chromium")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser, page_file):
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
+    opened = context.new_page()
+    problems, requests = [], []
+    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("request", lambda request: requests.append(request.url))
+    opened.goto(page_file.as_uri())
+    opened.wait_for_selector("body[data-ready]")
+    yield opened
+    assert problems == []
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert opened.title() == "A <i>title</i>"  # nothing hostile ran
+    context.close()
+
+
+def rows(page):
+    return page.locator("#rows tr")
+
+
+def test_it_says_what_was_found(page, run):
+    _, graph, findings = run
+    assert page.locator("#headline").inner_text() == findings.headline()
+    assert page.locator("#title").inner_text() == "A <i>title</i>"
+    assert page.locator("#count").inner_text() == f"{findings.novel.sum()} nodes"
+    assert page.locator("#histogram .plot-container").count() == 1
+    assert page.locator("#map canvas").count() > 0
+    assert page.locator(".group").count() == len(findings.groups)
+    assert f"{graph.num_nodes} nodes" in page.locator("#made").inner_text()
+
+
+def test_search_narrows_the_table_and_filters_widen_it(page, run):
+    _, graph, _ = run
+    page.select_option("#filter", "all")
+    assert page.locator("#count").inner_text() == "400 nodes"
+    page.fill("#search", "node 01")
+    assert page.locator("#count").inner_text() == f"{sum('node 01' in name for name in graph.ids)} nodes"
+    page.select_option("#filter", "source")
+    expected = sum("node 01" in name for name in graph.ids[~graph.is_target.numpy()])
+    assert page.locator("#count").inner_text() == f"{expected} nodes"
+    page.fill("#search", "no such node")
+    assert rows(page).count() == 0
+
+
+def test_columns_sort_and_pages_turn(page):
+    page.select_option("#filter", "all")
+    first = rows(page).first.locator("td").nth(2).inner_text()
+    page.click("#head button:has-text('score')")
+    assert float(rows(page).first.locator("td").nth(2).inner_text()) <= float(first)
+    page.click("#head button:has-text('id')")
+    page.click("#next")
+    assert page.locator("#page").inner_text() == "26 to 50"
+    page.click("#previous")
+    assert page.locator("#page").inner_text() == "1 to 25"
+
+
+def test_a_click_on_a_point_opens_its_detail(page):
+    spot = page.evaluate(
+        """() => { const map = document.getElementById('map'); map.scrollIntoView(); const t = map._fullData.length - 1;
+        const trace = map.data[t]; const box = map.getBoundingClientRect(), l = map._fullLayout;
+        return [box.x + l._size.l + l.xaxis.d2p(trace.x[0]), box.y + l._size.t + l.yaxis.d2p(trace.y[0])]; }"""
+    )
+    page.mouse.move(*spot)
+    page.wait_for_timeout(300)
+    page.mouse.click(*spot)
+    page.wait_for_selector("dialog[open]")
+    assert "score" in page.locator("dialog").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_the_keyboard_opens_a_row_and_a_neighbour(page):
+    rows(page).first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog[open]")
+    title = page.locator("#detail-title").inner_text()
+    text = page.locator("dialog").inner_text()
+    assert "What the network looked at" in text
+    assert "Against the 20 source nodes most like it" in text
+    page.locator("dialog .exemplars button").last.click()
+    assert page.locator("#detail-title").inner_text() != title
+
+
+def test_hostile_names_stay_text(page):
+    page.select_option("#filter", "all")
+    for name in HOSTILE:
+        key = name.strip().split("\n")[0][:12]
+        page.fill("#search", key)
+        shown = rows(page).locator("td:first-child").all_text_contents()
+        assert name in shown
+        rows(page).filter(has_text=key).first.click()
+        assert page.locator("#detail-title").text_content() in shown
+        page.keyboard.press("Escape")
+    assert page.locator("img, svg[onload]").count() == 0
+    assert page.locator("b:has-text('bold')").count() == 0
+    assert "<b>bold</b>" in page.locator("#groups").text_content()
+
+
+def test_export_downloads_the_rows_shown(page):
+    page.select_option("#filter", "all")
+    page.fill("#search", "cmd")
+    with page.expect_download() as waiting:
+        page.click("#export")
+    table = list(csv.reader(io.StringIO(waiting.value.path().read_text(encoding="utf-8"), newline="")))
+    assert table[0] == ["id", "domain", "score", "p_value", "novel", "category"]
+    assert [row[0] for row in table[1:]] == ["'=cmd|' /C calc'!A0"]  # no spreadsheet takes it for a formula
+    page.fill("#search", "break")
+    with page.expect_download() as waiting:
+        page.click("#export")
+    table = list(csv.reader(io.StringIO(waiting.value.path().read_text(encoding="utf-8"), newline="")))
+    assert table[1][0] == 'line\nbreak, "quote"'
+
+
+def test_dark_and_light_and_a_phone(page):
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.emulate_media(media="print")
+    assert not page.locator("#export").is_visible()
+
+
+def test_colours_by_group_and_score(page):
+    for value in ("group", "score", "domain"):
+        page.select_option("#colour", value)
+        assert page.evaluate("document.getElementById('map').data.length") > 0
+
+
+def test_nothing_in_the_data_can_end_the_script():
+    text = embedded({"a": HOSTILE})
+    assert "<" not in text
+    assert "\u2028" not in text
+    assert json.loads(text) == {"a": HOSTILE}
+
+
+def test_fifty_thousand_nodes_make_a_page_of_bounded_size(monkeypatch):
+    graph = csbm(nodes=SHOWN + 5000, categories=3, degree=3, features=4)
+    fitted = detector("domain-discriminator", epochs=3, hidden_channels=4, out_channels=4).fit(graph, calibration=0.1)
+    data = payload(analyse(fitted, graph, grouped=False), title="large", explained=0)
+    assert data["counts"]["shown"] == len(data["nodes"]["id"]) == SHOWN
+    assert data["counts"]["nodes"] == SHOWN + 5000
+    assert len(embedded(data)) < 20e6
+
+
+def test_the_map_keeps_apart_what_the_network_keeps_apart(run):
+    fitted, graph, findings = run
+    xy = projection(fitted, graph)
+    novel = findings.novel
+    middle = xy[novel].mean(axis=0)
+    spread = np.linalg.norm(xy[novel] - middle, axis=1).mean()
+    assert spread < 0.6 * np.linalg.norm(xy[~novel] - middle, axis=1).mean()
+
+
+def test_a_notebook_shows_it_in_a_frame(run):
+    fitted, graph, findings = run
+    shown = recoslip.report(fitted, graph, findings=findings, explained=0)._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert "<script" not in shown

@@ -39,6 +39,7 @@ def tables(tmp_path_factory):
     return folder
 
 
+FILES = ["model", "report.html", "report.json", "scores.csv", "summary.json"]
 DETECT = [
     "detect",
     "--nodes",
@@ -57,9 +58,9 @@ DETECT = [
 def test_detect_writes_scores_summary_and_model(tables, tmp_path):
     out = tmp_path / "out"
     result = run(*DETECT, "--domain", "domain", "--out", out, "--seed", "7", cwd=tables)
-    assert sorted(path.name for path in out.iterdir()) == ["model", "scores.csv", "summary.json"]
+    assert sorted(path.name for path in out.iterdir()) == FILES
     scores = pl.read_csv(out / "scores.csv")
-    assert scores.columns == ["id", "domain", "score", "novel"]
+    assert scores.columns == ["id", "domain", "score", "p_value", "novel", "category"]
     assert scores.height == 200
     target = scores.filter(pl.col("domain") == "target")
     assert scores["domain"].to_list() == ["target"] * target.height + ["source"] * (200 - target.height)
@@ -201,11 +202,51 @@ def test_hostile_names_are_printed_as_text(tmp_path):
 def test_demo_finds_the_nines_and_writes_what_detect_writes(tmp_path):
     result = run("demo", cwd=tmp_path)
     out = tmp_path / "recoslip-demo"
-    assert sorted(path.name for path in out.iterdir()) == ["model", "scores.csv", "summary.json"]
+    assert sorted(path.name for path in out.iterdir()) == FILES
     summary = json.loads((out / "summary.json").read_text())
     assert summary["truth"]["auroc_test"] > 0.85
-    for wanted in ("recall target", "validation FPR", "chosen", "AU-ROC", "most novel", "recoslip-demo"):
+    for wanted in ("recall target", "validation FPR", "chosen", "AU-ROC", "most novel", "report.html in a browser"):
         assert wanted in result.stdout
+
+
+def test_the_page_is_rebuilt_from_what_a_run_left(tables, tmp_path):
+    out = tmp_path / "out"
+    run(*DETECT, "--out", out, "--title", "<b>shop</b>", cwd=tables)
+    page = (out / "report.html").read_text()
+    assert "<title>&lt;b&gt;shop&lt;/b&gt;</title>" in page
+    (out / "report.html").unlink()
+    assert "report.html" in run("report", out, cwd=tmp_path).stdout
+    assert (out / "report.html").read_text() == page
+    assert "holds no report.json" in run("report", tmp_path, cwd=tmp_path, code=2).stderr
+    (out / "report.json").write_text('{"no": 1}')
+    assert "damaged or not recoslip's" in " ".join(run("report", out, cwd=tmp_path, code=2).stderr.split())
+    assert (out / "report.html").read_text() == page
+
+
+def test_the_list_follows_the_rate_that_is_asked_for(tables, tmp_path):
+    settings = ["--method", "lp-pul", "--json", "--nodes", "nodes.csv", "--edges", "edges.csv"]
+    by_fdr = json.loads(run("detect", *settings, "--out", tmp_path / "a", "--fdr", "0.9", cwd=tables).stdout)
+    assert "90 % of the list" in by_fdr["rule"]
+    by_fpr = json.loads(run("detect", *settings, "--out", tmp_path / "b", "--max-fpr", "0.2", cwd=tables).stdout)
+    scores = pl.read_csv(tmp_path / "b" / "scores.csv").filter(pl.col("domain") == "target")
+    assert (scores["novel"] == (scores["p_value"] <= 0.2)).all()
+    assert by_fpr["calibration"] > 0
+    alone = run("detect", *settings, "--out", tmp_path / "c", "--calibration", "0", cwd=tables)
+    assert json.loads(alone.stdout)["calibration"] > 0  # the validation nodes stand in
+    for option, value in (("--fdr", "1.5"), ("--calibration", "-1")):
+        result = run("detect", *settings, "--out", tmp_path / "d", option, value, cwd=tables, code=2)
+        assert option.strip("-") in result.stderr
+    assert not (tmp_path / "d").exists()
+
+
+def test_without_the_extra_there_are_scores_and_no_page(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr("recoslip.cli.HAS_REPORT", False)
+    monkeypatch.chdir(tables)
+    settings = ["--method", "lp-pul", "--nodes", "nodes.csv", "--edges", "edges.csv", "--max-fpr", "0.2"]
+    result = CliRunner().invoke(app, ["detect", *settings, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert "recoslip[report]" in result.output
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model", "scores.csv", "summary.json"]
 
 
 def test_version_help_and_datasets(tmp_path):

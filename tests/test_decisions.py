@@ -106,7 +106,7 @@ def test_promises_hold_over_draws_without_shift():
 def test_with_shift_the_promise_is_for_the_source_alone():
     rates, _, hidden = realised("domain-discriminator", 12, shift=0.9, epochs=60)
     assert hidden.mean() <= 0.1 + 2.5 * hidden.std() / np.sqrt(12)
-    assert rates.mean() > 0.1  # known kinds that grew are flagged more often: what docs/decisions.md says
+    assert rates.mean() > 0.1  # known kinds that grew are flagged more often: what docs/promises.md says
 
 
 def test_without_calibration_the_validation_nodes_stand_in(graph, split):

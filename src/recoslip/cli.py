@@ -280,7 +280,7 @@ def _fit(
 
 def _page(findings: Findings, title: str, talk: Console, **options: Any) -> Report | None:
     if not HAS_REPORT:
-        talk.print("no page and no groups: pip install 'recoslip[report]' adds both", style="dim")
+        talk.print(escape("no page and no groups: pip install 'recoslip[report]' adds both"), style="dim")
         return None
     talk.print("making the page", style="dim")
     return make_report(findings.detector, findings.graph, findings=findings, title=title, **options)

@@ -97,7 +97,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             graph: true categories, if it has any, are not looked at.
             split: who trains and who validates; without one, 80/20 in each domain from `random_state`.
             calibration: share of the source nodes that are passed off as target while learning, so that p-values and
-                the threshold keep their promise (docs/decisions.md). 0 measures by the validation source nodes.
+                the threshold keep their promise (docs/promises.md). 0 measures by the validation source nodes.
             progress: called with steps done and steps in all.
 
         An interrupted or failed fit leaves the detector unfitted.
@@ -189,7 +189,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def shortlist(self, fdr: float, graph: NodeGraph | None = None) -> Mask:
         """Choose target nodes of which at most a share `fdr` is expected to be known (Benjamini-Hochberg on p-values).
 
-        The expectation holds where the known target nodes have the source's proportions; docs/decisions.md says what is
+        The expectation holds where the known target nodes have the source's proportions; docs/promises.md says what is
         left of it where they have not.
         """
         checks.number("fdr", fdr, 0, 1)

@@ -91,7 +91,9 @@ def looked_at(detector: Detector, graph: NodeGraph, node: int, *, epochs: int = 
         return None
     # Two layers see two hops, and normalise by the degrees there, which a third hop makes complete.
     for hops in (3, 2):
-        kept, edges, place, mask = k_hop_subgraph(node, hops, graph.edge_index, relabel_nodes=True)
+        kept, edges, place, mask = k_hop_subgraph(
+            node, hops, graph.edge_index, relabel_nodes=True, num_nodes=graph.num_nodes
+        )
         if len(kept) <= LARGEST:
             break
     else:

@@ -74,7 +74,7 @@ def analyse(
     graph: NodeGraph,
     *,
     fdr: float | None = None,
-    max_growth: float | None = None,
+    max_growth: float = 10.0,
     grouped: bool = True,
 ) -> Findings:
     """Turn a fitted detector's scores into findings, and set its `categories_`.
@@ -83,8 +83,7 @@ def analyse(
         detector: fitted on `graph`, with `calibration` if the promises shall hold.
         graph: the graph.
         fdr: choose novel nodes by this false-discovery rate; without it, by the detector's threshold (`max_fpr`).
-        max_growth: how many times as frequent a known kind may have become, for the lower end of the novel share;
-            without it, the highest growth of a cluster of nodes that do not look novel.
+        max_growth: how many times as frequent a known kind may have become, for the novel share's lower end.
         grouped: whether to look for candidate categories, which needs `recoslip[report]`.
     """
     detector._check_fitted()
@@ -104,7 +103,7 @@ def analyse(
     share = novel_share(
         detector.scores_[target],
         detector.scores_[detector.calibration_],
-        max_growth=diagnosis.growth if max_growth is None else max_growth,
+        max_growth=max_growth,
     )
     categories = find_categories(graph, novel, seed=seed % 2**31) if grouped else one_category(graph, novel)
     detector.categories_ = categories.label

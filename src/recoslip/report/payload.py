@@ -58,7 +58,7 @@ def payload(
             "novel": int(findings.novel.sum()),
             "shown": len(shown),
         },
-        "threshold": _number(detector.threshold_),
+        "threshold": float(detector.scores_[findings.novel].min()) if findings.novel.any() else detector.threshold_,
         "nodes": {
             "id": [str(name) for name in graph.ids[shown].tolist()],
             "target": graph.is_target.numpy()[shown].astype(int).tolist(),

@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.manifold import TSNE
 
 import recoslip
+from recoslip.insight.findings import calibration_share
 
 SIZE = 380
 STYLE = """
@@ -24,7 +25,8 @@ circle { stroke: none } .source { fill: #9aa4af } .target { fill: #3b82c4 } .kno
 def main(path: Path) -> None:
     """Fit as `recoslip demo` does and write the SVG."""
     data = recoslip.load_dataset("digits")
-    fitted = recoslip.RecoSlip(**data.settings.reco_slip(), device="cpu").fit(data.graph, data.split)
+    fitted = recoslip.RecoSlip(**data.settings.reco_slip(), device="cpu")
+    fitted.fit(data.graph, data.split, calibration=calibration_share(data.graph))
     places = TSNE(random_state=0, init="pca").fit_transform(load_digits().data)
     low, high = places.min(axis=0), places.max(axis=0)
     places = 10 + (SIZE - 20) * (places - low) / (high - low)

@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 import time
-import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from typer.core import TyperGroup
 import recoslip
 from recoslip import output
 from recoslip.bench.command import app as bench_app
-from recoslip.console import names, notes, screen, talk_to, value_of
+from recoslip.console import names, notes, read_toml, screen, talk_to, value_of
 from recoslip.detectors import DETECTORS, Detector, checks, detector
 from recoslip.detectors.base import Progress as Steps
 from recoslip.errors import RecoslipError, RecoslipWarning, SettingError, nearest
@@ -352,14 +351,7 @@ def _format(name: str) -> output.Format:
 
 
 def _toml(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise SettingError(f"--config: cannot read {path}: {problem.strerror}") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise SettingError(f"--config: {path} is not TOML: {problem}") from problem
+    settings = {} if path is None else read_toml(path)
     settings = {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
     return {"random_state" if key == "seed" else key: value for key, value in settings.items()}
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+
+from recoslip.errors import SettingError
 
 screen = Console()  # results
 notes = Console(stderr=True)  # warnings and errors
@@ -42,3 +46,13 @@ def value_of(text: str, default: object) -> Any:
         return kind(text) if kind in (int, float) else text
     except ValueError:
         return text
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read the file of a --config option."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise SettingError(f"--config: cannot read {path}: {problem.strerror}") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise SettingError(f"--config: {path} is not TOML: {problem}") from problem

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recoslip.console import read_toml
 from recoslip.datasets import CATALOGUE, Dataset, Settings, load_dataset
 from recoslip.detectors import DETECTORS
 from recoslip.errors import DatasetError, SettingError, TableError, nearest
@@ -118,12 +118,7 @@ def read_sources(path: Path | None, root: Path | None) -> Sources:
     """
     if path is None:
         return Sources(root)
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise SettingError(f"--config: cannot read {path}: {problem.strerror}") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise SettingError(f"--config: {path} is not TOML: {problem}") from problem
+    document = read_toml(path)
     entries = document.pop("datasets", {})
     if document or not isinstance(entries, dict):
         raise SettingError(

@@ -49,7 +49,7 @@ def run():
 def page_file(run, tmp_path_factory):
     fitted, graph, findings = run
     path = tmp_path_factory.mktemp("page") / "report.html"
-    recoslip.report(fitted, graph, findings=findings, title="A <i>title</i>", explained=3).save(path)
+    recoslip.report(fitted, graph, findings=findings, title="/*data*/ <i>title</i>", explained=3).save(path)
     return path
 
 
@@ -80,7 +80,7 @@ def page(browser, page_file):
     yield opened
     assert problems == []
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
-    assert opened.title() == "A <i>title</i>"  # nothing hostile ran
+    assert opened.title() == "/*data*/ <i>title</i>"  # nothing hostile ran
     context.close()
 
 
@@ -91,7 +91,7 @@ def rows(page):
 def test_it_says_what_was_found(page, run):
     _, graph, findings = run
     assert page.locator("#headline").inner_text() == findings.headline()
-    assert page.locator("#title").inner_text() == "A <i>title</i>"
+    assert page.locator("#title").inner_text() == "/*data*/ <i>title</i>"
     assert page.locator("#count").inner_text() == f"{findings.novel.sum()} nodes"
     assert page.locator("#histogram .plot-container").count() == 1
     assert page.locator("#map canvas").count() > 0
@@ -110,6 +110,19 @@ def test_search_narrows_the_table_and_filters_widen_it(page, run):
     assert page.locator("#count").inner_text() == f"{expected} nodes"
     page.fill("#search", "no such node")
     assert rows(page).count() == 0
+
+
+def test_the_keyboard_keeps_its_place(page):
+    page.select_option("#filter", "all")
+    page.locator("#head button").nth(2).focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.textContent").startswith("score")
+    rows(page).first.focus()
+    page.keyboard.press("Space")
+    page.wait_for_selector("dialog[open]")
+    page.locator("dialog .exemplars button").last.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.closest('dialog') !== null")
 
 
 def test_columns_sort_and_pages_turn(page):
@@ -188,8 +201,12 @@ def test_dark_and_light_and_a_phone(page):
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_timeout(300)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
     page.emulate_media(media="print")
     assert not page.locator("#export").is_visible()
+    assert page.locator("#head button").first.is_visible()
+    assert page.locator(".exemplars button").first.is_visible()
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
 
 
 def test_colours_by_group_and_score(page):
@@ -216,7 +233,7 @@ def test_fifty_thousand_nodes_make_a_page_of_bounded_size(monkeypatch):
 
 def test_the_map_keeps_apart_what_the_network_keeps_apart(run):
     fitted, graph, findings = run
-    xy = projection(fitted, graph)
+    xy = projection(fitted, graph, findings.novel)
     novel = findings.novel
     middle = xy[novel].mean(axis=0)
     spread = np.linalg.norm(xy[novel] - middle, axis=1).mean()

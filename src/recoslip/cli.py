@@ -335,7 +335,7 @@ def _print_top(top: Any, talk: Console) -> None:
 
 def _print_outcome(facts: dict[str, Any], out: Path, talk: Console) -> None:
     talk.print(f"\n[bold]{escape(facts['headline'])}[/bold]", soft_wrap=True)
-    talk.print(f"The list keeps this promise: {facts['rule']}.", soft_wrap=True)
+    talk.print(escape(facts["rule"]), soft_wrap=True)
     for warning in facts["diagnosis"]["warnings"]:
         talk.print(f"[yellow]note:[/] {escape(warning)}", soft_wrap=True)
     written = "scores, summary.json, model" + (", report.html" if HAS_REPORT else "")

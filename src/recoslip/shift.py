@@ -111,7 +111,8 @@ def hide(graph: NodeGraph, split: Split | None, share: float, seed: int) -> tupl
     """Pass some source nodes off as target, to learn how known nodes score that are taken for target.
 
     They go to train, validation and test as the target's nodes do, so that nothing but the truth tells them from
-    target nodes of the source's kinds: that is what makes their scores a fair measure for the others.
+    target nodes of the source's kinds: that is what makes their scores a fair measure for the others. (With a split
+    that is given this holds if it was drawn at random.)
 
     Args:
         graph: not changed.
@@ -128,7 +129,9 @@ def hide(graph: NodeGraph, split: Split | None, share: float, seed: int) -> tupl
         return graph, default_split(graph, seed) if split is None else split, hidden
     rng = np.random.default_rng([seed, 1])
     source = np.flatnonzero(~target)
-    hidden[rng.choice(source, int(share * len(source)), replace=False)] = True
+    if len(source) < 3:
+        raise SettingError(f"calibration needs 3 source nodes or more, two to learn from; there are {len(source)}")
+    hidden[rng.choice(source, min(max(1, int(share * len(source))), len(source) - 2), replace=False)] = True
     masked = graph.with_target(target | hidden)
     if split is None:
         return masked, default_split(masked, seed), hidden

@@ -53,6 +53,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     is_target_: Mask  # (nodes,)
     categories_: NDArray[np.int64]  # (nodes,) set by `recoslip.analyse`
     calibration_: Mask  # (nodes,) the source nodes that p-values are measured by
+    calibrated_: bool  # whether those were hidden while it learned, so that promises hold
     split_: Split
     n_features_in_: int
     feature_names_in_: tuple[str, ...] | None
@@ -138,6 +139,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "is_target_": graph.is_target.numpy().copy(),
             # D4: not f > 1/2 but the lowest threshold that keeps the FPR, see DEVIATIONS.md
             "calibration_": hidden if hidden.any() else split.validation & ~graph.is_target.numpy(),
+            "calibrated_": bool(hidden.any()),
             "split_": split,
             "n_features_in_": graph.num_features,
             "feature_names_in_": graph.feature_names,
@@ -179,8 +181,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def p_values(self, graph: NodeGraph | None = None) -> Scores:
         """Return for each target node the share of known nodes that score as high, and NaN for source nodes.
 
-        For a known node of the source's kinds and proportions P(p ≤ u) ≤ u, if the detector was fitted with
-        `calibration`; otherwise the validation source nodes stand in, which took part in choosing the weights.
+        For a known node of the source's kinds and proportions P(p ≤ u) ≤ u, on the graph it was fitted on and if it was
+        fitted with `calibration`; otherwise the validation source nodes stand in, which took part in choosing the
+        weights.
         """
         scores = self.decision_function(graph)
         is_target = self.is_target_ if graph is None else graph.is_target.numpy()
@@ -212,6 +215,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "detector": self.name,
             "settings": self._json_settings(),
             "threshold": self.threshold_,
+            "calibrated": self.calibrated_,
             "features": self.n_features_in_,
             "feature_names": self.feature_names_in_,
             "learned": values,
@@ -300,6 +304,7 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
             calibration_=tensors["calibration"].numpy(),
             split_=Split(*(tensors[f"split.{p}"].numpy() for p in ("train", "validation", "test"))),
             threshold_=float(document["threshold"]),
+            calibrated_=bool(document["calibrated"]),
             n_features_in_=int(document["features"]),
             feature_names_in_=None if document["feature_names"] is None else tuple(document["feature_names"]),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +17,12 @@ from recoslip.graph import NodeGraph, adjacency_of
 from recoslip.shift import Mask
 
 NEIGHBOURS = 8  # a node with fewer edges inside the novel nodes gets edges to those most like it
-RESOLUTIONS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # tried from the coarsest on
-RESAMPLES, KEPT = 10, 0.8  # of the stability check
-STABLE = 0.75  # mean adjusted Rand index from which on a partition counts
+RESOLUTIONS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # tried from the coarsest on
+RESAMPLES, KEPT = 8, 0.8  # of the stability check
+STABLE = 0.6  # mean adjusted Rand index from which on a partition counts
 AS_STABLE = 0.03  # a coarser partition is taken if it is less stable by no more than this
+BY_CHANCE = 0.1  # and by how much that must exceed the same of nodes without structure
+LARGEST = 3000  # nodes the resolution is chosen on
 SMALLEST = 5  # nodes of a candidate category
 
 
@@ -29,7 +32,7 @@ class Categories:
 
     label: NDArray[np.int64]  # (nodes,) from 1, the largest first; 0 of novel nodes in none; -1 of all others
     count: int
-    stability: float  # mean adjusted Rand index with partitions of resampled nodes; 1 is always the same
+    stability: float  # mean adjusted Rand index with partitions of resampled nodes, of the best that was tried
     structure: bool  # whether there is more than one; if not, all novel nodes are category 1
 
 
@@ -46,17 +49,28 @@ def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categori
         seed: of the algorithm and the resampling.
     """
     nodes = np.flatnonzero(novel)
-    tried: list[tuple[float, NDArray[np.int64]]] = []
-    if len(nodes) >= 2 * SMALLEST:
-        weights = _joined(graph, nodes)
-        for resolution in RESOLUTIONS:
-            found = _leiden(weights, resolution, seed)
-            if (np.bincount(found) >= SMALLEST).sum() > 1:
-                tried.append((_stability(weights, found, resolution, seed), found))
+    if len(nodes) < 2 * SMALLEST:
+        return one_category(graph, novel)
+    rng = np.random.default_rng(seed)
+    some = nodes if len(nodes) <= LARGEST else np.sort(rng.choice(nodes, LARGEST, replace=False))
+    x = neighbourhood_features(graph)[some]
+    edges = sp.csr_array(adjacency_of(graph)[some][:, some])
+    weights = _joined(edges, x)
+    tried: list[tuple[float, float]] = []  # stability, resolution
+    for resolution in RESOLUTIONS:
+        found = _leiden(weights, resolution, seed)
+        if (np.bincount(found) >= SMALLEST).sum() > 1:
+            tried.append((_stability(weights, found, resolution, seed), resolution))
     best = max((stability for stability, _ in tried), default=0.0)
     if best < STABLE:
-        return one_category(graph, novel)
-    stability, found = next(each for each in tried if each[0] >= best - AS_STABLE)
+        return one_category(graph, novel, best)
+    stability, resolution = next(each for each in tried if each[0] >= best - AS_STABLE)
+    if stability < _chance(edges, x, resolution, seed) + BY_CHANCE:
+        return one_category(graph, novel, best)
+    if len(nodes) > LARGEST:
+        whole = sp.csr_array(adjacency_of(graph)[nodes][:, nodes])
+        weights = _joined(whole, neighbourhood_features(graph)[nodes])
+    found = _leiden(weights, resolution, seed)
     sizes = np.bincount(found)
     large = np.flatnonzero(sizes >= SMALLEST)
     name = np.zeros(len(sizes), dtype=np.int64)
@@ -64,10 +78,33 @@ def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categori
     return Categories(_spread(graph, nodes, name[found]), len(large), stability, True)
 
 
-def one_category(graph: NodeGraph, novel: Mask) -> Categories:
+def one_category(graph: NodeGraph, novel: Mask, stability: float = 0.0) -> Categories:
     """Take all novel nodes for one category."""
     nodes = np.flatnonzero(novel)
-    return Categories(_spread(graph, nodes, np.ones(len(nodes), dtype=np.int64)), int(len(nodes) > 0), 1.0, False)
+    label = _spread(graph, nodes, np.ones(len(nodes), dtype=np.int64))
+    return Categories(label, int(len(nodes) > 0), stability, False)
+
+
+def _chance(edges: sp.csr_array, x: NDArray[np.float64], resolution: float, seed: int) -> float:
+    """Stability that as many nodes reach by chance: in one Gaussian cloud of the same shape, their edges rewired."""
+    import igraph
+
+    rng = np.random.default_rng(seed)
+    upper = sp.triu(edges, k=1).tocoo()
+    values = []
+    for _ in range(4):
+        cloud = rng.multivariate_normal(x.mean(axis=0), np.atleast_2d(np.cov(x.T)), len(x), method="svd")
+        network = igraph.Graph(n=len(x), edges=np.column_stack([upper.row, upper.col]))
+        if network.ecount() > 1:
+            random.seed(seed)
+            network.rewire(n=10 * network.ecount())
+        ends = np.array(network.get_edgelist(), dtype=np.int64).reshape(-1, 2).T
+        one_way = sp.coo_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=edges.shape).tocsr()
+        weights = _joined(sp.csr_array(one_way + one_way.T), cloud)
+        found = _leiden(weights, resolution, seed)
+        divided = (np.bincount(found) >= SMALLEST).sum() > 1
+        values.append(_stability(weights, found, resolution, seed) if divided else 0.0)
+    return max(values)
 
 
 def _spread(graph: NodeGraph, nodes: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -87,14 +124,9 @@ def _stability(weights: sp.csr_array, found: NDArray[np.int64], resolution: floa
     return float(np.mean(agreement))
 
 
-def _joined(graph: NodeGraph, nodes: NDArray[np.int64]) -> sp.csr_array:
-    """Weights among the nodes: 1 for an edge, and up to 1 for being alike, for nodes that lack edges."""
-    edges = sp.csr_array(adjacency_of(graph)[nodes][:, nodes])
-    x = neighbourhood_features(graph)[nodes]
-    x = x - x.mean(axis=0)
-    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    near = kneighbors_graph(x, min(NEIGHBOURS, len(nodes) - 1), mode="distance")
-    near.data = np.clip(1 - near.data**2 / 2, 0.01, 1)  # cosine of unit vectors
+def _joined(edges: sp.csr_array, x: NDArray[np.float64]) -> sp.csr_array:
+    """Weights among nodes: 1 for an edge, and up to 1 for being nearest in features, for nodes that lack edges."""
+    near = kneighbors_graph(x, min(NEIGHBOURS, len(x) - 1))
     lacking = np.clip(1 - np.diff(edges.indptr) / NEIGHBOURS, 0, 1)
     alike = sp.csr_array(sp.diags_array(lacking) @ sp.csr_array(near))
     return sp.csr_array(edges + alike.maximum(alike.T))
@@ -109,7 +141,7 @@ def _leiden(weights: sp.csr_array, resolution: float, seed: int) -> NDArray[np.i
             "candidate categories need igraph and leidenalg: pip install 'recoslip[report]'"
         ) from problem
     upper = sp.triu(weights, k=1).tocoo()
-    network = igraph.Graph(n=weights.shape[0], edges=np.column_stack([upper.row, upper.col]).tolist())
+    network = igraph.Graph(n=weights.shape[0], edges=np.column_stack([upper.row, upper.col]))
     found = leidenalg.find_partition(
         network,
         leidenalg.RBConfigurationVertexPartition,

@@ -18,6 +18,8 @@ from recoslip.detectors.energy import neighbourhood_features
 from recoslip.graph import NodeGraph
 from recoslip.shift import Mask
 
+NEW = 30.0  # a cluster that is so many times as frequent in the target counts as new, not as grown
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -25,7 +27,7 @@ class Cluster:
 
     size: int
     source_share: float  # of the source nodes that are in it
-    target_share: float  # of the target nodes that do not look novel
+    target_share: float  # of the target nodes
     novel: int  # nodes in it that look novel
     growth: float  # how many times as frequent it is in the target as in the source
 
@@ -37,8 +39,8 @@ class Diagnosis:
     homophily: float  # how much more often edges stay inside a feature cluster than by chance; 1 always, 0 chance
     target_edges: int  # edges with both ends in the target
     separability: float  # cross-validated AU-ROC of telling source from target by a linear model
-    unevenness: float  # total variation between the known clusters' shares of source and target; 0 is no shift
-    growth: float  # the highest growth of a known cluster
+    unevenness: float  # total variation between the shares of clusters that the source has, too; 0 is no shift
+    growth: float  # the highest growth of such a cluster
     clusters: tuple[Cluster, ...]
     advice: str
     warnings: tuple[str, ...]
@@ -49,10 +51,11 @@ def diagnose(detector: Detector, graph: NodeGraph, novel: Mask, seed: int = 0) -
     target = graph.is_target.numpy()
     x = neighbourhood_features(graph, 32)
     clusters = _clusters(x, novel, target, seed)
-    known = [c for c in clusters if c.source_share + c.target_share > 0]
-    unevenness = 0.5 * sum(abs(c.source_share - c.target_share) for c in known)
-    grown = [c.growth for c in known if c.target_share >= 0.01]
-    growth = max([1.0, *grown])
+    # Who is listed plays no part here: a list of known nodes would hide the shift that put them there.
+    known = [c for c in clusters if c.growth < NEW]
+    in_target = sum(c.target_share for c in known) or 1.0
+    unevenness = 0.5 * sum(abs(c.source_share - c.target_share / in_target) for c in known)
+    growth = max([1.0, *(c.growth for c in known if c.target_share >= 0.01)])
     ends = graph.edge_index.numpy()
     target_edges = int((target[ends[0]] & target[ends[1]]).sum()) // 2
     separability = _separability(x, target, seed)
@@ -72,13 +75,13 @@ def _clusters(x: NDArray[np.float64], novel: Mask, target: Mask, seed: int) -> l
     count = int(np.clip(np.sqrt(len(x)) / 5, 4, 20))
     count = min(count, len(np.unique(x, axis=0)))
     label = MiniBatchKMeans(count, n_init=3, random_state=seed).fit_predict(StandardScaler().fit_transform(x))
-    source, rest = ~target, target & ~novel
+    source = ~target
     found = []
     for k in range(count):
         inside = label == k
-        s, t = (inside & source).sum(), (inside & rest).sum()
-        source_share, target_share = s / source.sum(), t / max(1, rest.sum())
-        growth = ((t + 1) / (rest.sum() + count)) / ((s + 1) / (source.sum() + count))
+        s, t = (inside & source).sum(), (inside & target).sum()
+        source_share, target_share = s / source.sum(), t / target.sum()
+        growth = ((t + 0.5) / (target.sum() + count / 2)) / ((s + 0.5) / (source.sum() + count / 2))
         new = int((inside & novel).sum())
         found.append(Cluster(int(inside.sum()), float(source_share), float(target_share), new, float(growth)))
     return sorted(found, key=lambda cluster: -cluster.growth)
@@ -131,13 +134,16 @@ def _warnings(detector: Detector, graph: NodeGraph, novel: Mask, target_edges: i
     found = []
     if source < 100:
         found.append(f"There are only {source} source nodes: what is known may not be represented.")
-    if 1 / (calibration + 1) > detector.max_fpr:
+    if not novel.any() and 1 / (calibration + 1) > detector.max_fpr:
         found.append(
-            f"{calibration} calibration nodes cannot promise a false-positive rate below {1 / (calibration + 1):.3f}; "
-            f"{detector.max_fpr:g} was asked for."
+            f"{calibration} source nodes that were held back cannot promise a false-positive rate below "
+            f"{1 / (calibration + 1):.3f}, and {detector.max_fpr:g} was asked for, so nothing is listed. Ask for more, "
+            "or hold back more."
         )
     if target_edges == 0:
         found.append("No edge joins two target nodes: the graph does not show whether novel nodes belong together.")
+    if np.ptp(neighbourhood_features(graph, 32), axis=0).max(initial=0) < 1e-12:
+        found.append("All nodes have the same features: nothing but the edges could tell them apart.")
     if roc_auc_score(target, detector.scores_) < 0.55:
         found.append("Source and target score alike: the detector found little that sets the target apart.")
     if not novel.any():

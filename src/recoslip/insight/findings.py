@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from recoslip.insight.categories import Categories, find_categories, one_categor
 from recoslip.insight.diagnosis import Diagnosis, diagnose
 from recoslip.insight.explain import Features, Trait
 from recoslip.insight.share import Share, novel_share
-from recoslip.objectives.conformal import attainable
 from recoslip.shift import Mask
 
 
@@ -42,7 +41,8 @@ class Findings:
     graph: NodeGraph
     p_value: Scores  # (nodes,) NaN of source nodes
     novel: Mask  # (nodes,)
-    rule: str  # the promise the list was made under, in words
+    rule: str  # the promise that goes with the list, in words
+    fdr: float | None  # the false-discovery rate the list was made by, if it was
     share: Share
     categories: Categories
     groups: tuple[Group, ...]
@@ -90,14 +90,7 @@ def analyse(
     target = graph.is_target.numpy()
     if len(detector.scores_) != graph.num_nodes or not np.array_equal(detector.is_target_, target):
         raise GraphError("the detector was fitted on another graph; analyse it with the graph it was fitted on")
-    calibration = int(detector.calibration_.sum())
-    if fdr is None:
-        novel = detector.predict()
-        level = attainable(detector.max_fpr, calibration)
-        rule = f"a known node is on the list with a chance of at most {100 * level:.2g} %"
-    else:
-        novel = detector.shortlist(fdr)
-        rule = f"at most {100 * fdr:.3g} % of the list are expected to be known"
+    novel = detector.predict() if fdr is None else detector.shortlist(fdr)
     seed = detector.random_state
     diagnosis = diagnose(detector, graph, novel, seed)
     share = novel_share(
@@ -105,10 +98,18 @@ def analyse(
         detector.scores_[detector.calibration_],
         max_growth=max_growth,
     )
+    if novel.any() and share.breaks_at < diagnosis.growth:
+        grown = (
+            f"A kind that the source has, too, seems to be {diagnosis.growth:.1f} times as frequent in the target. "
+            f"From {share.breaks_at:.1f} times on, such a kind could explain the whole list: look at each group."
+        )
+        diagnosis = replace(diagnosis, warnings=(*diagnosis.warnings, grown))
     categories = find_categories(graph, novel, seed=seed % 2**31) if grouped else one_category(graph, novel)
     detector.categories_ = categories.label
     groups = _groups(detector.scores_, graph, novel, categories.label)
-    return Findings(detector, graph, detector.p_values(), novel, rule, share, categories, groups, diagnosis)
+    return Findings(
+        detector, graph, detector.p_values(), novel, _rule(detector, fdr), fdr, share, categories, groups, diagnosis
+    )
 
 
 def calibration_share(graph: NodeGraph) -> float:
@@ -141,18 +142,25 @@ def _groups(scores: Scores, graph: NodeGraph, novel: Mask, label: NDArray[np.int
     return tuple(found)
 
 
+def _rule(detector: Detector, fdr: float | None) -> str:
+    if not detector.calibrated_:
+        return "No promise goes with this list: no source nodes were held back for it."
+    if fdr is not None:
+        return f"At most {100 * fdr:.3g} % of the list are expected to be known, if known kinds kept their proportions."
+    return f"Of known nodes, at most {100 * detector.max_fpr:.3g} % get listed, if known kinds kept their proportions."
+
+
 def headline(findings: Findings) -> str:
     """Say in plain words what was found."""
     share, targets = findings.share, int(findings.graph.is_target.sum())
     listed = int(findings.novel.sum())
     if not listed:
-        return f"None of the {targets:,} new nodes looks like nothing you had before."
-    low, high = 100 * share.low, 100 * share.high
+        return f"None of the {targets:,} new nodes stands out from what you had before."
     kinds = findings.categories.count
     grouped = f"; they form {kinds} groups" if findings.categories.structure else ""
     return (
-        f"About {share.estimate * targets:,.0f} of {targets:,} new nodes ({low:.0f}–{high:.0f} %) look like nothing "
-        f"you had before; {listed:,} are listed by name{grouped}."
+        f"{listed:,} of {targets:,} new nodes look like nothing you had before{grouped}. "
+        f"In all, {100 * share.low:.0f} to {100 * share.high:.0f} % of the new nodes may be of a new kind."
     )
 
 
@@ -162,10 +170,14 @@ def facts(findings: Findings) -> dict[str, Any]:
     return {
         "headline": findings.headline(),
         "rule": findings.rule,
+        "calibrated": findings.detector.calibrated_,
+        "fdr": findings.fdr,
+        "lowest_listed": float(findings.detector.scores_[findings.novel].min()) if findings.novel.any() else None,
         "calibration": int(findings.detector.calibration_.sum()),
         "novel_share": {
             "estimate": share.estimate,
             "low": share.low,
+            "low_unshifted": share.low_unshifted,
             "high": share.high,
             "max_growth": share.max_growth,
             "breaks_at": share.breaks_at,

@@ -8,16 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
-RANKS = (1, 2, 4, 8, 16, 32)  # of the calibration scores that are tried as thresholds
+RANKS = (1, 3, 10)  # of the calibration scores that are tried as thresholds
 STANDS_OUT = 0.05  # the upper end takes novel nodes to score above all but this share of the known
+TYPICAL = 0.01  # the estimate counts the nodes above all but this share of the known
 
 
 @dataclass(frozen=True)
 class Share:
     """The novel share of the target nodes."""
 
-    estimate: float
+    estimate: float  # as if proportions had not shifted
     low: float  # with `confidence`, no less, if no known kind grew more than `max_growth` times
+    low_unshifted: float  # the same, if known kinds kept their proportions
     high: float  # no more, if novel nodes score above 95 % of the known; says nothing about those that do not
     max_growth: float
     confidence: float
@@ -25,16 +27,16 @@ class Share:
 
 
 def novel_share(
-    target: ArrayLike, calibration: ArrayLike, *, max_growth: float = 1.0, confidence: float = 0.95
+    target: ArrayLike, calibration: ArrayLike, *, max_growth: float = 10.0, confidence: float = 0.95
 ) -> Share:
     r"""Count the target nodes above a threshold and take off as many known ones as there may be among them.
 
     Let $c_{(j)}$ be the j-th highest of n calibration scores. The chance B that a known node of the source exceeds it
-    is distributed as Beta(j, n + 1 - j), whatever the scores. If no kind of known node is more than g times as frequent
-    in the target as in the source, a known target node exceeds it with chance at most $g B$, so of m target nodes at
-    most a Binomial(m, g B) number are known and above. The lower end takes off its upper quantile at the upper quantile
-    of B, the error divided over the thresholds that are tried; beyond g it assumes exchangeability with the source
-    alone. The estimate takes off $g m j / (n + 1)$.
+    is at most Beta(j, n + 1 - j) distributed (exactly, without ties). If no kind of known node is more than g times as
+    frequent in the target as in the source, a known target node exceeds it with chance at most $g B$; taking the known
+    nodes' scores for independent given the threshold, of m target nodes at most a Binomial(m, g B) number are known and
+    above. The lower end takes off its upper quantile at the upper quantile of B, the error divided over the thresholds
+    that are tried. The estimate takes off the share of known nodes that exceed a threshold without shift.
 
     Args:
         target: scores of the target nodes.
@@ -45,16 +47,18 @@ def novel_share(
     t, c = np.asarray(target, dtype=float), np.sort(np.asarray(calibration, dtype=float))[::-1]
     ranks = [rank for rank in RANKS if rank <= len(c)]
     above = np.array([(t > c[rank - 1]).sum() for rank in ranks])
-    high = float((t > c[min(len(c) - 1, int(STANDS_OUT * len(c)))]).mean())
-    low = _low(above, ranks, len(t), len(c), max_growth, confidence)
-    expected = max_growth * len(t) * np.array(ranks) / (len(c) + 1)
-    estimate = float(np.clip(np.max(above - expected) / len(t), low, max(low, high)))
+
+    def low(growth: float) -> float:
+        return _low(above, ranks, len(t), len(c), growth, confidence)
+
+    high = max(low(1.0), float((t > c[min(len(c) - 1, int(STANDS_OUT * len(c)))]).mean()))
+    rank = max(1, int(TYPICAL * (len(c) + 1)))
+    estimate = float(np.clip((t > c[rank - 1]).mean() - rank / (len(c) + 1), low(max_growth), high))
     stands, falls = 1.0, 2.0**10  # the lower end falls with the growth, so halving finds where it reaches 0
     for _ in range(10):
         middle = (stands * falls) ** 0.5
-        still = _low(above, ranks, len(t), len(c), middle, confidence) > 0
-        stands, falls = (middle, falls) if still else (stands, middle)
-    return Share(estimate, low, max(low, high), float(max_growth), confidence, stands)
+        stands, falls = (middle, falls) if low(middle) > 0 else (stands, middle)
+    return Share(estimate, low(max_growth), low(1.0), high, float(max_growth), confidence, stands)
 
 
 def _low(above: NDArray[np.int64], ranks: list[int], m: int, n: int, growth: float, confidence: float) -> float:

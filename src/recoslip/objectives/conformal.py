@@ -20,27 +20,18 @@ def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
 
 
 def threshold(calibration: ArrayLike, level: float) -> float:
-    """Return the lowest threshold above which p is at most `level`, or at most the smallest p there can be.
+    """Return the lowest threshold above which p is at most `level`; 1, which no score exceeds, if none can be so small.
 
     >>> threshold([0.1, 0.2, 0.3, 0.9], 0.4)
     0.3
-    >>> threshold([0.1, 0.2, 0.3, 0.9], 0.01)
-    0.9
+    >>> threshold([0.1, 0.2, 0.3, 0.9], 0.1)
+    1.0
     """
     ordered = np.sort(np.asarray(calibration, dtype=float))
-    above = (
-        int(attainable(level, len(ordered)) * (len(ordered) + 1) + 1e-9) - 1
-    )  # calibration nodes that may be as high
+    above = int(level * (len(ordered) + 1) + 1e-9) - 1  # calibration nodes that may be as high
+    if above < 0:
+        return 1.0
     return float(ordered[-1 - above]) if above < len(ordered) else float(np.nextafter(0, -1))
-
-
-def attainable(level: float, calibration: int) -> float:
-    """Return the level that so many calibration nodes can promise: none is smaller than the smallest p-value.
-
-    >>> attainable(0.01, 49), attainable(0.01, 499)
-    (0.02, 0.01)
-    """
-    return max(level, 1 / (calibration + 1))
 
 
 def benjamini_hochberg(p: ArrayLike, fdr: float) -> NDArray[np.bool_]:

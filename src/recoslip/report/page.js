@@ -34,13 +34,13 @@
   const { facts, counts } = data;
   $("title").textContent = data.title;
   $("headline").textContent = data.headline;
-  $("rule").textContent = `The list keeps this promise: ${facts.rule}, as far as known nodes of the target are like those of the source.`;
+  $("rule").textContent = facts.rule;
   const share = facts.novel_share;
   const cards = [
-    [percent(share.estimate), `of the target look novel; between ${percent(share.low)} and ${percent(share.high)}`],
+    [`${percent(share.low)} to ${percent(share.high)}`, `of the target may be new. If known kinds kept their proportions: at least ${percent(share.low_unshifted)}, about ${percent(share.estimate)}.`],
     [counts.novel.toLocaleString("en"), `of ${counts.target.toLocaleString("en")} target nodes are listed`],
     [facts.categories.structure ? String(facts.categories.count) : "–", facts.categories.structure ? `groups among them, stability ${facts.categories.stability.toFixed(2)}` : "no stable groups among them"],
-    [share.breaks_at > 1 ? `${share.breaks_at.toFixed(1)} ×` : "–", share.breaks_at > 1 ? "growth of a known kind from which on it could be all there is to it" : "something new cannot be told from chance or growth of a known kind"],
+    [share.breaks_at > 1 ? `${share.breaks_at.toFixed(1)}-fold` : "–", share.breaks_at > 1 ? "If a known kind grew by more than this, it could explain the whole list." : "What is listed may be chance, or a known kind that grew."],
   ];
   $("cards").append(...cards.map(([figure, words]) => make("div", { class: "card" }, make("b", {}, figure), words)));
   if (facts.diagnosis.warnings.length) {
@@ -68,17 +68,18 @@
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("text"), family: "system-ui, sans-serif" },
     margin: { l: 50, r: 10, t: 10, b: 40 }, legend: { orientation: "h", y: 1.08 }, ...more,
   });
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+  const config = { responsive: true, displayModeBar: false };
   const PALETTE = ["#c2255c", "#f08c00", "#2f9e44", "#0c8599", "#9c36b5", "#5c940d", "#e8590c", "#1971c2", "#a61e4d", "#087f5b"];
 
   function drawHistogram() {
-    const bars = [["source", "source"], ["target", "target"], ["novel", "target, listed"]].map(([key, name]) => {
-      const sum = data.histogram[key].reduce((a, b) => a + b, 0) || 1;
-      return { type: "bar", name, x: data.histogram.middle, y: data.histogram[key], marker: { color: colour(key), opacity: 0.7 }, hovertemplate: `%{y} of ${sum}<extra>${name}</extra>` };
-    });
-    const line = { type: "line", x0: data.threshold, x1: data.threshold, yref: "paper", y0: 0, y1: 1, line: { color: colour("text"), dash: "dot", width: 1 } };
+    const { edges } = data.histogram;
+    const lines = [["source", "source", "solid"], ["held", "source, held back", "dot"], ["target", "target", "solid"]].filter(([key]) => data.histogram[key].some((v) => v)).map(([key, name, dash]) => ({
+      type: "scatter", mode: "lines", name, x: edges, y: [...data.histogram[key], 0], line: { shape: "hv", color: colour(key === "held" ? "source" : key === "target" ? "novel" : key), dash, width: 2 },
+      hovertemplate: `%{y:.2%} of them from %{x}<extra>${name}</extra>`,
+    }));
+    const line = { type: "line", x0: data.threshold, x1: data.threshold, yref: "paper", y0: 0, y1: 1, line: { color: colour("text"), dash: "dash", width: 1 } };
     const grid = { gridcolor: colour("line"), zeroline: false };
-    Plotly.react("histogram", bars, layout({ barmode: "overlay", bargap: 0.05, shapes: data.threshold <= 1 ? [line] : [], xaxis: { title: { text: "score" }, range: [0, 1], ...grid }, yaxis: { title: { text: "nodes (log)" }, type: "log", ...grid } }), config);
+    Plotly.react("histogram", lines, layout({ shapes: data.threshold <= 1 ? [line] : [], xaxis: { title: { text: "score" }, range: [0, 1], ...grid }, yaxis: { title: { text: "share of them (log)" }, type: "log", tickformat: ".1%", ...grid } }), config);
   }
 
   function classes() {
@@ -86,7 +87,7 @@
     if (by === "domain") return [["source", (k) => !nodes.target[k], colour("source")], ["target", (k) => nodes.target[k], colour("target")]];
     if (by === "group") {
       const named = data.groups.map((g) => [`group ${g.name}`, (k) => nodes.group[k] === g.name, PALETTE[(g.name - 1) % PALETTE.length]]);
-      return [["not listed", (k) => nodes.group[k] <= 0, colour("target")], ...named];
+      return [["not listed", (k) => !nodes.novel[k], colour("target")], ["in no group", (k) => nodes.group[k] === 0, colour("text")], ...named];
     }
     return [["source", (k) => !nodes.target[k], colour("source")], ["target", (k) => nodes.target[k] && !nodes.novel[k], colour("target")], ["listed", (k) => nodes.novel[k], colour("novel")]];
   }
@@ -108,6 +109,9 @@
     Plotly.react("map", traces, layout({ xaxis: bare, yaxis: { ...bare, scaleanchor: "x" }, hovermode: "closest", margin: { l: 5, r: 5, t: 10, b: 5 } }), config);
   }
   function draw() { drawHistogram(); drawMap(); }
+  let before = null; // the theme, while a light page is printed
+  addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; draw(); });
+  addEventListener("afterprint", () => { if (before) { root.dataset.theme = before; draw(); } });
   draw();
   $("map").on("plotly_click", (event) => open(event.points[0].customdata));
   $("colour").addEventListener("change", drawMap);
@@ -118,8 +122,8 @@
     ? "Listed nodes divided by how they are joined, and by features where edges are few. Groups of fewer than five are left out."
     : "The listed nodes do not divide into groups that hold when some are left out, so they are shown as one.";
   const button = (k) => make("button", { type: "button", title: nodes.id[k], onclick: () => open(k) }, data.images ? image(k) : nodes.id[k]);
-  const traitRows = (traits) => make("table", {}, make("thead", {}, make("tr", {}, ...["feature", "here", "usually", "apart by"].map((t) => make("th", {}, t)))),
-    make("tbody", {}, ...traits.map(([name, value, usual, strength]) => make("tr", {}, make("td", { title: name }, name), make("td", {}, String(value)), make("td", {}, String(usual)), make("td", {}, `${strength} σ`)))));
+  const traitRows = (traits) => make("table", {}, make("thead", {}, make("tr", {}, ...["feature", "strength", "here", "usually"].map((t) => make("th", {}, t)))),
+    make("tbody", {}, ...traits.map(([name, value, usual, strength]) => make("tr", {}, make("td", { title: name }, name), make("td", {}, strength.toFixed(1)), make("td", {}, String(value)), make("td", {}, String(usual))))));
   for (const g of data.groups) {
     const [inside, novel, target, source] = g.edges;
     $("groups").append(make("article", { class: "group" },
@@ -162,22 +166,27 @@
     first = 0;
     show();
   }
+  const headings = COLUMNS.map(([name], c) => make("button", { type: "button", onclick: () => { sort = { column: c, down: sort.column === c ? !sort.down : c > 1 && c !== 3 }; select(); } }, name));
+  $("head").append(...headings.map((heading) => make("th", {}, heading)));
   function show() {
-    $("head").replaceChildren(...COLUMNS.map(([name], c) => make("th", { "aria-sort": sort.column === c ? (sort.down ? "descending" : "ascending") : "none" },
-      make("button", { type: "button", onclick: () => { sort = { column: c, down: sort.column === c ? !sort.down : c > 1 && c !== 3 }; select(); } }, name + (sort.column === c ? (sort.down ? " ↓" : " ↑") : "")))));
-    $("rows").replaceChildren(...rows.slice(first, first + PAGE).map((k) => make("tr", { tabindex: "0", onclick: () => open(k), onkeydown: (e) => { if (e.key === "Enter") { e.preventDefault(); open(k); } } },
+    headings.forEach((heading, c) => {
+      const chosen = sort.column === c;
+      heading.textContent = COLUMNS[c][0] + (chosen ? (sort.down ? " ↓" : " ↑") : "");
+      heading.parentElement.setAttribute("aria-sort", chosen ? (sort.down ? "descending" : "ascending") : "none");
+    });
+    $("rows").replaceChildren(...rows.slice(first, first + PAGE).map((k) => make("tr", { tabindex: "0", onclick: () => open(k), onkeydown: (e) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); open(k); } } },
       make("td", { title: nodes.id[k] }, nodes.id[k]), make("td", {}, domain(k)), make("td", {}, nodes.score[k].toFixed(4)),
       make("td", {}, nodes.p[k] === null ? "" : nodes.p[k].toFixed(4)), make("td", { class: nodes.novel[k] ? "novel" : "" }, nodes.novel[k] ? "yes" : ""), make("td", {}, group(k)))));
     $("count").textContent = `${rows.length.toLocaleString("en")} nodes`;
     $("page").textContent = rows.length ? `${first + 1} to ${Math.min(first + PAGE, rows.length)}` : "none";
-    $("previous").disabled = first === 0;
-    $("next").disabled = first + PAGE >= rows.length;
+    $("previous").setAttribute("aria-disabled", first === 0);
+    $("next").setAttribute("aria-disabled", first + PAGE >= rows.length);
   }
   for (const id of ["search", "filter", "group"]) $(id).addEventListener("input", select);
-  $("previous").addEventListener("click", () => { first -= PAGE; show(); });
-  $("next").addEventListener("click", () => { first += PAGE; show(); });
+  $("previous").addEventListener("click", () => { if (first > 0) { first -= PAGE; show(); } });
+  $("next").addEventListener("click", () => { if (first + PAGE < rows.length) { first += PAGE; show(); } });
   // A cell that a spreadsheet would take for a formula gets an apostrophe in front.
-  const safe = (text) => (/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
+  const safe = (text) => (/^[=+\-@\t\r]/.test(text) && !/^[-+]?[0-9.]+$/.test(text) ? `'${text}` : text);
   const quoted = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const lines = (separator, write) => [["id", "domain", "score", "p_value", "novel", "category"], ...rows.map((k) =>
     [safe(nodes.id[k]), domain(k), nodes.score[k], nodes.p[k] ?? "", nodes.novel[k] ? "true" : "false", group(k)])].map((row) => row.map((cell) => write(String(cell))).join(separator)).join("\n");
@@ -200,16 +209,17 @@
     const facts = `${domain(k)}, score ${nodes.score[k].toFixed(4)}` + (nodes.p[k] === null ? "" : `, p value ${nodes.p[k].toFixed(4)}`) + (nodes.novel[k] ? ", listed" : "") + (group(k) ? `, group ${group(k)}` : "");
     const parts = [make("div", { class: "top" }, make("h2", { id: "detail-title" }, nodes.id[k]), make("button", { type: "button", onclick: () => detail.close() }, "Close")), make("p", {}, facts)];
     if (data.images) parts.push(image(k, true));
-    if (more?.traits?.length) parts.push(make("h3", {}, "Against the 20 source nodes most like it"), make("div", { class: "scroll" }, traitRows(more.traits)));
+    if (more?.traits?.length) parts.push(make("h3", {}, `Against the ${more.like} source nodes most like it`), make("div", { class: "scroll" }, traitRows(more.traits)));
     if (more?.looked) {
       parts.push(make("h3", {}, "What the network looked at"), make("p", {}, more.looked.features.map(([name, weight]) => `${name} (${weight})`).join(", ")));
       if (more.looked.neighbours.length) parts.push(make("p", {}, "Neighbours by weight:"), make("div", { class: "exemplars" }, ...more.looked.neighbours.map(([n]) => button(n))));
     }
-    if (more) parts.push(make("h3", {}, "Neighbours"), make("p", {}, `${more.degree}, of which ${more.source} are source.`), make("div", { class: "exemplars" }, ...more.neighbours.map(button)));
+    if (more) parts.push(make("h3", {}, "Neighbours"), make("p", {}, `${more.degree} in all, ${more.source} of them source.`), make("div", { class: "exemplars" }, ...more.neighbours.map(button)));
     else parts.push(make("p", { class: "quiet" }, "Neighbours are given for listed nodes and the highest scores only."));
     detail.replaceChildren(...parts);
     if (!detail.open) detail.showModal();
     detail.scrollTop = 0;
+    detail.querySelector("button").focus();
   }
 
   // Diagnosis and settings
@@ -219,9 +229,9 @@
   $("diagnosis").append(make("div", { class: "scroll" }, make("table", {}, make("tbody", {},
     row("Edges stay among nodes with like features", `${d.homophily.toFixed(2)} (1 always, 0 by chance)`),
     row("A linear model tells source from target", `${d.separability.toFixed(2)} AU-ROC (0.5 not at all)`),
-    row("Known kinds changed their proportions", `${percent(d.unevenness)} of the nodes would have to change kind`),
+    row("Known kinds changed their proportions", `${percent(d.unevenness)} of the source would have to change kind to look like the target`),
     row("The known kind that grew most", `${d.growth.toFixed(1)} times as frequent in the target`)))),
-    make("p", { class: "quiet" }, "Kinds are clusters of nodes with like neighbourhoods; those that look novel are left out of the shares."),
+    make("p", { class: "quiet" }, "Kinds are clusters of nodes with like neighbourhoods. Those of which the source has next to none count as new, not as grown."),
     make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...["cluster", "nodes", "of the source", "of the target", "listed", "growth"].map((t) => make("th", {}, t)))),
       make("tbody", {}, ...data.clusters.map(([size, s, t, n, growth], k) => row(k + 1, size, percent(s), percent(t), n, `${growth} ×`))))));
   $("made").append(

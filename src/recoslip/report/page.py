@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,7 +15,7 @@ from recoslip.detectors.base import Detector
 from recoslip.errors import RecoslipError
 from recoslip.graph import NodeGraph
 from recoslip.insight.findings import Findings, analyse
-from recoslip.report.payload import payload
+from recoslip.report.payload import FORMAT, payload
 from recoslip.storage import write_file
 
 
@@ -33,10 +34,9 @@ class Report:
             "script": _part("page.js"),
             "data": embedded(self.data),
         }
-        page = _part("page.html")
-        for name, text in parts.items():
-            page = page.replace(f"/*{name}*/", text, 1)
-        return page
+        if self.data.get("format") != FORMAT:
+            raise KeyError(f"expected format {FORMAT}, got {self.data.get('format')!r}")
+        return re.sub(r"/\*(\w+)\*/", lambda mark: parts[mark[1]], _part("page.html"))
 
     def save(self, path: str | Path) -> None:
         """Write the page to a file."""
@@ -44,7 +44,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         source = html.escape(self.html(), quote=True)
-        return f'<iframe srcdoc="{source}" style="width:100%;height:48rem;border:0" sandbox="allow-scripts"></iframe>'
+        rights = "allow-scripts allow-downloads"
+        return f'<iframe srcdoc="{source}" style="width:100%;height:48rem;border:0" sandbox="{rights}"></iframe>'
 
 
 def report(

@@ -20,7 +20,9 @@ from recoslip.detectors.networked import NetworkDetector
 from recoslip.graph import NodeGraph
 from recoslip.insight.explain import Features, Looked, Trait, looked_at, nearest_source
 from recoslip.insight.findings import Findings, facts
+from recoslip.shift import Mask
 
+FORMAT = 1  # of the payload
 SHOWN = 50_000  # nodes on the page
 LANDMARKS = 2_000  # nodes that the map is made of; the others are placed among them
 DETAILED = 500  # novel nodes whose traits are given
@@ -43,9 +45,10 @@ def payload(
     shown = _shown(findings)
     place = np.full(graph.num_nodes, -1)
     place[shown] = np.arange(len(shown))
-    xy = projection(detector, graph)[shown]
+    xy = projection(detector, graph, findings.novel)[shown]
     p = findings.p_value[shown]
     return {
+        "format": FORMAT,
         "title": title,
         "headline": findings.headline(),
         "facts": facts(findings),
@@ -95,16 +98,20 @@ def payload(
     }
 
 
-def projection(detector: Detector, graph: NodeGraph, seed: int = 0) -> NDArray[np.float64]:
+def projection(detector: Detector, graph: NodeGraph, first: Mask, seed: int = 0) -> NDArray[np.float64]:
     """Place the nodes on a plane by what the network made of them, or by their neighbourhoods' features: (nodes, 2).
 
-    t-SNE of some nodes, all that look interesting among them; the others go where those most like them are.
+    t-SNE of some nodes, those of `first` before others; the rest go where those most like them are.
     """
-    x = PCA(min(30, *_wide(detector, graph).shape), random_state=seed).fit_transform(_wide(detector, graph))
+    wide = _wide(detector, graph)
+    rng = np.random.default_rng(seed)
+    if np.ptp(wide, axis=0).max() < 1e-9:  # all alike: there is nothing to place them by
+        return rng.normal(0, 1, (len(wide), 2))
+    x = PCA(min(30, *wide.shape), random_state=seed).fit_transform(wide)
     if len(x) < 10 or x.shape[1] < 2:
         return np.asarray(np.column_stack([x, np.zeros((len(x), 2))])[:, :2])
-    rng = np.random.default_rng(seed)
-    landmarks = rng.choice(len(x), min(LANDMARKS, len(x)), replace=False)
+    order = np.argsort(rng.random(len(x)) - first, kind="stable")
+    landmarks = order[: min(LANDMARKS, len(x))]
     perplexity = min(30.0, (len(landmarks) - 1) / 3)
     placed = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=seed).fit_transform(x[landmarks])
     if len(landmarks) == len(x):
@@ -144,11 +151,16 @@ def _shown(findings: Findings) -> NDArray[np.int64]:
 
 
 def _histogram(findings: Findings) -> dict[str, list[float]]:
-    scores, target = findings.detector.scores_, findings.graph.is_target.numpy()
+    """Return the share of each kind of node in every bin of the score."""
+    detector, target = findings.detector, findings.graph.is_target.numpy()
     edges = np.linspace(0, 1, BINS + 1)
-    groups = {"source": ~target, "target": target & ~findings.novel, "novel": findings.novel}
-    counts = {name: np.histogram(scores[mask], edges)[0].tolist() for name, mask in groups.items()}
-    return {"middle": ((edges[1:] + edges[:-1]) / 2).tolist(), **counts}
+    held_back = detector.calibration_ if detector.calibrated_ else np.zeros_like(target)
+    groups = {"source": ~target & ~held_back, "held": held_back, "target": target}
+    shares = {
+        name: (np.histogram(detector.scores_[mask], edges)[0] / max(1, mask.sum())).round(6).tolist()
+        for name, mask in groups.items()
+    }
+    return {"edges": edges.round(6).tolist(), **shares}
 
 
 def _details(
@@ -175,6 +187,7 @@ def _details(
     if some:
         features = Features(graph)
         for node, like in zip(some, nearest_source(graph, some).tolist(), strict=True):
+            details[str(place[node])]["like"] = len(like)
             details[str(place[node])]["traits"] = [_trait(t) for t in features.traits([node], like, 6)]
     for node in some[:explained]:
         looked = looked_at(detector, graph, node)
@@ -204,4 +217,4 @@ def _images(graph: NodeGraph, shown: NDArray[np.int64], shape: tuple[int, int] |
 
 
 def _number(value: float) -> float:
-    return float(f"{value:.5g}")
+    return float(f"{value:.3g}")

@@ -17,7 +17,7 @@ TYPICAL = 0.01  # the estimate counts the nodes above all but this share of the 
 class Share:
     """The novel share of the target nodes."""
 
-    estimate: float  # as if proportions had not shifted
+    estimate: float  # by the highest scores, as if proportions had not shifted
     low: float  # with `confidence`, no less, if no known kind grew more than `max_growth` times
     low_unshifted: float  # the same, if known kinds kept their proportions
     high: float  # no more, if novel nodes score above 95 % of the known; says nothing about those that do not

@@ -37,7 +37,7 @@
   $("rule").textContent = facts.rule;
   const share = facts.novel_share;
   const cards = [
-    [`${percent(share.low)} to ${percent(share.high)}`, `of the target may be new. If known kinds kept their proportions: at least ${percent(share.low_unshifted)}, about ${percent(share.estimate)}.`],
+    [`${percent(share.low)} to ${percent(share.high)}`, `of the target may be new; about ${percent(share.estimate)} by the highest scores alone.`],
     [counts.novel.toLocaleString("en"), `of ${counts.target.toLocaleString("en")} target nodes are listed`],
     [facts.categories.structure ? String(facts.categories.count) : "–", facts.categories.structure ? `groups among them, stability ${facts.categories.stability.toFixed(2)}` : "no stable groups among them"],
     [share.breaks_at > 1 ? `${share.breaks_at.toFixed(1)}-fold` : "–", share.breaks_at > 1 ? "If a known kind grew by more than this, it could explain the whole list." : "What is listed may be chance, or a known kind that grew."],

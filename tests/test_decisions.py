@@ -398,3 +398,12 @@ def test_the_calibration_share_suits_small_and_large_sources(graph):
     assert calibration_share(graph) == pytest.approx(1 / 3)
     large = NodeGraph(np.zeros((4000, 1)), [[0], [1]], np.arange(4000) >= 3000)
     assert calibration_share(large) == 0.2
+    few = NodeGraph(np.zeros((9, 1)), [[0], [1]], np.arange(9) >= 2)
+    assert calibration_share(few) == 0
+    with pytest.raises(SettingError, match="3 source nodes or more"):
+        detector("lp-pul").fit(few, calibration=0.3)
+
+
+def test_large_seeds_are_fine(graph):
+    fitted = detector("lp-pul", random_state=2**63 - 1).fit(graph, calibration=0.3)
+    assert len(analyse(fitted, graph).p_value) == graph.num_nodes

@@ -91,7 +91,7 @@ def analyse(
     if len(detector.scores_) != graph.num_nodes or not np.array_equal(detector.is_target_, target):
         raise GraphError("the detector was fitted on another graph; analyse it with the graph it was fitted on")
     novel = detector.predict() if fdr is None else detector.shortlist(fdr)
-    seed = detector.random_state
+    seed = detector.random_state % 2**31  # what the libraries below take
     diagnosis = diagnose(detector, graph, novel, seed)
     share = novel_share(
         detector.scores_[target],
@@ -104,7 +104,7 @@ def analyse(
             f"From {share.breaks_at:.1f} times on, such a kind could explain the whole list: look at each group."
         )
         diagnosis = replace(diagnosis, warnings=(*diagnosis.warnings, grown))
-    categories = find_categories(graph, novel, seed=seed % 2**31) if grouped else one_category(graph, novel)
+    categories = find_categories(graph, novel, seed=seed) if grouped else one_category(graph, novel)
     detector.categories_ = categories.label
     groups = _groups(detector.scores_, graph, novel, categories.label)
     return Findings(
@@ -113,9 +113,12 @@ def analyse(
 
 
 def calibration_share(graph: NodeGraph) -> float:
-    """Return how much of the source to hold back: a fifth, or what makes 200 nodes, but no more than a third."""
+    """Return how much of the source to hold back: a fifth, or what makes 200 nodes, but no more than a third.
+
+    Of one or two nodes none can be spared.
+    """
     source = int((~graph.is_target).sum())
-    return max(0.2, min(1 / 3, 200 / source))
+    return max(0.2, min(1 / 3, 200 / source)) if source > 2 else 0.0
 
 
 def _groups(scores: Scores, graph: NodeGraph, novel: Mask, label: NDArray[np.int64]) -> tuple[Group, ...]:

@@ -71,6 +71,11 @@ def bench(shop, out, *arguments, code=0):
     return result
 
 
+def spoken(shop, out, *choices):
+    """The same as a command line, for a process of its own."""
+    return [*RECOSLIP, "bench", "main", *choices, "--config", shop / "bench.toml", "--out", out]
+
+
 def record(method="upu", dataset="cora-s", split=OWN, seed=10, settings="s", code="c", when="2030-01-01", **values):
     return {
         "dataset": dataset,
@@ -145,17 +150,7 @@ def test_killed_and_resumed_gives_the_same_table(shop, tmp_path):
     bench(shop, tmp_path / "whole", "main", *choices)
     fleets = len(list((tmp_path / "whole" / "records").iterdir()))
     assert fleets == 9
-    command = [
-        *RECOSLIP,
-        "bench",
-        "main",
-        *choices,
-        "--config",
-        shop / "bench.toml",
-        "--out",
-        tmp_path / "killed",
-        *QUICK,
-    ]
+    command = spoken(shop, tmp_path / "killed", *choices, *QUICK)
     chance = random.Random(0)
     for wanted in (1, 4, 7):  # kill when so many fleets are stored, and a moment later
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -298,18 +293,7 @@ def test_an_interrupt_ends_all_processes_at_once(shop, tmp_path):
         "--jobs",
         "2",
     ]
-    command = [
-        *RECOSLIP,
-        "bench",
-        "main",
-        *choices,
-        "--config",
-        shop / "bench.toml",
-        "--out",
-        tmp_path,
-        "--device",
-        "cpu",
-    ]
+    command = spoken(shop, tmp_path, *choices, "--device", "cpu")
     with (tmp_path / "said").open("w") as said:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
     while len(list(tmp_path.glob("records/*.jsonl"))) < 2 and process.poll() is None:

@@ -12,7 +12,7 @@ import torch
 from recoslip.bench.paper import AUROC, GRAPHS
 from recoslip.bench.records import Key, Records, code_version, fingerprint, key_of
 from recoslip.bench.sources import Sources
-from recoslip.detectors import DETECTORS, detector
+from recoslip.detectors import DETECTORS, Detector, detector
 from recoslip.errors import SettingError
 from recoslip.graph import NodeGraph
 
@@ -100,11 +100,16 @@ def plan(
                 model._check_settings()
             except SettingError as problem:
                 raise SettingError(f"{method} on {dataset}: {problem}") from problem
-            effective = {k: v for k, v in model._json_settings().items() if k not in ("random_state", "device")}
+            effective = settings_of(model)
             mark = fingerprint(effective if data is None else [effective, data])
             chosen = tuple(seeds) if model.trains else tuple(seeds[:1])
             cells += [Cell(dataset, split, method, own, mark, chosen) for split in splits]
     return sorted(cells, key=lambda cell: (list(datasets).index(cell.dataset), list(splits).index(cell.split)))
+
+
+def settings_of(model: Detector) -> dict[str, Any]:
+    """Return everything a method is set to that its results depend on besides the seed, as JSON values."""
+    return {k: v for k, v in model._json_settings().items() if k not in ("random_state", "device")}
 
 
 def missing(cells: Sequence[Cell], records: Records, *, any_version: bool = False) -> list[Cell]:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from recoslip.bench.plan import Cell, device_name, threads_each
+from recoslip.bench.plan import Cell, device_name, settings_of, threads_each
 from recoslip.bench.records import Records
 from recoslip.bench.sources import Sources
 from recoslip.datasets import Dataset
@@ -59,14 +59,15 @@ class Worker:
             warnings.simplefilter("ignore", RecoslipWarning)  # a limit that was missed shows in the figures
             fitted = model.fit_seeds(data.graph, cell.seeds, data.split, progress=progress, **truth)
         seconds = (time.perf_counter() - begin) / len(fitted)
-        effective = {k: v for k, v in model._json_settings().items() if k not in ("random_state", "device")}
         return [
             {
                 "dataset": cell.dataset,
                 "split": cell.split,
                 "method": cell.method,
                 "seed": copy.random_state,
-                "settings": json.dumps(effective),  # text, so that the records of all methods have the same columns
+                "settings": json.dumps(
+                    settings_of(model)
+                ),  # text, so that the records of all methods have the same columns
                 "settings_hash": cell.settings_hash,
                 "code": cell.code(),
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -53,8 +53,8 @@ def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categori
         return one_category(graph, novel)
     rng = np.random.default_rng(seed)
     some = nodes if len(nodes) <= LARGEST else np.sort(rng.choice(nodes, LARGEST, replace=False))
-    x = neighbourhood_features(graph)[some]
-    edges = sp.csr_array(adjacency_of(graph)[some][:, some])
+    features, adjacency = neighbourhood_features(graph), adjacency_of(graph)
+    x, edges = features[some], sp.csr_array(adjacency[some][:, some])
     weights = _joined(edges, x)
     tried: list[tuple[float, float]] = []  # stability, resolution
     for resolution in RESOLUTIONS:
@@ -68,8 +68,7 @@ def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categori
     if stability < _chance(edges, x, resolution, seed) + BY_CHANCE:
         return one_category(graph, novel, best)
     if len(nodes) > LARGEST:
-        whole = sp.csr_array(adjacency_of(graph)[nodes][:, nodes])
-        weights = _joined(whole, neighbourhood_features(graph)[nodes])
+        weights = _joined(sp.csr_array(adjacency[nodes][:, nodes]), features[nodes])
     found = _leiden(weights, resolution, seed)
     sizes = np.bincount(found)
     large = np.flatnonzero(sizes >= SMALLEST)

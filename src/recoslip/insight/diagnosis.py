@@ -67,7 +67,7 @@ def diagnose(detector: Detector, graph: NodeGraph, novel: Mask, seed: int = 0) -
         float(growth),
         tuple(clusters),
         _advice(unevenness, separability),
-        tuple(_warnings(detector, graph, novel, target_edges, separability)),
+        tuple(_warnings(detector, graph, novel, x, target_edges, separability)),
     )
 
 
@@ -127,7 +127,14 @@ def _advice(unevenness: float, separability: float) -> str:
     )
 
 
-def _warnings(detector: Detector, graph: NodeGraph, novel: Mask, target_edges: int, separability: float) -> list[str]:
+def _warnings(
+    detector: Detector,
+    graph: NodeGraph,
+    novel: Mask,
+    x: NDArray[np.float64],
+    target_edges: int,
+    separability: float,
+) -> list[str]:
     """Say what the data cannot support."""
     target = graph.is_target.numpy()
     source, calibration = int((~target).sum()), int(detector.calibration_.sum())
@@ -142,7 +149,7 @@ def _warnings(detector: Detector, graph: NodeGraph, novel: Mask, target_edges: i
         )
     if target_edges == 0:
         found.append("No edge joins two target nodes: the graph does not show whether novel nodes belong together.")
-    if np.ptp(neighbourhood_features(graph, 32), axis=0).max(initial=0) < 1e-12:
+    if np.ptp(x, axis=0).max(initial=0) < 1e-12:
         found.append("All nodes have the same features: nothing but the edges could tell them apart.")
     if roc_auc_score(target, detector.scores_) < 0.55:
         found.append("Source and target score alike: the detector found little that sets the target apart.")

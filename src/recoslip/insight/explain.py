@@ -47,7 +47,7 @@ class Features:
 
     def __init__(self, graph: NodeGraph) -> None:
         self.x = sp.csr_array(graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x))
-        self.names = graph.feature_names or tuple(f"feature {k}" for k in range(graph.num_features))
+        self.names = names_of(graph)
         source = self.x[np.flatnonzero(~graph.is_target.numpy())]
         mean = self._mean(source)
         variance = np.asarray(source.power(2).mean(axis=0)).ravel() - mean**2
@@ -68,6 +68,11 @@ class Features:
     @staticmethod
     def _mean(rows: sp.csr_array) -> NDArray[np.float64]:
         return np.asarray(rows.mean(axis=0), dtype=float).ravel()
+
+
+def names_of(graph: NodeGraph) -> tuple[str, ...]:
+    """Return the features' names, or numbers where they have none."""
+    return graph.feature_names or tuple(f"feature {k}" for k in range(graph.num_features))
 
 
 def nearest_source(graph: NodeGraph, nodes: Sequence[int], count: int = LIKE) -> NDArray[np.int64]:
@@ -113,7 +118,7 @@ def looked_at(detector: Detector, graph: NodeGraph, node: int, *, epochs: int = 
         )
         found = explainer(x, edges, index=int(place), edge_weight=weight)
     own = found.node_mask.sum(dim=0) * (x != 0).any(dim=0)
-    names = graph.feature_names or tuple(f"feature {k}" for k in range(graph.num_features))
+    names = names_of(graph)
     heaviest = torch.argsort(own, descending=True, stable=True)[:8].tolist()
     top = float(own.max()) or 1.0
     weights: dict[int, float] = {}

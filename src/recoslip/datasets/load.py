@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import io
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,17 +110,24 @@ def _pyg(name: str, root: Path) -> tuple[Tensor, Tensor, Tensor]:
     from torch_geometric.datasets import Amazon, Planetoid
 
     loader = Planetoid if name in ("Cora", "CiteSeer") else Amazon
-    folder = _mirror(root, name)
-    is_new = not (folder / name).exists()
+    raw = root / name / "raw"
+    is_new = not (root / name).exists()
     try:
-        data = loader(str(folder), name)[0]
+        if not raw.is_dir():
+            loader(str(root), name)  # downloads
+        # The loaders write what they process beside the raw files, which may be read-only, and not in one piece, so
+        # that another process may read half of it: they get a folder of their own.
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+            (Path(folder) / name).mkdir()
+            (Path(folder) / name / "raw").symlink_to(raw.resolve(), target_is_directory=True)
+            data = loader(folder, name)[0]
     except Exception as problem:
-        if is_new and (folder / name).exists():
-            _remove_empty(folder / name)
+        if is_new and (root / name).exists():
+            _remove_empty(root / name)
         raise DatasetError(
             f"{name} could not be loaded from {root / name} ({type(problem).__name__}: {problem}). "
             f"With a network PyTorch Geometric downloads it there; without one, put its raw files into "
-            f"{root / name / 'raw'}: {_raw_files(name)}"
+            f"{raw}: {_raw_files(name)}"
         ) from problem
     return data.x, data.edge_index, data.y
 
@@ -128,23 +137,6 @@ def _raw_files(name: str) -> str:
         parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
         return ", ".join(f"ind.{name.lower()}.{part}" for part in parts)
     return f"amazon_electronics_{name.lower()}.npz"
-
-
-def _mirror(root: Path, name: str) -> Path:
-    """Return a cache folder that links to the raw files under `root`, or `root` where there are none yet.
-
-    PyTorch Geometric writes what it has processed beside the raw files, and `root` may be read-only.
-    """
-    raw = root / name / "raw"
-    if not raw.is_dir():
-        return root
-    mirror = cache_folder() / "processed" / hashlib.sha256(str(raw.resolve()).encode()).hexdigest()[:12]
-    link = mirror / name / "raw"
-    link.parent.mkdir(parents=True, exist_ok=True)
-    if not link.exists():
-        link.unlink(missing_ok=True)
-        link.symlink_to(raw.resolve(), target_is_directory=True)
-    return mirror
 
 
 def _remove_empty(folder: Path) -> None:

@@ -12,6 +12,7 @@ from recoslip.detectors.nnpu import NNPU
 from recoslip.detectors.oracle import Oracle
 from recoslip.detectors.pu_gnn import PuGnn
 from recoslip.detectors.reco_slip import RecoSlip
+from recoslip.detectors.reco_slip_plus import RecoSlipPlus
 from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.detectors.sar_em import SarEM
 from recoslip.detectors.upu import UPU
@@ -31,6 +32,7 @@ __all__ = [
     "Oracle",
     "PuGnn",
     "RecoSlip",
+    "RecoSlipPlus",
     "SarEM",
     "detector",
     "load",

@@ -31,6 +31,7 @@ class NetworkDetector(Detector):
     head_channels: int
     encoder: Encoder | nn.Module
     dropout: float
+    input_dropout: float = 0.0
     epochs: int
     learning_rate: float
 
@@ -40,30 +41,37 @@ class NetworkDetector(Detector):
         self._check_common()
         for name in ("hidden_channels", "out_channels", "head_channels", "epochs"):
             checks.whole(name, getattr(self, name), 1)
+        self._check_encoder()
+        checks.number("dropout", self.dropout, 0, 0.99)
+        checks.number("learning_rate", self.learning_rate, 0, np.inf, open_ends=True)
+
+    def _check_encoder(self) -> None:
         if self.encoder is None:
             raise SettingError(
                 "it was fitted with an encoder of the user's own; give it again: load(folder, encoder=...)"
             )
         if not isinstance(self.encoder, nn.Module):
             checks.choice("encoder", self.encoder, Encoder)
-        checks.number("dropout", self.dropout, 0, 0.99)
-        checks.number("learning_rate", self.learning_rate, 0, np.inf, open_ends=True)
 
     def _view(self, graph: NodeGraph) -> GraphView:
         encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
         return GraphView.of(graph, encoder, resolve_device(self.device))
 
-    def _fleet(self, features: int, seeds: Sequence[int], classes: int = 2) -> Fleet | ModuleFleet:
-        if isinstance(self.encoder, nn.Module):
-            return ModuleFleet(self.encoder, self.head_channels, self.dropout, seeds, classes)
+    def _fleet(
+        self, features: int, seeds: Sequence[int], classes: int = 2, encoder: Encoder | nn.Module | None = None
+    ) -> Fleet | ModuleFleet:
+        encoder = self.encoder if encoder is None else encoder
+        if isinstance(encoder, nn.Module):
+            return ModuleFleet(encoder, self.head_channels, self.dropout, seeds, classes)
         shape = Architecture(
             in_channels=features,
             hidden_channels=self.hidden_channels,
             out_channels=self.out_channels,
             head_channels=self.head_channels,
-            encoder=self.encoder,
+            encoder=encoder,
             dropout=self.dropout,
             classes=classes,
+            input_dropout=self.input_dropout,
         )
         return Fleet(shape, seeds)
 
@@ -83,7 +91,7 @@ class NetworkDetector(Detector):
 
     def _json_settings(self) -> dict[str, Any]:
         settings = super()._json_settings()
-        if isinstance(self.encoder, nn.Module):
+        if isinstance(settings.get("encoder"), nn.Module):
             settings["encoder"] = None  # code is not saved; `load(folder, encoder=...)` brings it back
         return settings
 

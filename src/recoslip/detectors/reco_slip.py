@@ -26,11 +26,11 @@ from recoslip.detectors.selection import (
     check_recall_targets,
     combine,
     history_table,
+    member_seed,
     select,
     solutions,
 )
 from recoslip.errors import RecoslipWarning
-from recoslip.fleet.bits import derive
 from recoslip.fleet.modules import gather
 from recoslip.fleet.training import train
 from recoslip.fleet.view import Encoder, GraphView
@@ -234,8 +234,3 @@ class Member:
 
     seed: int
     recall_target: float
-
-
-def member_seed(seed: int, restart: int, place: int) -> int:
-    """Seed of the network of one recall target: Algorithm 1 initialises each anew."""
-    return int(derive(torch.tensor(seed), restart, place))

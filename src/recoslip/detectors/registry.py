@@ -19,6 +19,7 @@ from recoslip.detectors.nnpu import NNPU
 from recoslip.detectors.oracle import Oracle
 from recoslip.detectors.pu_gnn import PuGnn
 from recoslip.detectors.reco_slip import RecoSlip
+from recoslip.detectors.reco_slip_plus import RecoSlipPlus
 from recoslip.detectors.sar_em import SarEM
 from recoslip.detectors.upu import UPU
 from recoslip.errors import RecoslipWarning, SettingError, nearest
@@ -26,6 +27,7 @@ from recoslip.errors import RecoslipWarning, SettingError, nearest
 # A name stands for a class, and for an ablation also for a setting of it.
 Entry: TypeAlias = tuple[type[Detector], dict[str, Any]]
 _OURS: dict[str, Entry] = {
+    "reco-slip-plus": (RecoSlipPlus, {}),
     "reco-slip": (RecoSlip, {}),
     "reco-slip-none": (RecoSlip, {"links": "none"}),
     "reco-slip-all": (RecoSlip, {"links": "all"}),

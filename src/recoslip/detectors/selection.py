@@ -16,6 +16,7 @@ from recoslip.detectors import checks
 from recoslip.detectors.base import Scores
 from recoslip.detectors.constrained import RecallConstrained
 from recoslip.errors import SettingError
+from recoslip.fleet.bits import derive
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet
 
@@ -141,3 +142,8 @@ def history_table(restarts: Sequence[Sequence[Solution]]) -> pl.DataFrame:
         for s in group
     ]
     return pl.concat(frames).select(HISTORY_COLUMNS)
+
+
+def member_seed(seed: int, restart: int, place: int) -> int:
+    """Seed of the network of one recall target: Algorithm 1 initialises each anew."""
+    return int(derive(torch.tensor(seed), restart, place))

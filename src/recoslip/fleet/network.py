@@ -25,6 +25,7 @@ class Architecture:
     encoder: Encoder = "gcn"
     dropout: float = 0.5
     classes: int = 2
+    input_dropout: float = 0.0  # of the features, the same entries for all members
 
 
 class Output(NamedTuple):
@@ -59,7 +60,7 @@ class Fleet(nn.Module):
         self.members = len(seeds)
         self.register_buffer("keys", torch.tensor([seed_key(seed) for seed in seeds]))
         generators = [torch.Generator().manual_seed(key) for key in self.keys.tolist()]
-        convolution = {"gcn": GCN_INIT, "sage": SAGE_INIT, "mlp": LINEAR_INIT}[a.encoder]
+        convolution = {"gcn": GCN_INIT, "appnp": GCN_INIT, "sage": SAGE_INIT, "mlp": LINEAR_INIT}[a.encoder]
         self.conv1 = _layer(a.in_channels, a.hidden_channels, convolution, generators)
         self.norm1 = MemberBatchNorm(self.members, a.hidden_channels)
         self.conv2 = _layer(a.hidden_channels, a.out_channels, convolution, generators)
@@ -75,10 +76,19 @@ class Fleet(nn.Module):
         """Spread a value per member, (members,), so that it meets its member's part of a state tensor."""
         return per_member.view(-1, *[1] * (tensor.ndim - 1))
 
-    def first(self, view: GraphView) -> Tensor:
-        """First convolution, (nodes, members, hidden): the same in training and evaluation, so done once for both."""
+    @property
+    def shares_first(self) -> bool:
+        """Whether the first convolution is the same in training and evaluation, so that once is enough for both."""
+        return not self.architecture.input_dropout
+
+    def first(self, view: GraphView, epoch: int | Tensor | None = None) -> Tensor:
+        """First convolution, (nodes, members, hidden); with `epoch`, with that epoch's input dropout."""
+        products = view.first
+        if epoch is not None and not self.shares_first:
+            key = derive(self.keys.new_zeros(()), 2, epoch)
+            products = view.first_dropped(key, 1 - self.architecture.input_dropout)
         total = None
-        for product, weight in zip(view.first, self.conv1.weights, strict=True):
+        for product, weight in zip(products, self.conv1.weights, strict=True):
             flat = weight.transpose(0, 1).reshape(weight.shape[1], -1)  # (features, members * hidden)
             part = product(flat)
             total = part if total is None else total + part
@@ -93,7 +103,7 @@ class Fleet(nn.Module):
             epoch: number of the training step; None evaluates.
             first: what `first(view)` gave, where the caller has it already.
         """
-        h = self.first(view) if first is None else first
+        h = self.first(view, epoch) if first is None else first
         h = self._dropout(F.relu(self.norm1(h, epoch is not None)), epoch, 0)
         total = None
         for product, weight in zip(view.hidden, self.conv2.weights, strict=True):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias, cast
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recoslip.fleet.bits import keep_mask
 from recoslip.graph import csr_tensor, to_csr
 
 Product: TypeAlias = Callable[[Tensor], Tensor]  # (columns of the matrix, any) -> (rows of the matrix, any)
@@ -31,26 +33,71 @@ class DenseProduct:
         """Multiply."""
         return self.matrix @ dense
 
+    def dropped(self, key: Tensor, keep: float) -> DenseProduct:
+        """Return the product with each entry kept with probability `keep`, and scaled up."""
+        rows, columns = self.matrix.shape
+        return DenseProduct(self.matrix * keep_mask(key.view(1), rows, columns, keep, self.matrix.dtype)[:, 0])
+
 
 @dataclass(frozen=True, eq=False)
 class SparseProduct:
     """Product with a sparse matrix. The transpose, which the gradient needs, is built once."""
 
-    matrix: Product
-    transpose: Product
+    matrix: Rows | Segments
+    transpose: Rows | Segments
+    order: Tensor | None = None  # (entries,) the place in the matrix of each entry of the transpose
 
     @classmethod
     def of(
-        cls, matrix: sp.sparray, device: torch.device, dtype: torch.dtype, *, symmetric: bool = False
+        cls,
+        matrix: sp.sparray,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        symmetric: bool = False,
+        droppable: bool = False,
     ) -> SparseProduct:
-        """Put a scipy matrix and its transpose on a device."""
-        kind = Segments if device.type == "cuda" else Rows
+        """Put a scipy matrix and its transpose on a device; `droppable` for one whose entries will be dropped."""
+        kind: type[Rows | Segments] = Segments if device.type == "cuda" else Rows
         forward = kind.of(to_csr(matrix), device, dtype)
-        return cls(forward, forward if symmetric else kind.of(to_csr(matrix.T), device, dtype))
+        order = None
+        if droppable:
+            csr = to_csr(matrix)
+            places = sp.csr_array(
+                (np.arange(len(csr.values())), csr.col_indices().numpy(), csr.crow_indices().numpy()), matrix.shape
+            )
+            order = torch.from_numpy(sp.csr_array(places.T).data).to(device)
+        return cls(forward, forward if symmetric else kind.of(to_csr(matrix.T), device, dtype), order)
+
+    def dropped(self, key: Tensor, keep: float) -> SparseProduct:
+        """Return the product with each entry kept with probability `keep`, and scaled up."""
+        assert self.order is not None
+        factor = keep_mask(key.view(1), 1, len(self.order), keep, self.matrix.value.dtype).view(-1)
+        return SparseProduct(self.matrix.scaled(factor), self.transpose.scaled(factor[self.order]))
 
     def __call__(self, dense: Tensor) -> Tensor:
         """Multiply; the gradient multiplies by the transpose."""
         return cast(Tensor, _SparseMatmul.apply(dense, self.matrix, self.transpose))  # type: ignore[no-untyped-call]
+
+
+Features: TypeAlias = DenseProduct | SparseProduct
+
+
+@dataclass(frozen=True, eq=False)
+class PageRank:
+    r"""Product with $\sum_k \alpha (1 - \alpha)^k P^k$ up to `steps`: personalised PageRank, as APPNP walks it."""
+
+    TELEPORT: ClassVar[float] = 0.1  # α
+    STEPS: ClassVar[int] = 8
+
+    step: Product  # P
+
+    def __call__(self, dense: Tensor) -> Tensor:
+        """Multiply."""
+        result = dense
+        for _ in range(self.STEPS):
+            result = (1 - self.TELEPORT) * self.step(result) + self.TELEPORT * dense
+        return result
 
 
 def chain(outer: Product, inner: Product) -> Product:
@@ -82,6 +129,16 @@ class Rows:
     def of(cls, csr: Tensor, device: torch.device, dtype: torch.dtype) -> Rows:
         """Take over a CSR tensor."""
         return cls(csr_tensor(csr.crow_indices(), csr.col_indices(), csr.values().to(dtype), csr.shape).to(device))
+
+    @property
+    def value(self) -> Tensor:
+        """The entries, row by row."""
+        return self.csr.values()
+
+    def scaled(self, factor: Tensor) -> Rows:
+        """Multiply each entry by its own factor, (entries,)."""
+        csr = self.csr
+        return Rows(csr_tensor(csr.crow_indices(), csr.col_indices(), csr.values() * factor, csr.shape))
 
     def __call__(self, dense: Tensor) -> Tensor:
         """Multiply, without a gradient."""
@@ -117,6 +174,10 @@ class Segments:
             segment.to(device, index),
             None if (count == 1).all() else row.to(device, index),
         )
+
+    def scaled(self, factor: Tensor) -> Segments:
+        """Multiply each entry by its own factor, (entries,)."""
+        return replace(self, value=self.value * factor)
 
     def __call__(self, dense: Tensor) -> Tensor:
         """Multiply, without a gradient."""

@@ -41,7 +41,7 @@ def train(
     *,
     epochs: int,
     learning_rate: float,
-    keep_from: int = 0,
+    keep_from: int | None = 0,
     patience: int | None = None,
     first_epoch: int = 0,
     progress: Callable[[int], None] | None = None,
@@ -54,7 +54,7 @@ def train(
         objective: losses and validation values.
         epochs: how many steps.
         learning_rate: Adam's.
-        keep_from: validate after this many epochs and later.
+        keep_from: validate after this many epochs and later; None keeps the last weights and never validates.
         patience: a member that has not improved for this many epochs has ended; when all have, training ends.
         first_epoch: number of the first epoch for dropout, where earlier training went before.
         progress: called with the number of finished epochs.
@@ -71,7 +71,7 @@ def train(
 
     def step(validated: bool) -> None:
         # The first convolution of the weights that this epoch trains serves their validation too.
-        first = fleet.first(view)
+        first = fleet.first(view) if fleet.shares_first else None
         if validated:
             validate(first)
         loss = objective.loss(fleet(view, epoch=first_epoch + clock, first=first), clock)
@@ -87,9 +87,11 @@ def train(
     for epoch in range(epochs):
         if patience is not None and epoch % ASK_EVERY == 0 and best.all_ended(epoch):
             break
-        steps[epoch > keep_from]()
+        steps[keep_from is not None and epoch > keep_from]()
         if progress is not None:
             progress(epoch + 1)
+    if keep_from is None:
+        return torch.full((fleet.members,), epochs)
     validate(None)
     kept = best.restore(fleet)
     if (kept == 0).any():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -10,10 +11,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from recoslip.fleet.products import DenseProduct, Product, SparseProduct, chain, identity
+from recoslip.fleet.products import DenseProduct, Features, PageRank, Product, SparseProduct, chain, identity
 from recoslip.graph import NodeGraph, to_scipy
 
-Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
+Encoder: TypeAlias = Literal["gcn", "sage", "mlp", "appnp"]
 
 _SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
 
@@ -23,12 +24,14 @@ class GraphView:
     r"""What an encoder's layers multiply by: $\sum_k P_k H W_k$, with one product $P_k$ per weight.
 
     gcn: $\hat A = D^{-1/2} (A + I) D^{-1/2}$ (Kipf & Welling); sage: the neighbours' mean $D^{-1} A$ and the
-    node itself; mlp: the node itself. In the first layer $H$ is the feature matrix, part of the product.
+    node itself; mlp: the node itself; appnp: gcn's first layer, then personalised PageRank over $\hat A$ (Gasteiger et
+    al.). In the first layer $H$ is the feature matrix, part of the product.
     """
 
     nodes: int
     first: tuple[Product, ...]  # (features, any) -> (nodes, any)
     hidden: tuple[Product, ...]  # (nodes, any) -> (nodes, any)
+    spread: tuple[Product, ...]  # (nodes, any) -> (nodes, any): what `first` does after the features
     device: torch.device
     dtype: torch.dtype
     x: Tensor  # as given, for user-supplied modules
@@ -45,25 +48,36 @@ class GraphView:
     ) -> GraphView:
         """Build for one of our encoders, or with `encoder=None` for a user's module alone."""
         first: tuple[Product, ...] = ()
-        hidden: tuple[Product, ...] = ()
+        spread: tuple[Product, ...] = ()
         x = graph.x
         if encoder is not None:
             matrices = _propagation(graph, encoder)
-            hidden = tuple(
-                identity if m is None else SparseProduct.of(m, device, dtype, symmetric=encoder == "gcn")
+            spread = tuple(
+                identity if m is None else SparseProduct.of(m, device, dtype, symmetric=encoder != "sage")
                 for m in matrices
             )
-            first = tuple(_with_features(x, m, p, device, dtype) for m, p in zip(matrices, hidden, strict=True))
+            first = tuple(_with_features(x, m, p, device, dtype) for m, p in zip(matrices, spread, strict=True))
         return cls(
             graph.num_nodes,
             first,
-            hidden,
+            tuple(PageRank(p) for p in spread) if encoder == "appnp" else spread,
+            spread,
             device,
             dtype,
             x.to(device, dtype) if encoder is None else x,
             graph.edge_index.to(device),
             None if graph.edge_weight is None else graph.edge_weight.to(device, dtype),
         )
+
+    @cached_property
+    def features(self) -> Features:
+        """The feature matrix alone, for input dropout, which comes before anything is spread."""
+        return _features(self.x, self.device, self.dtype, droppable=True)
+
+    def first_dropped(self, key: Tensor, keep: float) -> tuple[Product, ...]:
+        """Return the first layer's products with each feature of each node kept with probability `keep`."""
+        features = self.features.dropped(key, keep)
+        return tuple(chain(product, features) for product in self.spread)
 
 
 def _propagation(graph: NodeGraph, encoder: Encoder) -> tuple[sp.csr_array | None, ...]:
@@ -74,7 +88,7 @@ def _propagation(graph: NodeGraph, encoder: Encoder) -> tuple[sp.csr_array | Non
     rows, columns = graph.edge_index.numpy()
     weight = np.ones(len(rows)) if graph.edge_weight is None else graph.edge_weight.numpy().astype(np.float64)
     adjacency = sp.csr_array((weight, (rows, columns)), shape=(n, n))
-    if encoder == "gcn":
+    if encoder in ("gcn", "appnp"):
         adjacency = adjacency + sp.eye_array(n, format="csr")
         scale = sp.diags_array(adjacency.sum(axis=1) ** -0.5)
         return (sp.csr_array(scale @ adjacency @ scale),)
@@ -86,12 +100,21 @@ def _with_features(
     x: Tensor, matrix: sp.csr_array | None, product: Product, device: torch.device, dtype: torch.dtype
 ) -> Product:
     """Multiply the feature matrix in: $P X$ beforehand where $X$ is dense, $P (X \\cdot)$ where it is sparse."""
-    if x.layout == torch.strided:
-        if torch.count_nonzero(x) >= _SPARSE_BELOW * x.numel():
-            values = x.double().numpy()
-            spread = values if matrix is None else matrix @ values
-            return DenseProduct(torch.from_numpy(spread).to(device, dtype))
-        features = SparseProduct.of(sp.csr_array(x.numpy()), device, dtype)
-    else:
-        features = SparseProduct.of(to_scipy(x), device, dtype)
+    if _is_dense(x):
+        values = x.double().numpy()
+        spread = values if matrix is None else matrix @ values
+        return DenseProduct(torch.from_numpy(spread).to(device, dtype))
+    features = _features(x, device, dtype)
     return features if matrix is None else chain(product, features)
+
+
+def _features(x: Tensor, device: torch.device, dtype: torch.dtype, *, droppable: bool = False) -> Features:
+    """Return the product with the feature matrix, dense or sparse by how many of its entries are zero."""
+    if _is_dense(x):
+        return DenseProduct(x.to(device, dtype))
+    matrix = sp.csr_array(x.numpy()) if x.layout == torch.strided else to_scipy(x)
+    return SparseProduct.of(matrix, device, dtype, droppable=droppable)
+
+
+def _is_dense(x: Tensor) -> bool:
+    return x.layout == torch.strided and bool(torch.count_nonzero(x) >= _SPARSE_BELOW * x.numel())

@@ -1,0 +1,323 @@
+"""RECO-SLIP+: several recall-constrained proposals, then rounds of learning who is like the most novel of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from recoslip.detectors import checks
+from recoslip.detectors.base import Progress, Scores
+from recoslip.detectors.constrained import RecallConstrained
+from recoslip.detectors.networked import NetworkDetector, below
+from recoslip.detectors.panel import NO_FOLD, Folds, Opinion, choose_examples, example_weights, folds_of, judge
+from recoslip.detectors.risk import WeightedCrossEntropy, positions
+from recoslip.detectors.selection import check_recall_targets, member_seed
+from recoslip.errors import SettingError
+from recoslip.fleet.device import resolve_device
+from recoslip.fleet.modules import ModuleFleet, gather
+from recoslip.fleet.network import Fleet
+from recoslip.fleet.training import Objective, train
+from recoslip.fleet.view import Encoder, GraphView
+from recoslip.graph import NodeGraph
+from recoslip.shift import Mask, Split
+
+ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
+
+
+class RecoSlipPlus(NetworkDetector):
+    """Propose novel nodes by recall-constrained optimisation, then learn from them. One setting for all graphs.
+
+    First, networks with dropout of the input are trained under small recall targets, and their rankings averaged. Then,
+    in every round, the target nodes that rank highest are examples of novel and the source, with the target nodes that
+    look known, of known; the rest waits. Networks learn to tell them apart, each without one fold of the nodes, and
+    nodes are ranked anew by the networks that did not learn from them. So a network cannot repeat what it was told of a
+    node: a known node that was among the highest by chance falls back, and a novel one that was not moves up.
+
+    Args:
+        recall_targets: of the proposals.
+        rounds: of learning from the highest ranked; 0 stops at the proposals.
+        core: share of the target nodes that serve as examples of novel.
+        folds: parts the nodes are divided into; a network learns from all but one. 1 lets it learn from all nodes.
+        encoders: "gcn", "appnp", "sage", "mlp": a network of each kind has a say.
+        restarts: networks of each kind, for each recall target and fold.
+        input_dropout: share of the feature entries dropped.
+        max_fpr: share of the source nodes that may score above the threshold.
+        multiplier: of the recall constraint at the start.
+        hidden_channels: width of the encoder's first layer.
+        out_channels: width of the encoder's second layer, the representation.
+        head_channels: width of the head's hidden layer.
+        dropout: share of units dropped in encoder and head.
+        epochs: of the proposals.
+        round_epochs: of each round.
+        learning_rate: Adam's for the weights.
+        dual_learning_rate: Adam's for the multiplier.
+        device: "auto", "cpu", "cuda", ...
+        random_state: seed of initial weights, dropout, folds and, without a split, the split.
+
+    Attributes:
+        scores_: novelty of each node: its mean rank among the target nodes.
+        uncertainty_: standard deviation of that rank among the networks that scored the node.
+        rounds_: a table of the rounds: target nodes that were examples of novel, of known, and the share of all target
+            nodes that looked novel afterwards.
+    """
+
+    name: ClassVar[str] = "reco-slip-plus"
+    paper: ClassVar[str] = "this package"
+
+    fleets_: dict[Encoder, Fleet | ModuleFleet]  # the networks of the last round, by encoder
+    ranks_: Scores  # (networks of all encoders, target nodes) their sorted margins, to rank others by
+    uncertainty_: Scores
+    rounds_: pl.DataFrame
+
+    def __init__(
+        self,
+        *,
+        recall_targets: Sequence[float] = (0.02, 0.05, 0.1),
+        rounds: int = 3,
+        core: float = 0.05,
+        folds: int = 3,
+        encoders: Sequence[Encoder] = ("gcn", "appnp"),
+        restarts: int = 2,
+        input_dropout: float = 0.5,
+        max_fpr: float = 0.01,
+        multiplier: float = 0.1,
+        hidden_channels: int = 64,
+        out_channels: int = 64,
+        head_channels: int = 32,
+        dropout: float = 0.5,
+        epochs: int = 400,
+        round_epochs: int = 120,
+        learning_rate: float = 0.001,
+        dual_learning_rate: float = 0.001,
+        device: str = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.recall_targets = recall_targets
+        self.rounds = rounds
+        self.core = core
+        self.folds = folds
+        self.encoders = encoders
+        self.restarts = restarts
+        self.input_dropout = input_dropout
+        self.max_fpr = max_fpr
+        self.multiplier = multiplier
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.head_channels = head_channels
+        self.dropout = dropout
+        self.epochs = epochs
+        self.round_epochs = round_epochs
+        self.learning_rate = learning_rate
+        self.dual_learning_rate = dual_learning_rate
+        self.device = device
+        self.random_state = random_state
+
+    def _check_settings(self) -> None:
+        check_recall_targets(self.recall_targets)
+        checks.whole("rounds", self.rounds, 0)
+        checks.number("core", self.core, 0, 0.5, open_ends=True)
+        checks.whole("folds", self.folds, 1)
+        checks.whole("restarts", self.restarts, 1)
+        checks.number("input_dropout", self.input_dropout, 0, 0.99)
+        checks.number("multiplier", self.multiplier, 0, np.inf)
+        checks.whole("round_epochs", self.round_epochs, 1)
+        checks.number("dual_learning_rate", self.dual_learning_rate, 0, np.inf)
+        self._check_network()
+
+    def _check_encoder(self) -> None:
+        if isinstance(self.encoders, str) or not len(self.encoders) or len(set(self.encoders)) < len(self.encoders):
+            raise SettingError(f"encoders must be one or more names, each once; got {self.encoders!r}")
+        for encoder in self.encoders:
+            checks.choice("each of encoders", encoder, Encoder)
+
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+    ) -> list[dict[str, Any]]:
+        views = self._views(graph)
+        networks = self.restarts * max(len(self.recall_targets), self.folds)
+        blocks = self._blocks(seeds, views[self.encoders[0]], networks)
+        steps = len(blocks) * len(views) * (self.epochs + self.rounds * self.round_epochs)
+        done = 0
+
+        def advance(epoch: int) -> None:  # one fleet after another counts its own epochs
+            nonlocal done
+            done += 1
+            progress(done, steps)
+
+        # Nothing is chosen by validation, so its nodes learn too.
+        nodes = split.train | split.validation
+        return [own for block in blocks for own in self._learn_block(graph, views, nodes, block, advance)]
+
+    def _learn_block(
+        self,
+        graph: NodeGraph,
+        views: Mapping[Encoder, GraphView],
+        nodes: Mask,
+        seeds: Sequence[int],
+        progress: Callable[[int], None],
+    ) -> list[dict[str, Any]]:
+        """Learn from the domains of `nodes`, for several seeds at once."""
+        is_target = graph.is_target.numpy()
+        folds = [folds_of(graph.ids, self.folds, seed) for seed in seeds]
+        panels = self._train(graph, views, seeds, 0, self._recall_constrained(graph, nodes, len(seeds)), progress)
+        opinions = [panel.judge(own) for panel, own in zip(panels, folds, strict=True)]
+        rounds: list[list[tuple[int, int, int, float]]] = [[] for _ in seeds]
+        for stage in range(1, self.rounds + 1):
+            examples = [
+                choose_examples(opinion, is_target, nodes, self.core, is_proposal=stage == 1) for opinion in opinions
+            ]
+            without = self._without(stage)
+            up = [example_weights(e.novel, own, without) for e, own in zip(examples, folds, strict=True)]
+            down = [example_weights(e.known, own, without) for e, own in zip(examples, folds, strict=True)]
+            panels = self._train(graph, views, seeds, stage, self._cross_entropy(nodes, up, down), progress)
+            opinions = [panel.judge(own) for panel, own in zip(panels, folds, strict=True)]
+            for rows, e, opinion in zip(rounds, examples, opinions, strict=True):
+                looks_novel = float((opinion.f[is_target] > 0.5).mean())
+                rows.append((stage, int(e.novel.sum()), int((e.known & is_target).sum()), looks_novel))
+        return [
+            {
+                "scores_": opinion.rank,
+                "uncertainty_": opinion.spread,
+                "rounds_": pl.DataFrame(rows, schema=ROUNDS_SCHEMA, orient="row"),
+                "fleets_": panel.fleets,
+                "ranks_": panel.ranks,
+            }
+            for panel, opinion, rows in zip(panels, opinions, rounds, strict=True)
+        ]
+
+    def _train(
+        self,
+        graph: NodeGraph,
+        views: Mapping[Encoder, GraphView],
+        seeds: Sequence[int],
+        stage: int,
+        objective: Callable[[torch.device], Objective],
+        progress: Callable[[int], None],
+    ) -> list[Panel]:
+        """Train the networks of one stage, of all seeds together; return those of each seed."""
+        without = self._without(stage)
+        keys = [member_seed(seed, stage, place) for seed in seeds for place in range(len(without))]
+        fleets: dict[Encoder, Fleet | ModuleFleet] = {}
+        margins: dict[Encoder, Scores] = {}
+        for encoder, view in views.items():
+            fleets[encoder] = self._fleet(graph.num_features, keys, encoder=encoder).to(view.device)
+            train(
+                fleets[encoder],
+                view,
+                objective(view.device),
+                epochs=self.round_epochs if stage else self.epochs,
+                learning_rate=self.learning_rate,
+                keep_from=None,
+                progress=progress,
+            )
+            margins[encoder] = _margins(fleets[encoder], view)
+        panels = []
+        for k in range(len(seeds)):
+            mine = range(k * len(without), (k + 1) * len(without))
+            own = np.concatenate([margins[encoder][:, mine] for encoder in views], axis=1)
+            panels.append(
+                Panel(
+                    {encoder: gather([(fleet, member) for member in mine]) for encoder, fleet in fleets.items()},
+                    own,
+                    np.sort(own[graph.is_target.numpy()].T, axis=1),
+                    np.tile(without, len(views)),
+                )
+            )
+        return panels
+
+    def _recall_constrained(
+        self, graph: NodeGraph, nodes: Mask, seeds: int
+    ) -> Callable[[torch.device], RecallConstrained]:
+        nobody = np.zeros_like(nodes)
+        return lambda device: RecallConstrained(
+            graph,
+            Split(nodes, nobody, nobody),
+            [*self.recall_targets] * self.restarts * seeds,
+            device,
+            epochs=self.epochs,
+            multiplier=self.multiplier,
+            dual_learning_rate=self.dual_learning_rate,
+            links="none",
+        )
+
+    @staticmethod
+    def _cross_entropy(
+        nodes: Mask, up: Sequence[Tensor], down: Sequence[Tensor]
+    ) -> Callable[[torch.device], WeightedCrossEntropy]:
+        def make(device: torch.device) -> WeightedCrossEntropy:
+            high, low = (torch.cat(list(weights), dim=1).to(device) for weights in (up, down))
+            learning = positions(nodes, device)
+            return WeightedCrossEntropy(high, low, learning, learning)
+
+        return make
+
+    def _views(self, graph: NodeGraph) -> dict[Encoder, GraphView]:
+        device = resolve_device(self.device)
+        return {encoder: GraphView.of(graph, encoder, device) for encoder in self.encoders}
+
+    def _without(self, stage: int) -> Folds:
+        """Return the fold that each network of an encoder does without in a stage; the proposals learn from all."""
+        if stage == 0 or self.folds == 1:
+            return np.full(self.restarts * (len(self.recall_targets) if stage == 0 else 1), NO_FOLD)
+        return np.tile(np.arange(self.folds), self.restarts)
+
+    def _opinion(self, graph: NodeGraph) -> Opinion:
+        views = self._views(graph)
+        margins = [_margins(fleet.to(views[encoder].device), views[encoder]) for encoder, fleet in self.fleets_.items()]
+        for fleet in self.fleets_.values():
+            fleet.to("cpu")
+        without = np.tile(self._without(self.rounds), len(self.encoders))
+        folds = folds_of(graph.ids, self.folds, self.random_state)
+        return judge(np.concatenate(margins, axis=1), self.ranks_, folds, without)
+
+    def _score(self, graph: NodeGraph) -> Scores:
+        return self._opinion(graph).rank
+
+    def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
+        """Return how much the networks that score a node disagree: the standard deviation of its rank among them."""
+        self._check_fitted()
+        return self.uncertainty_.copy() if graph is None else self._opinion(graph).spread
+
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        tensors = {"ranks": torch.from_numpy(self.ranks_), "uncertainty": torch.from_numpy(self.uncertainty_)}
+        for encoder, fleet in self.fleets_.items():
+            tensors |= {f"fleet.{encoder}.{name}": tensor for name, tensor in fleet.state_dict().items()}
+        return {"rounds": self.rounds_.to_dicts()}, tensors
+
+    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        fleets = {}
+        for encoder in self.encoders:
+            fleets[encoder] = self._fleet(self.n_features_in_, [0] * len(self._without(self.rounds)), encoder=encoder)
+            fleets[encoder].load_state_dict(below(f"fleet.{encoder}.", tensors))
+        return {
+            "fleets_": fleets,
+            "ranks_": tensors["ranks"].numpy(),
+            "uncertainty_": tensors["uncertainty"].numpy(),
+            "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The networks of one seed and stage, of all encoders."""
+
+    fleets: dict[Encoder, Fleet | ModuleFleet]  # on the CPU
+    margins: Scores  # (nodes, networks)
+    ranks: Scores  # (networks, target nodes) sorted
+    without: Folds  # (networks,)
+
+    def judge(self, folds: Folds) -> Opinion:
+        """Judge the nodes of the graph they learned from."""
+        return judge(self.margins, self.ranks, folds, self.without)
+
+
+def _margins(fleet: Fleet | ModuleFleet, view: GraphView) -> Scores:
+    with torch.no_grad():
+        margin: Scores = fleet(view).margin.double().cpu().numpy()
+    return margin

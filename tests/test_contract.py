@@ -15,6 +15,7 @@ from recoslip.errors import GraphError, RecoslipWarning, SettingError
 
 QUICK = {
     "epochs": 12,
+    "round_epochs": 6,
     "prior_epochs": 5,
     "em_steps": 3,
     "patience": 5,

@@ -16,6 +16,7 @@ from recoslip.shift import Mask
 
 Folds = NDArray[np.int64]
 NO_FOLD = -1  # of a network that learned from all nodes
+QUANTILES = 257  # a rank is interpolated between them, so that rounding moves it by little
 
 
 class Opinion(NamedTuple):
@@ -43,23 +44,23 @@ def folds_of(ids: NDArray[Any], folds: int, seed: int) -> Folds:
     return ((derive(torch.tensor(seed), 11) + derive(word, 0)) >> 1).remainder(folds).numpy()
 
 
-def judge(margins: Scores, ranks: Scores, folds: Folds, without: Folds) -> Opinion:
+def quantiles_of(margins: Scores, is_target: Mask) -> Scores:
+    """Sum up each network's margins of target nodes by QUANTILES of them, (networks, quantiles), to rank nodes by."""
+    return np.quantile(margins[is_target], np.linspace(0, 1, QUANTILES), axis=0).T
+
+
+def judge(margins: Scores, quantiles: Scores, folds: Folds, without: Folds) -> Opinion:
     """Average over the networks that may speak of a node: those without its fold, and those that learned from all.
 
     Args:
         margins: (nodes, networks).
-        ranks: (networks, target nodes) sorted margins on the graph they learned from.
+        quantiles: (networks, quantiles) of the margins of target nodes on the graph they learned from.
         folds: (nodes,) the fold of each node.
         without: (networks,) the fold that each network did not learn from, or NO_FOLD.
     """
     speaks = (without == folds[:, None]) | (without == NO_FOLD)  # (nodes, networks)
-    share = np.stack(
-        [
-            np.searchsorted(known, own, side="left") + np.searchsorted(known, own, side="right")
-            for known, own in zip(ranks, margins.T, strict=True)
-        ],
-        axis=1,
-    ) / (2 * ranks.shape[1])
+    at = np.linspace(0, 1, quantiles.shape[1])
+    share = np.stack([np.interp(own, known, at) for own, known in zip(margins.T, quantiles, strict=True)], axis=1)
     count = speaks.sum(axis=1)
     mean = (share * speaks).sum(axis=1) / count
     spread = np.sqrt((((share - mean[:, None]) ** 2) * speaks).sum(axis=1) / count)

@@ -15,7 +15,16 @@ from recoslip.detectors import checks
 from recoslip.detectors.base import Progress, Scores
 from recoslip.detectors.constrained import RecallConstrained
 from recoslip.detectors.networked import NetworkDetector, below
-from recoslip.detectors.panel import NO_FOLD, Folds, Opinion, choose_examples, example_weights, folds_of, judge
+from recoslip.detectors.panel import (
+    NO_FOLD,
+    Folds,
+    Opinion,
+    choose_examples,
+    example_weights,
+    folds_of,
+    judge,
+    quantiles_of,
+)
 from recoslip.detectors.risk import WeightedCrossEntropy, positions
 from recoslip.detectors.selection import check_recall_targets, member_seed
 from recoslip.errors import SettingError
@@ -71,7 +80,7 @@ class RecoSlipPlus(NetworkDetector):
     paper: ClassVar[str] = "this package"
 
     fleets_: dict[Encoder, Fleet | ModuleFleet]  # the networks of the last round, by encoder
-    ranks_: Scores  # (networks of all encoders, target nodes) their sorted margins, to rank others by
+    quantiles_: Scores  # (networks of all encoders, quantiles) of target nodes' margins, to rank nodes by
     uncertainty_: Scores
     rounds_: pl.DataFrame
 
@@ -186,7 +195,7 @@ class RecoSlipPlus(NetworkDetector):
                 "uncertainty_": opinion.spread,
                 "rounds_": pl.DataFrame(rows, schema=ROUNDS_SCHEMA, orient="row"),
                 "fleets_": panel.fleets,
-                "ranks_": panel.ranks,
+                "quantiles_": panel.quantiles,
             }
             for panel, opinion, rows in zip(panels, opinions, rounds, strict=True)
         ]
@@ -225,7 +234,7 @@ class RecoSlipPlus(NetworkDetector):
                 Panel(
                     {encoder: gather([(fleet, member) for member in mine]) for encoder, fleet in fleets.items()},
                     own,
-                    np.sort(own[graph.is_target.numpy()].T, axis=1),
+                    quantiles_of(own, graph.is_target.numpy()),
                     np.tile(without, len(views)),
                 )
             )
@@ -274,7 +283,7 @@ class RecoSlipPlus(NetworkDetector):
             fleet.to("cpu")
         without = np.tile(self._without(self.rounds), len(self.encoders))
         folds = folds_of(graph.ids, self.folds, self.random_state)
-        return judge(np.concatenate(margins, axis=1), self.ranks_, folds, without)
+        return judge(np.concatenate(margins, axis=1), self.quantiles_, folds, without)
 
     def _score(self, graph: NodeGraph) -> Scores:
         return self._opinion(graph).rank
@@ -285,7 +294,7 @@ class RecoSlipPlus(NetworkDetector):
         return self.uncertainty_.copy() if graph is None else self._opinion(graph).spread
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = {"ranks": torch.from_numpy(self.ranks_), "uncertainty": torch.from_numpy(self.uncertainty_)}
+        tensors = {"quantiles": torch.from_numpy(self.quantiles_), "uncertainty": torch.from_numpy(self.uncertainty_)}
         for encoder, fleet in self.fleets_.items():
             tensors |= {f"fleet.{encoder}.{name}": tensor for name, tensor in fleet.state_dict().items()}
         return {"rounds": self.rounds_.to_dicts()}, tensors
@@ -297,7 +306,7 @@ class RecoSlipPlus(NetworkDetector):
             fleets[encoder].load_state_dict(below(f"fleet.{encoder}.", tensors))
         return {
             "fleets_": fleets,
-            "ranks_": tensors["ranks"].numpy(),
+            "quantiles_": tensors["quantiles"].numpy(),
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
         }
@@ -309,12 +318,12 @@ class Panel:
 
     fleets: dict[Encoder, Fleet | ModuleFleet]  # on the CPU
     margins: Scores  # (nodes, networks)
-    ranks: Scores  # (networks, target nodes) sorted
+    quantiles: Scores  # (networks, quantiles)
     without: Folds  # (networks,)
 
     def judge(self, folds: Folds) -> Opinion:
         """Judge the nodes of the graph they learned from."""
-        return judge(self.margins, self.ranks, folds, self.without)
+        return judge(self.margins, self.quantiles, folds, self.without)
 
 
 def _margins(fleet: Fleet | ModuleFleet, view: GraphView) -> Scores:

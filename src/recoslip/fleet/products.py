@@ -96,7 +96,7 @@ class PageRank:
         """Multiply."""
         result = dense
         for _ in range(self.STEPS):
-            result = (1 - self.TELEPORT) * self.step(result) + self.TELEPORT * dense
+            result = torch.lerp(self.step(result), dense, self.TELEPORT)
         return result
 
 

@@ -112,6 +112,25 @@ def test_csbm_noise_hides_the_categories():
     assert between_over_within(0.1) > 30 * between_over_within(1.0)
 
 
+def test_csbm_target_may_connect_in_another_way():
+    data = load_dataset("csbm", nodes=20000, degree=10, homophily=0.9, target_homophily=0.4)
+    (left, right), y = data.graph.edge_index.numpy(), data.graph.categories
+    target = data.graph.is_target.numpy()
+    same = y[left] == y[right]
+    assert abs(same[~target[left] & ~target[right]].mean() - 0.9) < 0.02
+    assert same[target[left] & target[right]].mean() < 0.45
+
+
+def test_csbm_with_several_novel_categories():
+    data = load_dataset("csbm", nodes=5000, categories=6, novel_categories=3, novel_share=0.3)
+    assert abs(data.novel.sum() / data.graph.is_target.sum() - 0.3) < 0.01
+    sizes = np.bincount(data.graph.categories[data.novel])
+    assert sizes[:3].tolist() == [0, 0, 0]
+    assert np.ptp(sizes[3:]) <= 1
+    with pytest.raises(SettingError, match="a known and a novel category"):
+        load_dataset("csbm", categories=3, novel_categories=3)
+
+
 def test_csbm_refuses_what_cannot_be():
     with pytest.raises(SettingError, match="homophily"):
         csbm(homophily=1.5)

@@ -6,21 +6,22 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import GCNConv, SAGEConv
+from torch_geometric.nn import APPNP, GCNConv, SAGEConv
 
 from recoslip import NodeGraph, detector
 from recoslip.detectors import DETECTORS
 from recoslip.detectors.constrained import RecallConstrained
 from recoslip.fleet import Architecture, Fleet, GraphView, train
+from recoslip.fleet.bits import derive, keep_mask
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import _MemberMatmul
-from recoslip.fleet.products import Segments
+from recoslip.fleet.products import PageRank, Segments, SparseProduct
 from recoslip.fleet.training import Recorded
 from recoslip.graph import to_csr
 
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-ENCODERS = ("gcn", "sage", "mlp")
+ENCODERS = ("gcn", "sage", "mlp", "appnp")
 
 
 class Single(nn.Module):
@@ -29,10 +30,11 @@ class Single(nn.Module):
     def __init__(self, fleet: Fleet, member: int) -> None:
         super().__init__()
         a = fleet.architecture
-        make = {"gcn": GCNConv, "sage": SAGEConv, "mlp": nn.Linear}[a.encoder]
+        make = {"gcn": GCNConv, "sage": SAGEConv, "mlp": nn.Linear, "appnp": GCNConv}[a.encoder]
+        make2 = nn.Linear if a.encoder == "appnp" else make
         self.kind = a.encoder
         self.conv1, self.norm1 = make(a.in_channels, a.hidden_channels), nn.BatchNorm1d(a.hidden_channels)
-        self.conv2, self.norm2 = make(a.hidden_channels, a.out_channels), nn.BatchNorm1d(a.out_channels)
+        self.conv2, self.norm2 = make2(a.hidden_channels, a.out_channels), nn.BatchNorm1d(a.out_channels)
         self.linear1, self.norm3 = nn.Linear(a.out_channels, a.head_channels), nn.BatchNorm1d(a.head_channels)
         self.linear2 = nn.Linear(a.head_channels, 2)
         for name, layer in self.named_children():
@@ -57,8 +59,10 @@ class Single(nn.Module):
 
     def forward(self, x, edge_index, edge_weight, masks):
         def conv(layer, h):
-            if self.kind == "gcn":
+            if self.kind == "gcn" or (self.kind == "appnp" and isinstance(layer, GCNConv)):
                 return layer(h, edge_index, edge_weight)
+            if self.kind == "appnp":
+                return APPNP(PageRank.STEPS, PageRank.TELEPORT)(layer(h), edge_index, edge_weight)
             return layer(h, edge_index) if self.kind == "sage" else layer(h)
 
         h = F.relu(self.norm1(conv(self.conv1, x))) * masks[0]
@@ -79,7 +83,7 @@ def some_graph(kind: str, weighted: bool = False) -> NodeGraph:
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features, training):
-    graph = some_graph(features, weighted=encoder == "gcn")
+    graph = some_graph(features, weighted=encoder in ("gcn", "appnp"))
     fleet = Fleet(Architecture(12, 6, 5, 3, encoder), [1, 2, 3]).double()
     view = GraphView.of(graph, encoder, CPU, torch.float64)
     for epoch in range(2):  # twice, so that the running statistics are compared too
@@ -116,6 +120,42 @@ def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features,
                     continue
                 mine = ours.grad[member]
                 torch.testing.assert_close(mine.t() if mine.ndim == 2 else mine, theirs.grad, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_input_dropout_is_the_network_on_features_with_holes(encoder, features):
+    graph = some_graph(features)
+    fleet = Fleet(Architecture(12, 6, 5, 3, encoder, dropout=0, input_dropout=0.4), [1, 2]).double()
+    view = GraphView.of(graph, encoder, CPU, torch.float64)
+    x = graph.x.to_dense().double()
+    key = derive(torch.tensor(0), 2, 7)
+    if features == "sparse":  # one draw per entry that is there
+        holes = torch.zeros_like(x)
+        holes[x != 0] = keep_mask(key.view(1), 1, int((x != 0).sum()), 0.6, torch.float64).view(-1)
+    else:
+        holes = keep_mask(key.view(1), 40, 12, 0.6, torch.float64)[:, 0]
+    assert 0.2 < (holes[x != 0] == 0).double().mean() < 0.6
+    punched = NodeGraph(x * holes, graph.edge_index, graph.is_target)
+    expected = Fleet(Architecture(12, 6, 5, 3, encoder, dropout=0), [1, 2]).double()
+    there = GraphView.of(punched, encoder, CPU, torch.float64)
+    mine, theirs = fleet(view, epoch=7).margin, expected(there, epoch=7).margin
+    torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+    mine.sin().sum().backward()
+    theirs.sin().sum().backward()
+    torch.testing.assert_close(fleet.conv1.weights[0].grad, expected.conv1.weights[0].grad, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(fleet(view).margin, fleet.eval()(view).margin)  # evaluation drops nothing
+
+
+def test_entries_drop_from_a_matrix_and_its_transpose_alike():
+    matrix = sp.random_array((30, 20), density=0.2, rng=np.random.default_rng(0), format="csr")
+    product = SparseProduct.of(matrix, CPU, torch.float64, droppable=True).dropped(torch.tensor(5), 0.5)
+    forward = product.matrix(torch.eye(20, dtype=torch.float64))
+    backward = product.transpose(torch.eye(30, dtype=torch.float64))
+    torch.testing.assert_close(forward, backward.T)
+    kept = forward != 0
+    assert 0.3 < kept.sum() / matrix.nnz < 0.7
+    torch.testing.assert_close(forward[kept], 2 * torch.from_numpy(matrix.toarray())[kept])
 
 
 def trained(

@@ -251,6 +251,19 @@ class NodeGraph:
         object.__setattr__(other, "edge_weight", None)
         return other
 
+    def with_edges(self, edge_index: Tensor | ArrayLike, edge_weight: Tensor | ArrayLike | None = None) -> Self:
+        """Return the same nodes with other edges."""
+        return type(self)(
+            self.x,
+            edge_index,
+            self.is_target,
+            edge_weight=edge_weight,
+            ids=self.ids,
+            categories=self.categories,
+            times=self.times,
+            feature_names=self.feature_names,
+        )
+
     def permuted(self, order: ArrayLike) -> Self:
         """Return the same graph with its nodes in another order: new node k is old node `order[k]`."""
         index = torch.as_tensor(np.asarray(order), dtype=torch.long)

@@ -138,3 +138,31 @@ def hide(graph: NodeGraph, split: Split | None, share: float, seed: int) -> tupl
     parts = np.select([split.train, split.validation, split.test], [0, 1, 2], 3)
     parts[hidden] = rng.choice(parts[target], int(hidden.sum()))
     return masked, Split(*(parts == part for part in range(3))), hidden
+
+
+def rewire(graph: NodeGraph, share: float, generator: torch.Generator) -> NodeGraph:
+    """Let a share of the edges that touch the target lead elsewhere: categories then connect in another way there.
+
+    One end of such an edge, a target node, stays; the other moves to any node of the domain it was in. So the target
+    has as many edges to the source as before, and its degrees change little.
+
+    Args:
+        graph: its edge weights go with the edges.
+        share: in [0, 1].
+        generator: where the edges and their new ends come from.
+    """
+    if not 0 <= share <= 1:
+        raise SettingError(f"the share of edges to rewire must be in [0, 1]; got {share}")
+    once = graph.edge_index[0] < graph.edge_index[1]
+    ends = graph.edge_index[:, once]
+    in_target = graph.is_target[ends]  # (2, edges)
+    moved = in_target.any(dim=0) & (torch.rand(ends.shape[1], generator=generator) < share)
+    stays = torch.where(in_target.all(dim=0), torch.randint(2, moved.shape, generator=generator), in_target[1].long())
+    columns = torch.arange(ends.shape[1])
+    stay, goes = ends[stays, columns], ends[1 - stays, columns]
+    for domain in (False, True):
+        nodes = torch.nonzero(graph.is_target == domain).flatten()
+        mine = moved & (graph.is_target[goes] == domain)
+        goes[mine] = nodes[torch.randint(len(nodes), (int(mine.sum()),), generator=generator)]
+    weight = None if graph.edge_weight is None else graph.edge_weight[once]
+    return graph.with_edges(torch.stack([stay, goes]), weight)

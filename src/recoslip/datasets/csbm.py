@@ -13,13 +13,15 @@ def csbm(
     categories: int = 5,
     degree: float = 8.0,
     homophily: float = 0.8,
+    target_homophily: float | None = None,
     features: int = 32,
     noise: float = 1.0,
     shift: float = 0.8,
     novel_share: float = 0.15,
+    novel_categories: int = 1,
     seed: int = 0,
 ) -> NodeGraph:
-    r"""Draw a graph whose last category is novel.
+    r"""Draw a graph whose last category, or last few, are novel.
 
     A node of category c has features $\mu_c + \text{noise} \cdot \varepsilon$ with $|\mu_c| \approx 1$ and
     $\varepsilon$ standard normal of norm about 1. An edge joins two nodes of one category with probability
@@ -28,30 +30,38 @@ def csbm(
 
     Args:
         nodes: how many nodes.
-        categories: how many, the novel one included; at least 2.
+        categories: how many, the novel ones included; at least one is known.
         degree: average number of neighbours, before repeated edges merge.
         homophily: share of edges inside a category, in [0, 1].
+        target_homophily: the same of edges drawn from target nodes, where they connect in another way.
         features: how many features.
         noise: size of the features' noise against the distance of the categories.
         shift: 0 keeps the known proportions, towards 1 the shift is total.
         novel_share: share of the target nodes that are novel, in [0, 1).
+        novel_categories: how many of the categories are novel, of equal size.
         seed: of numpy's generator, for everything drawn.
     """
     if nodes < 4 * categories or categories < 2:
         raise SettingError(f"csbm needs 2 or more categories and 4 nodes for each; got {categories}, {nodes} nodes")
+    known = categories - novel_categories
+    if novel_categories < 1 or known < 1:
+        raise SettingError(
+            f"csbm needs a known and a novel category; got {categories}, {novel_categories} of them novel"
+        )
     for name, value, top in (
         ("homophily", homophily, 1.0),
+        ("target_homophily", homophily if target_homophily is None else target_homophily, 1.0),
         ("shift", shift, 0.99),
         ("novel_share", novel_share, 0.99),
     ):
         if not 0 <= value <= top:
             raise SettingError(f"csbm's {name} must be in [0, {top}]; got {value}")
-    if categories == 2 and novel_share == 0 and homophily < 1:
+    if known == 1 and novel_share == 0 and min(homophily, target_homophily or homophily) < 1:
         raise SettingError("csbm with one category alone has no edges between categories: set homophily to 1")
     if degree < 0 or noise < 0 or features < 1:
         raise SettingError("csbm's degree and noise must not be negative, and features must be at least 1")
     rng = np.random.default_rng(seed)
-    sizes, source_sizes = _sizes(nodes, categories - 1, shift, novel_share)
+    sizes, source_sizes = _sizes(nodes, known, novel_categories, shift, novel_share)
     start = np.concatenate([[0], np.cumsum(sizes)])
     label = np.repeat(np.arange(categories, dtype=np.int32), sizes)  # blocks, shuffled at the end
     is_target = np.arange(nodes) - start[label] >= source_sizes[label]
@@ -63,18 +73,24 @@ def csbm(
 
     place = rng.permutation(nodes)  # block position -> node
     node = np.argsort(place)
-    ends = _edges(rng, round(nodes * degree / 2), label, sizes, start, homophily)
+    inside = np.where(is_target, homophily if target_homophily is None else target_homophily, homophily)
+    ends = _edges(rng, round(nodes * degree / 2), label, sizes, start, inside)
     return NodeGraph(x[node], place[ends], is_target[node], categories=label[node])
 
 
-def _sizes(nodes: int, known: int, shift: float, novel_share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Nodes and source nodes per category, the novel one last."""
+def _sizes(
+    nodes: int, known: int, novel_categories: int, shift: float, novel_share: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Nodes and source nodes per category, the novel ones last."""
     ratio = 0.5 + 0.5 * shift * np.where(np.arange(known) % 2, 1.0, -1.0)
     target_part = (1 - ratio).mean()
     novel = round(nodes / (1 + (1 - novel_share) / (novel_share * target_part))) if novel_share else 0
-    sizes = np.full(known, (nodes - novel) // known)
-    sizes[: (nodes - novel) % known] += 1
-    return np.append(sizes, novel), np.append((sizes * ratio).astype(np.int64), 0)
+    sizes, novel_sizes = _in_equal_parts(nodes - novel, known), _in_equal_parts(novel, novel_categories)
+    return np.append(sizes, novel_sizes), np.append((sizes * ratio).astype(np.int64), np.zeros_like(novel_sizes))
+
+
+def _in_equal_parts(count: int, parts: int) -> NDArray[np.int64]:
+    return count // parts + (np.arange(parts) < count % parts)
 
 
 def _edges(
@@ -83,13 +99,13 @@ def _edges(
     label: NDArray[np.int32],
     sizes: NDArray[np.int64],
     start: NDArray[np.int64],
-    homophily: float,
+    homophily: NDArray[np.float64],
 ) -> NDArray[np.int64]:
     """Draw both ends of each edge by block position: the second inside the first's category, or outside it."""
     nodes = len(label)
     first = rng.integers(0, nodes, count)
     size, begin = sizes[label[first]], start[label[first]]
-    inside = rng.random(count) < homophily
+    inside = rng.random(count) < homophily[first]
     offset = (rng.random(count) * np.where(inside, size, nodes - size)).astype(np.int64)
     second = np.where(inside, begin + offset, offset + size * (offset >= begin))
     return np.stack([first, second])

@@ -18,7 +18,7 @@ from recoslip.datasets.catalogue import CATALOGUE, Entry, Settings
 from recoslip.datasets.csbm import csbm
 from recoslip.errors import DatasetError, SettingError, nearest
 from recoslip.graph import NodeGraph
-from recoslip.shift import Mask, Split, assign_source, random_split
+from recoslip.shift import Mask, Split, assign_source, random_split, rewire
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +63,13 @@ def load_dataset(
         graph, split = _arxiv(data_root(root), generator)
     else:
         graph, split = _shifted(entry, root, generator)
-    assert graph.categories is not None
-    novel_category = ARXIV_NOVEL if entry.origin == "ogbn_arxiv" else graph.categories.max()
-    if entry.origin == "csbm" and not graph.is_target.numpy()[graph.categories == novel_category].all():
-        novel_category = novel_category + 1  # csbm with novel_share=0: nothing is novel
-    return Dataset(name.lower(), graph, split, graph.categories == novel_category, entry.settings)
+    if entry.rewired:
+        graph = rewire(graph, entry.rewired, generator)
+    categories = graph.categories
+    assert categories is not None
+    with_source = categories[~graph.is_target.numpy()]
+    novel = categories == ARXIV_NOVEL if entry.origin == "ogbn_arxiv" else ~np.isin(categories, with_source)
+    return Dataset(name.lower(), graph, split, novel, entry.settings)
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

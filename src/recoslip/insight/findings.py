@@ -62,6 +62,7 @@ class Findings:
                 "domain": np.where(target, "target", "source"),
                 "score": self.detector.scores_,
                 "p_value": pl.Series(self.p_value, nan_to_null=True),
+                **({"uncertainty": self.detector.uncertainty_} if hasattr(self.detector, "uncertainty_") else {}),
                 "novel": self.novel,
                 "category": pl.Series([None if k < 0 else k for k in label.tolist()], dtype=pl.Int64),
             }

@@ -62,7 +62,10 @@ class Single(nn.Module):
             if self.kind == "gcn" or (self.kind == "appnp" and isinstance(layer, GCNConv)):
                 return layer(h, edge_index, edge_weight)
             if self.kind == "appnp":
-                return APPNP(PageRank.STEPS, PageRank.TELEPORT)(layer(h), edge_index, edge_weight)
+                spread = APPNP(PageRank.STEPS, PageRank.TELEPORT)
+                return (
+                    spread(h @ layer.weight.t(), edge_index, edge_weight) + layer.bias
+                )  # the bias as in GCNConv: last
             return layer(h, edge_index) if self.kind == "sage" else layer(h)
 
         h = F.relu(self.norm1(conv(self.conv1, x))) * masks[0]

@@ -71,7 +71,10 @@ def _command(name: str, experiments: Sequence[str]) -> Callable[..., None]:
             list[str] | None, typer.Option("--set", help="A setting for all methods that have it: --set epochs=100.")
         ] = None,
         device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-        jobs: Annotated[int, typer.Option(help="Processes that share the work; on one GPU, 1 is best.")] = 1,
+        jobs: Annotated[
+            int,
+            typer.Option(help="Processes that share the work. On one GPU they take turns, unless NVIDIA's MPS runs."),
+        ] = 1,
         out: Out = Path("recoslip-bench"),
         root: Root = None,
         config: Config = None,

@@ -44,19 +44,20 @@ def csbm(
     if nodes < 4 * categories or categories < 2:
         raise SettingError(f"csbm needs 2 or more categories and 4 nodes for each; got {categories}, {nodes} nodes")
     known = categories - novel_categories
+    target_homophily = homophily if target_homophily is None else target_homophily
     if novel_categories < 1 or known < 1:
         raise SettingError(
             f"csbm needs a known and a novel category; got {categories}, {novel_categories} of them novel"
         )
     for name, value, top in (
         ("homophily", homophily, 1.0),
-        ("target_homophily", homophily if target_homophily is None else target_homophily, 1.0),
+        ("target_homophily", target_homophily, 1.0),
         ("shift", shift, 0.99),
         ("novel_share", novel_share, 0.99),
     ):
         if not 0 <= value <= top:
             raise SettingError(f"csbm's {name} must be in [0, {top}]; got {value}")
-    if known == 1 and novel_share == 0 and min(homophily, target_homophily or homophily) < 1:
+    if known == 1 and novel_share == 0 and min(homophily, target_homophily) < 1:
         raise SettingError("csbm with one category alone has no edges between categories: set homophily to 1")
     if degree < 0 or noise < 0 or features < 1:
         raise SettingError("csbm's degree and noise must not be negative, and features must be at least 1")
@@ -73,7 +74,7 @@ def csbm(
 
     place = rng.permutation(nodes)  # block position -> node
     node = np.argsort(place)
-    inside = np.where(is_target, homophily if target_homophily is None else target_homophily, homophily)
+    inside = np.where(is_target, target_homophily, homophily)
     ends = _edges(rng, round(nodes * degree / 2), label, sizes, start, inside)
     return NodeGraph(x[node], place[ends], is_target[node], categories=label[node])
 

@@ -59,10 +59,10 @@ class SparseProduct:
     ) -> SparseProduct:
         """Put a scipy matrix and its transpose on a device; `droppable` for one whose entries will be dropped."""
         kind: type[Rows | Segments] = Segments if device.type == "cuda" else Rows
-        forward = kind.of(to_csr(matrix), device, dtype)
+        csr = to_csr(matrix)
+        forward = kind.of(csr, device, dtype)
         order = None
         if droppable:
-            csr = to_csr(matrix)
             places = sp.csr_array(
                 (np.arange(len(csr.values())), csr.col_indices().numpy(), csr.crow_indices().numpy()), matrix.shape
             )

@@ -38,7 +38,7 @@ def folds_of(ids: NDArray[Any], folds: int, seed: int) -> Folds:
     """Divide nodes by their ids, so that a node has the same fold in every graph and order.
 
     >>> folds_of(np.array(["a", "b", "c", "d"]), 2, seed=0)
-    array([1, 0, 0, 1])
+    array([0, 1, 0, 0])
     """
     word = torch.tensor([zlib.crc32(str(name).encode()) for name in ids], dtype=torch.long)
     return ((derive(torch.tensor(seed), 11) + derive(word, 0)) >> 1).remainder(folds).numpy()

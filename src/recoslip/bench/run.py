@@ -77,9 +77,7 @@ class Worker:
                 "device": device_name(resolve_device(self.device), torch.get_num_threads()),
                 "torch": torch.__version__,
                 **all_metrics(data.novel, copy.scores_, copy.predict(), data.split.test),
-                "learned": json.dumps(
-                    {k: v for k, v in vars(copy).items() if k[-1] == "_" and type(v) in (int, float)}
-                ),
+                "learned": json.dumps(_learned(copy)),
             }
             for copy in fitted
         ]

@@ -192,7 +192,6 @@ class Autoencoder(nn.Module):
         drawn = [torch.empty(size).uniform_(-bound, bound, generator=g) for g in generators]
         self.decoder = nn.Parameter(torch.stack(drawn))  # (members, out, features)
         self.prepare, self.whose, self.first = self.encoder.prepare, self.encoder.whose, self.encoder.first
-        self.shares_first = self.encoder.shares_first
 
     def forward(self, view: GraphView, *, epoch: Tensor | None = None, first: Tensor | None = None) -> Reconstruction:
         """Reconstruct, and return by how much it failed."""

@@ -62,8 +62,6 @@ class ModuleFleet(nn.Module):
         """Pick the value of the member a state tensor belongs to: "encoders.3.lin.weight" is member 3's."""
         return per_member[int(name.split(".")[1])]
 
-    shares_first = True
-
     def first(self, view: GraphView) -> None:
         """Nothing to share between training and evaluation here."""
 

@@ -76,15 +76,14 @@ class Fleet(nn.Module):
         """Spread a value per member, (members,), so that it meets its member's part of a state tensor."""
         return per_member.view(-1, *[1] * (tensor.ndim - 1))
 
-    @property
-    def shares_first(self) -> bool:
-        """Whether the first convolution is the same in training and evaluation, so that once is enough for both."""
-        return not self.architecture.input_dropout
+    def first(self, view: GraphView) -> Tensor | None:
+        """First convolution, done once for training and evaluation; None where input dropout makes them differ."""
+        return None if self.architecture.input_dropout else self._first(view, None)
 
-    def first(self, view: GraphView, epoch: int | Tensor | None = None) -> Tensor:
+    def _first(self, view: GraphView, epoch: int | Tensor | None) -> Tensor:
         """First convolution, (nodes, members, hidden); with `epoch`, with that epoch's input dropout."""
         products = view.first
-        if epoch is not None and not self.shares_first:
+        if epoch is not None and self.architecture.input_dropout:
             key = derive(self.keys.new_zeros(()), 2, epoch)
             products = view.first_dropped(key, 1 - self.architecture.input_dropout)
         total = None
@@ -103,7 +102,7 @@ class Fleet(nn.Module):
             epoch: number of the training step; None evaluates.
             first: what `first(view)` gave, where the caller has it already.
         """
-        h = self.first(view, epoch) if first is None else first
+        h = self._first(view, epoch) if first is None else first
         h = self._dropout(F.relu(self.norm1(h, epoch is not None)), epoch, 0)
         total = None
         for product, weight in zip(view.hidden, self.conv2.weights, strict=True):

@@ -71,7 +71,7 @@ def train(
 
     def step(validated: bool) -> None:
         # The first convolution of the weights that this epoch trains serves their validation too.
-        first = fleet.first(view) if fleet.shares_first else None
+        first = fleet.first(view)
         if validated:
             validate(first)
         loss = objective.loss(fleet(view, epoch=first_epoch + clock, first=first), clock)

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import APPNP, GCNConv, SAGEConv
+from torch_geometric.nn import GCNConv, SAGEConv
 
 from recoslip import NodeGraph, detector
 from recoslip.detectors import DETECTORS
@@ -15,13 +15,13 @@ from recoslip.fleet import Architecture, Fleet, GraphView, train
 from recoslip.fleet.bits import derive, keep_mask
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import _MemberMatmul
-from recoslip.fleet.products import PageRank, Segments, SparseProduct
+from recoslip.fleet.products import Segments, SparseProduct
 from recoslip.fleet.training import Recorded
 from recoslip.graph import to_csr
 
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-ENCODERS = ("gcn", "sage", "mlp", "appnp")
+ENCODERS = ("gcn", "sage", "mlp")
 
 
 class Single(nn.Module):
@@ -30,11 +30,10 @@ class Single(nn.Module):
     def __init__(self, fleet: Fleet, member: int) -> None:
         super().__init__()
         a = fleet.architecture
-        make = {"gcn": GCNConv, "sage": SAGEConv, "mlp": nn.Linear, "appnp": GCNConv}[a.encoder]
-        make2 = nn.Linear if a.encoder == "appnp" else make
+        make = {"gcn": GCNConv, "sage": SAGEConv, "mlp": nn.Linear}[a.encoder]
         self.kind = a.encoder
         self.conv1, self.norm1 = make(a.in_channels, a.hidden_channels), nn.BatchNorm1d(a.hidden_channels)
-        self.conv2, self.norm2 = make2(a.hidden_channels, a.out_channels), nn.BatchNorm1d(a.out_channels)
+        self.conv2, self.norm2 = make(a.hidden_channels, a.out_channels), nn.BatchNorm1d(a.out_channels)
         self.linear1, self.norm3 = nn.Linear(a.out_channels, a.head_channels), nn.BatchNorm1d(a.head_channels)
         self.linear2 = nn.Linear(a.head_channels, 2)
         for name, layer in self.named_children():
@@ -59,13 +58,8 @@ class Single(nn.Module):
 
     def forward(self, x, edge_index, edge_weight, masks):
         def conv(layer, h):
-            if self.kind == "gcn" or (self.kind == "appnp" and isinstance(layer, GCNConv)):
+            if self.kind == "gcn":
                 return layer(h, edge_index, edge_weight)
-            if self.kind == "appnp":
-                spread = APPNP(PageRank.STEPS, PageRank.TELEPORT)
-                return (
-                    spread(h @ layer.weight.t(), edge_index, edge_weight) + layer.bias
-                )  # the bias as in GCNConv: last
             return layer(h, edge_index) if self.kind == "sage" else layer(h)
 
         h = F.relu(self.norm1(conv(self.conv1, x))) * masks[0]
@@ -86,7 +80,7 @@ def some_graph(kind: str, weighted: bool = False) -> NodeGraph:
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features, training):
-    graph = some_graph(features, weighted=encoder in ("gcn", "appnp"))
+    graph = some_graph(features, weighted=encoder == "gcn")
     fleet = Fleet(Architecture(12, 6, 5, 3, encoder), [1, 2, 3]).double()
     view = GraphView.of(graph, encoder, CPU, torch.float64)
     for epoch in range(2):  # twice, so that the running statistics are compared too

@@ -1,7 +1,6 @@
 """Networks judge what they did not learn from, and learning from the highest ranked finds the rest."""
 
 import numpy as np
-import pytest
 
 from recoslip import detector, load_dataset
 from recoslip.detectors.panel import (
@@ -13,7 +12,6 @@ from recoslip.detectors.panel import (
     judge,
     quantiles_of,
 )
-from recoslip.errors import SettingError
 from recoslip.insight.metrics import auroc
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
@@ -93,12 +91,3 @@ def test_what_it_reports(small):
     assert (fitted.uncertainty_ >= 0).all()
     assert fitted.uncertainty_.max() > 0
     np.testing.assert_allclose(fitted.uncertainty(small.graph), fitted.uncertainty_, atol=1e-6)
-
-
-def test_encoders_are_checked():
-    graph = load_dataset("csbm", nodes=100).graph
-    for wrong in ("gcn", (), ("gcn", "gcn")):
-        with pytest.raises(SettingError, match="encoders must be one or more names, each once"):
-            detector("reco-slip-plus", encoders=wrong).fit(graph)
-    with pytest.raises(SettingError, match=r"each of encoders must be one of .*did you mean 'gcn'"):
-        detector("reco-slip-plus", encoders=("gcm",)).fit(graph)

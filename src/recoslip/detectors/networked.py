@@ -57,18 +57,15 @@ class NetworkDetector(Detector):
         encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
         return GraphView.of(graph, encoder, resolve_device(self.device))
 
-    def _fleet(
-        self, features: int, seeds: Sequence[int], classes: int = 2, encoder: Encoder | nn.Module | None = None
-    ) -> Fleet | ModuleFleet:
-        encoder = self.encoder if encoder is None else encoder
-        if isinstance(encoder, nn.Module):
-            return ModuleFleet(encoder, self.head_channels, self.dropout, seeds, classes)
+    def _fleet(self, features: int, seeds: Sequence[int], classes: int = 2) -> Fleet | ModuleFleet:
+        if isinstance(self.encoder, nn.Module):
+            return ModuleFleet(self.encoder, self.head_channels, self.dropout, seeds, classes)
         shape = Architecture(
             in_channels=features,
             hidden_channels=self.hidden_channels,
             out_channels=self.out_channels,
             head_channels=self.head_channels,
-            encoder=encoder,
+            encoder=self.encoder,
             dropout=self.dropout,
             classes=classes,
             input_dropout=self.input_dropout,

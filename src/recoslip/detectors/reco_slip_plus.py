@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Progress, Scores
@@ -27,8 +27,6 @@ from recoslip.detectors.panel import (
 )
 from recoslip.detectors.risk import WeightedCrossEntropy, positions
 from recoslip.detectors.selection import check_recall_targets, member_seed
-from recoslip.errors import SettingError
-from recoslip.fleet.device import resolve_device
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Fleet
 from recoslip.fleet.training import Objective, train
@@ -53,14 +51,14 @@ class RecoSlipPlus(NetworkDetector):
         rounds: of learning from the highest ranked; 0 stops at the proposals.
         core: share of the target nodes that serve as examples of novel.
         folds: parts the nodes are divided into; a network learns from all but one. 1 lets it learn from all nodes.
-        encoders: "gcn", "appnp", "sage", "mlp": a network of each kind has a say.
-        restarts: networks of each kind, for each recall target and fold.
-        input_dropout: share of the feature entries dropped.
+        restarts: networks for each recall target and fold.
+        input_dropout: share of the feature entries dropped (not before a PyG module of your own).
         max_fpr: share of the source nodes that may score above the threshold.
         multiplier: of the recall constraint at the start.
         hidden_channels: width of the encoder's first layer.
         out_channels: width of the encoder's second layer, the representation.
         head_channels: width of the head's hidden layer.
+        encoder: "gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`.
         dropout: share of units dropped in encoder and head.
         epochs: of the proposals.
         round_epochs: of each round.
@@ -79,8 +77,7 @@ class RecoSlipPlus(NetworkDetector):
     name: ClassVar[str] = "reco-slip-plus"
     paper: ClassVar[str] = "this package"
 
-    fleets_: dict[Encoder, Fleet | ModuleFleet]  # the networks of the last round, by encoder
-    quantiles_: Scores  # (networks of all encoders, quantiles) of target nodes' margins, to rank nodes by
+    quantiles_: Scores  # (networks, quantiles) of target nodes' margins, to rank nodes by
     uncertainty_: Scores
     rounds_: pl.DataFrame
 
@@ -91,7 +88,6 @@ class RecoSlipPlus(NetworkDetector):
         rounds: int = 3,
         core: float = 0.05,
         folds: int = 3,
-        encoders: Sequence[Encoder] = ("gcn", "appnp"),
         restarts: int = 2,
         input_dropout: float = 0.5,
         max_fpr: float = 0.01,
@@ -99,6 +95,7 @@ class RecoSlipPlus(NetworkDetector):
         hidden_channels: int = 64,
         out_channels: int = 64,
         head_channels: int = 32,
+        encoder: Encoder | nn.Module = "gcn",
         dropout: float = 0.5,
         epochs: int = 400,
         round_epochs: int = 120,
@@ -111,7 +108,6 @@ class RecoSlipPlus(NetworkDetector):
         self.rounds = rounds
         self.core = core
         self.folds = folds
-        self.encoders = encoders
         self.restarts = restarts
         self.input_dropout = input_dropout
         self.max_fpr = max_fpr
@@ -119,6 +115,7 @@ class RecoSlipPlus(NetworkDetector):
         self.hidden_channels = hidden_channels
         self.out_channels = out_channels
         self.head_channels = head_channels
+        self.encoder = encoder
         self.dropout = dropout
         self.epochs = epochs
         self.round_epochs = round_epochs
@@ -139,19 +136,12 @@ class RecoSlipPlus(NetworkDetector):
         checks.number("dual_learning_rate", self.dual_learning_rate, 0, np.inf)
         self._check_network()
 
-    def _check_encoder(self) -> None:
-        if isinstance(self.encoders, str) or not len(self.encoders) or len(set(self.encoders)) < len(self.encoders):
-            raise SettingError(f"encoders must be one or more names, each once; got {self.encoders!r}")
-        for encoder in self.encoders:
-            checks.choice("each of encoders", encoder, Encoder)
-
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
     ) -> list[dict[str, Any]]:
-        views = self._views(graph)
-        networks = self.restarts * max(len(self.recall_targets), self.folds)
-        blocks = self._blocks(seeds, views[self.encoders[0]], networks)
-        steps = len(blocks) * len(views) * (self.epochs + self.rounds * self.round_epochs)
+        view = self._view(graph)
+        blocks = self._blocks(seeds, view, self.restarts * max(len(self.recall_targets), self.folds))
+        steps = len(blocks) * (self.epochs + self.rounds * self.round_epochs)
         done = 0
 
         def advance(epoch: int) -> None:  # one fleet after another counts its own epochs
@@ -161,12 +151,12 @@ class RecoSlipPlus(NetworkDetector):
 
         # Nothing is chosen by validation, so its nodes learn too.
         nodes = split.train | split.validation
-        return [own for block in blocks for own in self._learn_block(graph, views, nodes, block, advance)]
+        return [own for block in blocks for own in self._learn_block(graph, view, nodes, block, advance)]
 
     def _learn_block(
         self,
         graph: NodeGraph,
-        views: Mapping[Encoder, GraphView],
+        view: GraphView,
         nodes: Mask,
         seeds: Sequence[int],
         progress: Callable[[int], None],
@@ -174,7 +164,8 @@ class RecoSlipPlus(NetworkDetector):
         """Learn from the domains of `nodes`, for several seeds at once."""
         is_target = graph.is_target.numpy()
         folds = [folds_of(graph.ids, self.folds, seed) for seed in seeds]
-        panels = self._train(graph, views, seeds, 0, self._recall_constrained(graph, nodes, len(seeds)), progress)
+        proposals = self._recall_constrained(graph, nodes, len(seeds), view.device)
+        panels = self._train(graph, view, seeds, 0, proposals, progress)
         opinions = [panel.judge(own) for panel, own in zip(panels, folds, strict=True)]
         rounds: list[list[tuple[int, int, int, float]]] = [[] for _ in seeds]
         for stage in range(1, self.rounds + 1):
@@ -184,7 +175,10 @@ class RecoSlipPlus(NetworkDetector):
             without = self._without(stage)
             up = [example_weights(e.novel, own, without) for e, own in zip(examples, folds, strict=True)]
             down = [example_weights(e.known, own, without) for e, own in zip(examples, folds, strict=True)]
-            panels = self._train(graph, views, seeds, stage, self._cross_entropy(nodes, up, down), progress)
+            high, low = (torch.cat(weights, dim=1).to(view.device) for weights in (up, down))
+            learning = positions(nodes, view.device)
+            objective = WeightedCrossEntropy(high, low, learning, learning)
+            panels = self._train(graph, view, seeds, stage, objective, progress)
             opinions = [panel.judge(own) for panel, own in zip(panels, folds, strict=True)]
             for rows, e, opinion in zip(rounds, examples, opinions, strict=True):
                 looks_novel = float((opinion.f[is_target] > 0.5).mean())
@@ -194,7 +188,7 @@ class RecoSlipPlus(NetworkDetector):
                 "scores_": opinion.rank,
                 "uncertainty_": opinion.spread,
                 "rounds_": pl.DataFrame(rows, schema=ROUNDS_SCHEMA, orient="row"),
-                "fleets_": panel.fleets,
+                "fleet_": panel.fleet,
                 "quantiles_": panel.quantiles,
             }
             for panel, opinion, rows in zip(panels, opinions, rounds, strict=True)
@@ -203,48 +197,38 @@ class RecoSlipPlus(NetworkDetector):
     def _train(
         self,
         graph: NodeGraph,
-        views: Mapping[Encoder, GraphView],
+        view: GraphView,
         seeds: Sequence[int],
         stage: int,
-        objective: Callable[[torch.device], Objective],
+        objective: Objective,
         progress: Callable[[int], None],
     ) -> list[Panel]:
         """Train the networks of one stage, of all seeds together; return those of each seed."""
         without = self._without(stage)
         keys = [member_seed(seed, stage, place) for seed in seeds for place in range(len(without))]
-        fleets: dict[Encoder, Fleet | ModuleFleet] = {}
-        margins: dict[Encoder, Scores] = {}
-        for encoder, view in views.items():
-            fleets[encoder] = self._fleet(graph.num_features, keys, encoder=encoder).to(view.device)
-            train(
-                fleets[encoder],
-                view,
-                objective(view.device),
-                epochs=self.round_epochs if stage else self.epochs,
-                learning_rate=self.learning_rate,
-                keep_from=None,
-                progress=progress,
-            )
-            margins[encoder] = _margins(fleets[encoder], view)
+        fleet = self._fleet(graph.num_features, keys).to(view.device)
+        train(
+            fleet,
+            view,
+            objective,
+            epochs=self.round_epochs if stage else self.epochs,
+            learning_rate=self.learning_rate,
+            keep_from=None,
+            progress=progress,
+        )
+        with torch.no_grad():
+            margins = _margins(fleet(view).logits)
         panels = []
         for k in range(len(seeds)):
             mine = range(k * len(without), (k + 1) * len(without))
-            own = np.concatenate([margins[encoder][:, mine] for encoder in views], axis=1)
-            panels.append(
-                Panel(
-                    {encoder: gather([(fleet, member) for member in mine]) for encoder, fleet in fleets.items()},
-                    own,
-                    quantiles_of(own, graph.is_target.numpy()),
-                    np.tile(without, len(views)),
-                )
-            )
+            own = margins[:, mine]
+            networks = gather([(fleet, member) for member in mine])
+            panels.append(Panel(networks, own, quantiles_of(own, graph.is_target.numpy()), without))
         return panels
 
-    def _recall_constrained(
-        self, graph: NodeGraph, nodes: Mask, seeds: int
-    ) -> Callable[[torch.device], RecallConstrained]:
+    def _recall_constrained(self, graph: NodeGraph, nodes: Mask, seeds: int, device: torch.device) -> RecallConstrained:
         nobody = np.zeros_like(nodes)
-        return lambda device: RecallConstrained(
+        return RecallConstrained(
             graph,
             Split(nodes, nobody, nobody),
             [*self.recall_targets] * self.restarts * seeds,
@@ -255,35 +239,15 @@ class RecoSlipPlus(NetworkDetector):
             links="none",
         )
 
-    @staticmethod
-    def _cross_entropy(
-        nodes: Mask, up: Sequence[Tensor], down: Sequence[Tensor]
-    ) -> Callable[[torch.device], WeightedCrossEntropy]:
-        def make(device: torch.device) -> WeightedCrossEntropy:
-            high, low = (torch.cat(list(weights), dim=1).to(device) for weights in (up, down))
-            learning = positions(nodes, device)
-            return WeightedCrossEntropy(high, low, learning, learning)
-
-        return make
-
-    def _views(self, graph: NodeGraph) -> dict[Encoder, GraphView]:
-        device = resolve_device(self.device)
-        return {encoder: GraphView.of(graph, encoder, device) for encoder in self.encoders}
-
     def _without(self, stage: int) -> Folds:
-        """Return the fold that each network of an encoder does without in a stage; the proposals learn from all."""
+        """Return the fold that each network of a stage does without; the proposals learn from all."""
         if stage == 0 or self.folds == 1:
             return np.full(self.restarts * (len(self.recall_targets) if stage == 0 else 1), NO_FOLD)
         return np.tile(np.arange(self.folds), self.restarts)
 
     def _opinion(self, graph: NodeGraph) -> Opinion:
-        views = self._views(graph)
-        margins = [_margins(fleet.to(views[encoder].device), views[encoder]) for encoder, fleet in self.fleets_.items()]
-        for fleet in self.fleets_.values():
-            fleet.to("cpu")
-        without = np.tile(self._without(self.rounds), len(self.encoders))
         folds = folds_of(graph.ids, self.folds, self.random_state)
-        return judge(np.concatenate(margins, axis=1), self.quantiles_, folds, without)
+        return judge(_margins(self._logits(graph)), self.quantiles_, folds, self._without(self.rounds))
 
     def _score(self, graph: NodeGraph) -> Scores:
         return self._opinion(graph).rank
@@ -294,18 +258,15 @@ class RecoSlipPlus(NetworkDetector):
         return self.uncertainty_.copy() if graph is None else self._opinion(graph).spread
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = {"quantiles": torch.from_numpy(self.quantiles_), "uncertainty": torch.from_numpy(self.uncertainty_)}
-        for encoder, fleet in self.fleets_.items():
-            tensors |= {f"fleet.{encoder}.{name}": tensor for name, tensor in fleet.state_dict().items()}
+        tensors = {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+        tensors |= {"quantiles": torch.from_numpy(self.quantiles_), "uncertainty": torch.from_numpy(self.uncertainty_)}
         return {"rounds": self.rounds_.to_dicts()}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        fleets = {}
-        for encoder in self.encoders:
-            fleets[encoder] = self._fleet(self.n_features_in_, [0] * len(self._without(self.rounds)), encoder=encoder)
-            fleets[encoder].load_state_dict(below(f"fleet.{encoder}.", tensors))
+        fleet = self._fleet(self.n_features_in_, [0] * len(self._without(self.rounds)))
+        fleet.load_state_dict(below("fleet.", tensors))
         return {
-            "fleets_": fleets,
+            "fleet_": fleet,
             "quantiles_": tensors["quantiles"].numpy(),
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
@@ -314,9 +275,9 @@ class RecoSlipPlus(NetworkDetector):
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The networks of one seed and stage, of all encoders."""
+    """The networks of one seed and stage."""
 
-    fleets: dict[Encoder, Fleet | ModuleFleet]  # on the CPU
+    fleet: Fleet | ModuleFleet  # on the CPU
     margins: Scores  # (nodes, networks)
     quantiles: Scores  # (networks, quantiles)
     without: Folds  # (networks,)
@@ -326,7 +287,7 @@ class Panel:
         return judge(self.margins, self.quantiles, folds, self.without)
 
 
-def _margins(fleet: Fleet | ModuleFleet, view: GraphView) -> Scores:
-    with torch.no_grad():
-        margin: Scores = fleet(view).margin.double().cpu().numpy()
-    return margin
+def _margins(logits: Tensor) -> Scores:
+    """Turn logits, (nodes, networks, 2), into margins in double precision, on the CPU."""
+    margins: Scores = logits.double().cpu().diff(dim=-1)[..., 0].numpy()
+    return margins

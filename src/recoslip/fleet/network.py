@@ -60,7 +60,7 @@ class Fleet(nn.Module):
         self.members = len(seeds)
         self.register_buffer("keys", torch.tensor([seed_key(seed) for seed in seeds]))
         generators = [torch.Generator().manual_seed(key) for key in self.keys.tolist()]
-        convolution = {"gcn": GCN_INIT, "appnp": GCN_INIT, "sage": SAGE_INIT, "mlp": LINEAR_INIT}[a.encoder]
+        convolution = {"gcn": GCN_INIT, "sage": SAGE_INIT, "mlp": LINEAR_INIT}[a.encoder]
         self.conv1 = _layer(a.in_channels, a.hidden_channels, convolution, generators)
         self.norm1 = MemberBatchNorm(self.members, a.hidden_channels)
         self.conv2 = _layer(a.hidden_channels, a.out_channels, convolution, generators)

@@ -83,23 +83,6 @@ class SparseProduct:
 Features: TypeAlias = DenseProduct | SparseProduct
 
 
-@dataclass(frozen=True, eq=False)
-class PageRank:
-    r"""Product with $\sum_k \alpha (1 - \alpha)^k P^k$ up to `steps`: personalised PageRank, as APPNP walks it."""
-
-    TELEPORT: ClassVar[float] = 0.1  # α
-    STEPS: ClassVar[int] = 8
-
-    step: Product  # P
-
-    def __call__(self, dense: Tensor) -> Tensor:
-        """Multiply."""
-        result = dense
-        for _ in range(self.STEPS):
-            result = torch.lerp(self.step(result), dense, self.TELEPORT)
-        return result
-
-
 def chain(outer: Product, inner: Product) -> Product:
     """Apply `inner`, then `outer`."""
     return lambda dense: outer(inner(dense))

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from recoslip.fleet.products import DenseProduct, Features, PageRank, Product, SparseProduct, chain, identity
+from recoslip.fleet.products import DenseProduct, Features, Product, SparseProduct, chain, identity
 from recoslip.graph import NodeGraph, to_scipy
 
-Encoder: TypeAlias = Literal["gcn", "sage", "mlp", "appnp"]
+Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
 
 _SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
 
@@ -24,14 +24,12 @@ class GraphView:
     r"""What an encoder's layers multiply by: $\sum_k P_k H W_k$, with one product $P_k$ per weight.
 
     gcn: $\hat A = D^{-1/2} (A + I) D^{-1/2}$ (Kipf & Welling); sage: the neighbours' mean $D^{-1} A$ and the
-    node itself; mlp: the node itself; appnp: gcn's first layer, then personalised PageRank over $\hat A$ (Gasteiger et
-    al.). In the first layer $H$ is the feature matrix, part of the product.
+    node itself; mlp: the node itself. In the first layer $H$ is the feature matrix, part of the product.
     """
 
     nodes: int
     first: tuple[Product, ...]  # (features, any) -> (nodes, any)
     hidden: tuple[Product, ...]  # (nodes, any) -> (nodes, any)
-    spread: tuple[Product, ...]  # (nodes, any) -> (nodes, any): what `first` does after the features
     device: torch.device
     dtype: torch.dtype
     x: Tensor  # as given, for user-supplied modules
@@ -60,7 +58,6 @@ class GraphView:
         return cls(
             graph.num_nodes,
             first,
-            tuple(PageRank(p) for p in spread) if encoder == "appnp" else spread,
             spread,
             device,
             dtype,
@@ -77,7 +74,7 @@ class GraphView:
     def first_dropped(self, key: Tensor, keep: float) -> tuple[Product, ...]:
         """Return the first layer's products with each feature of each node kept with probability `keep`."""
         features = self.features.dropped(key, keep)
-        return tuple(chain(product, features) for product in self.spread)
+        return tuple(chain(product, features) for product in self.hidden)
 
 
 def _propagation(graph: NodeGraph, encoder: Encoder) -> tuple[sp.csr_array | None, ...]:
@@ -88,7 +85,7 @@ def _propagation(graph: NodeGraph, encoder: Encoder) -> tuple[sp.csr_array | Non
     rows, columns = graph.edge_index.numpy()
     weight = np.ones(len(rows)) if graph.edge_weight is None else graph.edge_weight.numpy().astype(np.float64)
     adjacency = sp.csr_array((weight, (rows, columns)), shape=(n, n))
-    if encoder in ("gcn", "appnp"):
+    if encoder == "gcn":
         adjacency = adjacency + sp.eye_array(n, format="csr")
         scale = sp.diags_array(adjacency.sum(axis=1) ** -0.5)
         return (sp.csr_array(scale @ adjacency @ scale),)

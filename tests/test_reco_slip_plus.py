@@ -3,38 +3,36 @@
 import numpy as np
 
 from recoslip import detector, load_dataset
-from recoslip.detectors.panel import (
-    NO_FOLD,
-    Opinion,
-    choose_examples,
-    example_weights,
-    folds_of,
-    judge,
-    quantiles_of,
-)
+from recoslip.detectors.panel import LIMIT, NO_FOLD, Opinion, choose_examples, example_weights, folds_of, judge, smooth
+from recoslip.graph import NodeGraph, mean_over_neighbours
 from recoslip.insight.metrics import auroc
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-np.asarray(x)))
+
+
 def test_a_node_is_judged_by_the_networks_without_its_fold():
-    margins = np.array([[0.0, 9.0, 1.0], [5.0, 1.0, 1.0], [2.0, 2.0, 1.0]])
-    quantiles = np.tile(np.linspace(0, 10, 11), (3, 1))  # so that a rank is a tenth of the margin
-    opinion = judge(margins, quantiles, np.array([0, 1, 0]), np.array([0, 1, 0]))
-    np.testing.assert_allclose(opinion.rank, [0.05, 0.1, 0.15])  # networks 0 and 2, network 1, networks 0 and 2
-    np.testing.assert_allclose(opinion.spread, [0.05, 0, 0.05])
-    np.testing.assert_allclose(opinion.f[1], 1 / (1 + np.exp(-1)))
-    everyone = judge(margins, quantiles, np.array([0, 1, 0]), np.full(3, NO_FOLD))
-    np.testing.assert_allclose(everyone.rank, margins.mean(axis=1) / 10)
+    margins = np.array([[0.0, 7.0, 1.0], [5.0, 1.0, 1.0], [2.0, 2.0, 90.0]])
+    opinion = judge(margins, np.array([0, 1, 0]), np.array([0, 1, 0]))
+    np.testing.assert_allclose(opinion.margin, [0.5, 1, (2 + LIMIT) / 2])  # networks 0 and 2; 1; 0 and 2
+    half_distance = (sigmoid([1, LIMIT]) - sigmoid([0, 2])) / 2
+    np.testing.assert_allclose(opinion.disagreement, [half_distance[0], 0, half_distance[1]], atol=1e-12)
+    np.testing.assert_allclose(opinion.f, sigmoid(opinion.margin))
+    everyone = judge(margins, np.array([0, 1, 0]), np.full(3, NO_FOLD))
+    np.testing.assert_allclose(everyone.margin, margins.clip(-LIMIT, LIMIT).mean(axis=1))
 
 
-def test_ranks_are_shares_of_the_target():
-    margins = np.random.default_rng(0).normal(size=(1000, 1))
-    is_target = np.arange(1000) >= 400
-    rank = judge(margins, quantiles_of(margins, is_target), np.zeros(1000, int), np.array([0])).rank
-    exact = np.searchsorted(np.sort(margins[is_target, 0]), margins[:, 0]) / 600
-    assert np.abs(rank - exact).max() < 0.01
-    assert np.array_equal(np.argsort(rank[is_target]), np.argsort(margins[is_target, 0]))
+def test_smoothing_weighs_neighbours_and_leaves_the_isolated_alone():
+    graph = NodeGraph(np.zeros((4, 1)), [[0, 0], [1, 2]], [False, False, True, True], edge_weight=[3.0, 1.0])
+    own = np.array([0.0, 4.0, 8.0, -5.0])
+    expected = own
+    for _ in range(3):
+        expected = np.array([(3 * expected[1] + expected[2]) / 8, 2 + expected[0] / 2, 4 + expected[0] / 2, -5.0])
+    np.testing.assert_allclose(smooth(own, mean_over_neighbours(graph), 0.5), expected)
+    np.testing.assert_allclose(smooth(own, mean_over_neighbours(graph), 0.0), own)
 
 
 def test_a_fold_follows_the_id_and_not_the_place():
@@ -48,24 +46,23 @@ def test_a_fold_follows_the_id_and_not_the_place():
 
 
 def test_examples_of_proposals_and_of_rounds():
-    rank = np.array([0.1, 0.2, 0.9, 0.8, 0.6, 0.4, 0.3, 0.95])
-    f = np.array([0.9, 0.1, 0.6, 0.4, 0.7, 0.4, 0.2, 0.9])
+    margin = np.array([-2.0, -1.5, 2.0, 1.5, 0.3, -0.5, -1.0, 3.0])
     is_target = np.array([False, False, True, True, True, True, True, True])
-    nodes = np.array([True] * 7 + [False])  # the last is not to be learned from, high as it ranks
-    opinion = Opinion(rank, rank, f)
-    novel, known = choose_examples(opinion, is_target, nodes, 0.2, is_proposal=True)
-    assert np.flatnonzero(novel).tolist() == [2]
-    assert np.flatnonzero(known).tolist() == [0, 1, 5, 6]  # the source, and the lower half of the target
-    novel, known = choose_examples(opinion, is_target, nodes, 0.2, is_proposal=False)
-    assert np.flatnonzero(novel).tolist() == [2]
-    assert np.flatnonzero(known).tolist() == [0, 1, 3, 5, 6]  # the source, and who is called known
+    nodes = np.array([True] * 7 + [False])  # the last is not to be learned from, high as it is
+    opinion = Opinion(margin, np.zeros(8))
+    novel, known = choose_examples(opinion, is_target, nodes, core=0.2, known_below=None, source_weight=0.3)
+    assert novel.tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
+    assert known.tolist() == [0.3, 0.3, 0, 0, 0, 1, 1, 0]  # the source, and the lower half of the target
+    novel, known = choose_examples(opinion, is_target, nodes, core=0.2, known_below=0.3, source_weight=0.3)
+    assert novel.tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
+    assert known.tolist() == [0.3, 0.3, 0, 0, 0, 0, 1, 0]  # σ(-1) = 0.27 is known, σ(-0.5) = 0.38 waits
 
 
 def test_examples_of_its_own_fold_weigh_nothing():
-    examples = np.array([True, True, True, False])
-    weights = example_weights(examples, np.array([0, 1, 1, 0]), np.array([0, 1, NO_FOLD])).numpy()
-    np.testing.assert_allclose(weights, [[0, 1, 1 / 3], [0.5, 0, 1 / 3], [0.5, 0, 1 / 3], [0, 0, 0]])
-    alone = example_weights(np.array([True, False]), np.array([0, 1]), np.array([0])).numpy()
+    count = np.array([1.0, 0.5, 1.5, 0.0])
+    weights = example_weights(count, np.array([0, 1, 1, 0]), np.array([0, 1, NO_FOLD])).numpy()
+    np.testing.assert_allclose(weights, [[0, 1, 1 / 3], [0.25, 0, 1 / 6], [0.75, 0, 0.5], [0, 0, 0]])
+    alone = example_weights(np.array([1.0, 0.0]), np.array([0, 1]), np.array([0])).numpy()
     np.testing.assert_allclose(alone, [[1], [0]])  # better than learning from nobody
 
 

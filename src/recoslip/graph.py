@@ -311,6 +311,20 @@ def adjacency_of(graph: NodeGraph) -> sp.csr_array:
     return sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(graph.num_nodes,) * 2)
 
 
+def weighted_adjacency(graph: NodeGraph) -> sp.csr_array:
+    """The adjacency matrix with the edges' weights, in double precision."""
+    rows, columns = graph.edge_index.numpy()
+    weight = np.ones(len(rows)) if graph.edge_weight is None else graph.edge_weight.numpy().astype(np.float64)
+    return sp.csr_array((weight, (rows, columns)), shape=(graph.num_nodes,) * 2)
+
+
+def mean_over_neighbours(graph: NodeGraph) -> sp.csr_array:
+    """The matrix $D^{-1} A$; the row of a node without neighbours is empty."""
+    adjacency = weighted_adjacency(graph)
+    degree = adjacency.sum(axis=1)
+    return sp.csr_array(sp.diags_array(1 / np.where(degree > 0, degree, 1)) @ adjacency)
+
+
 def select_rows(x: Tensor, index: Tensor) -> Tensor:
     """Rows of a dense or CSR matrix, in the order of `index`."""
     return x[index] if x.layout == torch.strided else to_csr(to_scipy(x)[index.numpy()])

@@ -6,6 +6,7 @@ import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -16,22 +17,27 @@ from recoslip.shift import Mask
 
 Folds = NDArray[np.int64]
 NO_FOLD = -1  # of a network that learned from all nodes
-QUANTILES = 257  # a rank is interpolated between them, so that rounding moves it by little
+LIMIT = 8.0  # of a margin: beyond it a network is as sure as can be, and no node shall drown out its neighbours
+STEPS = 3  # of smoothing
 
 
 class Opinion(NamedTuple):
     """What networks say of every node, each array (nodes,)."""
 
-    rank: Scores  # mean share of target nodes with a lower margin
-    spread: Scores  # standard deviation of that share among the networks
-    f: Scores  # mean σ(margin)
+    margin: Scores  # above 0 it looks novel
+    disagreement: Scores  # standard deviation of f among the networks
+
+    @property
+    def f(self) -> Scores:
+        """σ(margin), in [0, 1]."""
+        return np.asarray(1 / (1 + np.exp(-self.margin)))
 
 
 class Examples(NamedTuple):
-    """Nodes to learn from, as masks; the others wait."""
+    """How much each node counts as an example of either kind, (nodes,); those that wait count nothing."""
 
-    novel: Mask
-    known: Mask
+    novel: Scores
+    known: Scores
 
 
 def folds_of(ids: NDArray[Any], folds: int, seed: int) -> Folds:
@@ -44,60 +50,91 @@ def folds_of(ids: NDArray[Any], folds: int, seed: int) -> Folds:
     return ((derive(torch.tensor(seed), 11) + derive(word, 0)) >> 1).remainder(folds).numpy()
 
 
-def quantiles_of(margins: Scores, is_target: Mask) -> Scores:
-    """Sum up each network's margins of target nodes by QUANTILES of them, (networks, quantiles), to rank nodes by."""
-    return np.quantile(margins[is_target], np.linspace(0, 1, QUANTILES), axis=0).T
-
-
-def judge(margins: Scores, quantiles: Scores, folds: Folds, without: Folds) -> Opinion:
+def judge(margins: Scores, folds: Folds, without: Folds) -> Opinion:
     """Average over the networks that may speak of a node: those without its fold, and those that learned from all.
 
     Args:
         margins: (nodes, networks).
-        quantiles: (networks, quantiles) of the margins of target nodes on the graph they learned from.
         folds: (nodes,) the fold of each node.
         without: (networks,) the fold that each network did not learn from, or NO_FOLD.
     """
     speaks = (without == folds[:, None]) | (without == NO_FOLD)  # (nodes, networks)
-    at = np.linspace(0, 1, quantiles.shape[1])
-    share = np.stack([np.interp(own, known, at) for own, known in zip(margins.T, quantiles, strict=True)], axis=1)
-    count = speaks.sum(axis=1)
-    mean = (share * speaks).sum(axis=1) / count
-    spread = np.sqrt((((share - mean[:, None]) ** 2) * speaks).sum(axis=1) / count)
-    f = (torch.sigmoid(torch.from_numpy(margins)).numpy() * speaks).sum(axis=1) / count
-    return Opinion(mean, spread, f)
+    margins = margins.clip(-LIMIT, LIMIT)
+    mean, _ = _mean_and_deviation(margins, speaks)
+    _, disagreement = _mean_and_deviation(1 / (1 + np.exp(-margins)), speaks)
+    return Opinion(mean, disagreement)
 
 
-def choose_examples(opinion: Opinion, is_target: Mask, nodes: Mask, core: float, *, is_proposal: bool) -> Examples:
+def _mean_and_deviation(values: Scores, where: Mask) -> tuple[Scores, Scores]:
+    count = where.sum(axis=1)
+    mean = (values * where).sum(axis=1) / count
+    return mean, np.sqrt(((values - mean[:, None]) ** 2 * where).sum(axis=1) / count)
+
+
+def smooth(margin: Scores, neighbours: sp.csr_array, share: float) -> Scores:
+    """Let the neighbours have a say: (1 - share) of a node's own margin, the rest their mean, a few steps far.
+
+    A node without neighbours keeps its own.
+
+    Args:
+        margin: (nodes,).
+        neighbours: (nodes, nodes) the matrix that takes the mean over neighbours.
+        share: in [0, 1).
+
+    >>> pair = sp.csr_array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    >>> smooth(np.array([4.0, 0.0, 2.0]), pair, 0.5).tolist()
+    [2.5, 1.5, 2.0]
+    """
+    alone = np.diff(neighbours.indptr) == 0
+    result = margin
+    for _ in range(STEPS):
+        result = np.where(alone, margin, (1 - share) * margin + share * (neighbours @ result))
+    return result
+
+
+def choose_examples(
+    opinion: Opinion,
+    is_target: Mask,
+    nodes: Mask,
+    *,
+    core: float,
+    known_below: float | None,
+    source_weight: float,
+) -> Examples:
     """Choose whom the next networks learn from.
 
-    Novel are the highest ranked target nodes. Known are the source nodes, and the target nodes that the networks call
-    known; of proposals, whose networks call hardly anything novel, the lower half.
+    Novel are the highest target nodes. Known are the source nodes, and the target nodes with f below `known_below`;
+    without that, the lower half.
 
     Args:
         opinion: of the networks so far.
         is_target: (nodes,).
         nodes: (nodes,) those to choose from.
         core: share of the target nodes that are novel.
-        is_proposal: whether the opinion is of networks under a recall constraint.
+        known_below: in [0, 1], or None for networks under a recall constraint, who call hardly anything novel.
+        source_weight: how much a source node counts; a target node counts 1.
     """
     target = np.flatnonzero(nodes & is_target)
-    target = target[np.argsort(-opinion.rank[target], kind="stable")]
-    novel = np.zeros_like(nodes)
-    novel[target[: max(1, round(core * len(target)))]] = True
-    known = nodes & ~is_target
-    if is_proposal:
-        known[target[-(len(target) // 2) :]] = True
-    else:
-        known[target[opinion.f[target] < 0.5]] = True
-    return Examples(novel, known & ~novel)
+    target = target[np.argsort(-opinion.margin[target], kind="stable")]
+    highest = target[: max(1, round(core * len(target)))]
+    low = target[-(len(target) // 2) :] if known_below is None else target[opinion.f[target] < known_below]
+    novel, known = np.zeros(len(nodes)), np.where(nodes & ~is_target, source_weight, 0.0)
+    known[low] = 1
+    known[highest] = 0
+    novel[highest] = 1
+    return Examples(novel, known)
 
 
-def example_weights(examples: Mask, folds: Folds, without: Folds) -> Tensor:
+def example_weights(count: Scores, folds: Folds, without: Folds) -> Tensor:
     """Weigh examples, (nodes, networks): those of each network sum to 1 and leave its fold out.
 
     A network that would be left without any learns from all.
+
+    Args:
+        count: (nodes,) how much each counts, 0 for those that are no examples.
+        folds: (nodes,) the fold of each node.
+        without: (networks,) the fold that each network shall not learn from, or NO_FOLD.
     """
-    weight = examples[:, None] & ((without != folds[:, None]) | (without == NO_FOLD))
-    weight |= examples[:, None] & ~weight.any(axis=0)
+    weight = count[:, None] * ((without != folds[:, None]) | (without == NO_FOLD))
+    weight = np.where(weight.any(axis=0), weight, count[:, None])
     return torch.from_numpy((weight / weight.sum(axis=0)).astype(np.float32))

@@ -23,7 +23,7 @@ from recoslip.detectors.panel import (
     example_weights,
     folds_of,
     judge,
-    quantiles_of,
+    smooth,
 )
 from recoslip.detectors.risk import WeightedCrossEntropy, positions
 from recoslip.detectors.selection import check_recall_targets, member_seed
@@ -31,7 +31,7 @@ from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Fleet
 from recoslip.fleet.training import Objective, train
 from recoslip.fleet.view import Encoder, GraphView
-from recoslip.graph import NodeGraph
+from recoslip.graph import NodeGraph, mean_over_neighbours
 from recoslip.shift import Mask, Split
 
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
@@ -40,17 +40,21 @@ ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks
 class RecoSlipPlus(NetworkDetector):
     """Propose novel nodes by recall-constrained optimisation, then learn from them. One setting for all graphs.
 
-    First, networks with dropout of the input are trained under small recall targets, and their rankings averaged. Then,
-    in every round, the target nodes that rank highest are examples of novel and the source, with the target nodes that
-    look known, of known; the rest waits. Networks learn to tell them apart, each without one fold of the nodes, and
-    nodes are ranked anew by the networks that did not learn from them. So a network cannot repeat what it was told of a
-    node: a known node that was among the highest by chance falls back, and a novel one that was not moves up.
+    First, networks with dropout of the input are trained under small recall targets, and their margins averaged. Then,
+    in every round, the highest target nodes are examples of novel and the source, with the target nodes that look
+    known, of known; the rest waits. Networks learn to tell them apart, each without one fold of the nodes, and a node
+    is judged by the networks that did not learn from it, and by what they say of its neighbours. So a network cannot
+    repeat what it was told of a node: a known node that was among the highest by chance falls back, and a novel one
+    that was not moves up.
 
     Args:
         recall_targets: of the proposals.
-        rounds: of learning from the highest ranked; 0 stops at the proposals.
+        rounds: of learning from the highest; 0 stops at the proposals.
         core: share of the target nodes that serve as examples of novel.
+        known_below: target nodes with a lower score serve as examples of known (in the first round, the lower half).
+        source_weight: how much a source node counts among the examples of known, where a target node counts 1.
         folds: parts the nodes are divided into; a network learns from all but one. 1 lets it learn from all nodes.
+        smoothing: share of the neighbours in what is said of a node; 0 for none.
         restarts: networks for each recall target and fold.
         input_dropout: share of the feature entries dropped (not before a PyG module of your own).
         max_fpr: share of the source nodes that may score above the threshold.
@@ -68,8 +72,8 @@ class RecoSlipPlus(NetworkDetector):
         random_state: seed of initial weights, dropout, folds and, without a split, the split.
 
     Attributes:
-        scores_: novelty of each node: its mean rank among the target nodes.
-        uncertainty_: standard deviation of that rank among the networks that scored the node.
+        scores_: novelty of each node, σ of its margin.
+        uncertainty_: standard deviation of that score among the networks that judged the node.
         rounds_: a table of the rounds: target nodes that were examples of novel, of known, and the share of all target
             nodes that looked novel afterwards.
     """
@@ -77,7 +81,6 @@ class RecoSlipPlus(NetworkDetector):
     name: ClassVar[str] = "reco-slip-plus"
     paper: ClassVar[str] = "this package"
 
-    quantiles_: Scores  # (networks, quantiles) of target nodes' margins, to rank nodes by
     uncertainty_: Scores
     rounds_: pl.DataFrame
 
@@ -87,7 +90,10 @@ class RecoSlipPlus(NetworkDetector):
         recall_targets: Sequence[float] = (0.02, 0.05, 0.1),
         rounds: int = 3,
         core: float = 0.05,
+        known_below: float = 0.3,
+        source_weight: float = 0.3,
         folds: int = 3,
+        smoothing: float = 0.5,
         restarts: int = 2,
         input_dropout: float = 0.5,
         max_fpr: float = 0.01,
@@ -107,7 +113,10 @@ class RecoSlipPlus(NetworkDetector):
         self.recall_targets = recall_targets
         self.rounds = rounds
         self.core = core
+        self.known_below = known_below
+        self.source_weight = source_weight
         self.folds = folds
+        self.smoothing = smoothing
         self.restarts = restarts
         self.input_dropout = input_dropout
         self.max_fpr = max_fpr
@@ -128,7 +137,10 @@ class RecoSlipPlus(NetworkDetector):
         check_recall_targets(self.recall_targets)
         checks.whole("rounds", self.rounds, 0)
         checks.number("core", self.core, 0, 0.5, open_ends=True)
+        checks.number("known_below", self.known_below, 0, 1)
+        checks.number("source_weight", self.source_weight, 0, np.inf, open_ends=True)
         checks.whole("folds", self.folds, 1)
+        checks.number("smoothing", self.smoothing, 0, 1)
         checks.whole("restarts", self.restarts, 1)
         checks.number("input_dropout", self.input_dropout, 0, 0.99)
         checks.number("multiplier", self.multiplier, 0, np.inf)
@@ -166,11 +178,19 @@ class RecoSlipPlus(NetworkDetector):
         folds = [folds_of(graph.ids, self.folds, seed) for seed in seeds]
         proposals = self._recall_constrained(graph, nodes, len(seeds), view.device)
         panels = self._train(graph, view, seeds, 0, proposals, progress)
-        opinions = [panel.judge(own) for panel, own in zip(panels, folds, strict=True)]
+        opinions = [self._judge(panel.margins, graph, own, 0) for panel, own in zip(panels, folds, strict=True)]
         rounds: list[list[tuple[int, int, int, float]]] = [[] for _ in seeds]
         for stage in range(1, self.rounds + 1):
             examples = [
-                choose_examples(opinion, is_target, nodes, self.core, is_proposal=stage == 1) for opinion in opinions
+                choose_examples(
+                    opinion,
+                    is_target,
+                    nodes,
+                    core=self.core,
+                    known_below=self.known_below if stage > 1 else None,
+                    source_weight=self.source_weight,
+                )
+                for opinion in opinions
             ]
             without = self._without(stage)
             up = [example_weights(e.novel, own, without) for e, own in zip(examples, folds, strict=True)]
@@ -179,20 +199,26 @@ class RecoSlipPlus(NetworkDetector):
             learning = positions(nodes, view.device)
             objective = WeightedCrossEntropy(high, low, learning, learning)
             panels = self._train(graph, view, seeds, stage, objective, progress)
-            opinions = [panel.judge(own) for panel, own in zip(panels, folds, strict=True)]
+            opinions = [self._judge(panel.margins, graph, own, stage) for panel, own in zip(panels, folds, strict=True)]
             for rows, e, opinion in zip(rounds, examples, opinions, strict=True):
                 looks_novel = float((opinion.f[is_target] > 0.5).mean())
-                rows.append((stage, int(e.novel.sum()), int((e.known & is_target).sum()), looks_novel))
+                rows.append((stage, int((e.novel > 0).sum()), int((e.known > 0)[is_target].sum()), looks_novel))
         return [
             {
-                "scores_": opinion.rank,
-                "uncertainty_": opinion.spread,
+                "scores_": opinion.f,
+                "uncertainty_": opinion.disagreement,
                 "rounds_": pl.DataFrame(rows, schema=ROUNDS_SCHEMA, orient="row"),
                 "fleet_": panel.fleet,
-                "quantiles_": panel.quantiles,
             }
             for panel, opinion, rows in zip(panels, opinions, rounds, strict=True)
         ]
+
+    def _judge(self, margins: Scores, graph: NodeGraph, folds: Folds, stage: int) -> Opinion:
+        """Sum up what the networks of a stage say, (nodes, networks), with a say for the neighbours after a round."""
+        opinion = judge(margins, folds, self._without(stage))
+        if stage == 0 or self.smoothing == 0:
+            return opinion
+        return opinion._replace(margin=smooth(opinion.margin, mean_over_neighbours(graph), self.smoothing))
 
     def _train(
         self,
@@ -221,9 +247,7 @@ class RecoSlipPlus(NetworkDetector):
         panels = []
         for k in range(len(seeds)):
             mine = range(k * len(without), (k + 1) * len(without))
-            own = margins[:, mine]
-            networks = gather([(fleet, member) for member in mine])
-            panels.append(Panel(networks, own, quantiles_of(own, graph.is_target.numpy()), without))
+            panels.append(Panel(gather([(fleet, member) for member in mine]), margins[:, mine]))
         return panels
 
     def _recall_constrained(self, graph: NodeGraph, nodes: Mask, seeds: int, device: torch.device) -> RecallConstrained:
@@ -247,19 +271,19 @@ class RecoSlipPlus(NetworkDetector):
 
     def _opinion(self, graph: NodeGraph) -> Opinion:
         folds = folds_of(graph.ids, self.folds, self.random_state)
-        return judge(_margins(self._logits(graph)), self.quantiles_, folds, self._without(self.rounds))
+        return self._judge(_margins(self._logits(graph)), graph, folds, self.rounds)
 
     def _score(self, graph: NodeGraph) -> Scores:
-        return self._opinion(graph).rank
+        return self._opinion(graph).f
 
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
-        """Return how much the networks that score a node disagree: the standard deviation of its rank among them."""
+        """Return how much the networks that judge a node disagree: the standard deviation of its score among them."""
         self._check_fitted()
-        return self.uncertainty_.copy() if graph is None else self._opinion(graph).spread
+        return self.uncertainty_.copy() if graph is None else self._opinion(graph).disagreement
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
-        tensors |= {"quantiles": torch.from_numpy(self.quantiles_), "uncertainty": torch.from_numpy(self.uncertainty_)}
+        tensors["uncertainty"] = torch.from_numpy(self.uncertainty_)
         return {"rounds": self.rounds_.to_dicts()}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -267,7 +291,6 @@ class RecoSlipPlus(NetworkDetector):
         fleet.load_state_dict(below("fleet.", tensors))
         return {
             "fleet_": fleet,
-            "quantiles_": tensors["quantiles"].numpy(),
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
         }
@@ -279,12 +302,6 @@ class Panel:
 
     fleet: Fleet | ModuleFleet  # on the CPU
     margins: Scores  # (nodes, networks)
-    quantiles: Scores  # (networks, quantiles)
-    without: Folds  # (networks,)
-
-    def judge(self, folds: Folds) -> Opinion:
-        """Judge the nodes of the graph they learned from."""
-        return judge(self.margins, self.quantiles, folds, self.without)
 
 
 def _margins(logits: Tensor) -> Scores:

@@ -90,6 +90,8 @@ def train(
         steps[keep_from is not None and epoch > keep_from]()
         if progress is not None:
             progress(epoch + 1)
+    if view.device.type == "cuda":  # the recordings and the memory they work in go with this call: let them end first
+        torch.cuda.synchronize(view.device)
     if keep_from is None:
         return torch.full((fleet.members,), epochs)
     validate(None)

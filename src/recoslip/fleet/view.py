@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from recoslip.fleet.products import DenseProduct, Features, Product, SparseProduct, chain, identity
-from recoslip.graph import NodeGraph, to_scipy
+from recoslip.graph import NodeGraph, mean_over_neighbours, to_scipy, weighted_adjacency
 
 Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
 
@@ -81,16 +80,11 @@ def _propagation(graph: NodeGraph, encoder: Encoder) -> tuple[sp.csr_array | Non
     """Return the matrices P of a layer; None is the identity."""
     if encoder == "mlp":
         return (None,)
-    n = graph.num_nodes
-    rows, columns = graph.edge_index.numpy()
-    weight = np.ones(len(rows)) if graph.edge_weight is None else graph.edge_weight.numpy().astype(np.float64)
-    adjacency = sp.csr_array((weight, (rows, columns)), shape=(n, n))
-    if encoder == "gcn":
-        adjacency = adjacency + sp.eye_array(n, format="csr")
-        scale = sp.diags_array(adjacency.sum(axis=1) ** -0.5)
-        return (sp.csr_array(scale @ adjacency @ scale),)
-    degree = adjacency.sum(axis=1)
-    return (sp.csr_array(sp.diags_array(1 / np.where(degree > 0, degree, 1)) @ adjacency), None)
+    if encoder == "sage":
+        return (mean_over_neighbours(graph), None)
+    adjacency = weighted_adjacency(graph) + sp.eye_array(graph.num_nodes, format="csr")
+    scale = sp.diags_array(adjacency.sum(axis=1) ** -0.5)
+    return (sp.csr_array(scale @ adjacency @ scale),)
 
 
 def _with_features(

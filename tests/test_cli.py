@@ -60,7 +60,7 @@ def test_detect_writes_scores_summary_and_model(tables, tmp_path):
     result = run(*DETECT, "--domain", "domain", "--out", out, "--seed", "7", cwd=tables)
     assert sorted(path.name for path in out.iterdir()) == FILES
     scores = pl.read_csv(out / "scores.csv")
-    assert scores.columns == ["id", "domain", "score", "p_value", "novel", "category"]
+    assert scores.columns == ["id", "domain", "score", "p_value", "uncertainty", "novel", "category"]
     assert scores.height == 200
     target = scores.filter(pl.col("domain") == "target")
     assert scores["domain"].to_list() == ["target"] * target.height + ["source"] * (200 - target.height)
@@ -71,12 +71,12 @@ def test_detect_writes_scores_summary_and_model(tables, tmp_path):
     assert summary["target"] == target.height
     assert summary["novel"] == scores["novel"].sum()
     assert summary["recoslip"] == recoslip.__version__
-    assert {"threshold", "seconds", "chosen", "source", "edges", "features"} <= summary.keys()
-    assert {"recall_target", "fpr", "recall"} <= summary["chosen"][0].keys()
+    assert {"threshold", "seconds", "rounds", "source", "edges", "features"} <= summary.keys()
+    assert [row["round"] for row in summary["rounds"]] == [1, 2, 3]
     loaded = recoslip.load(out / "model")
     by_id = dict(zip(scores["id"], scores["score"], strict=True))
     assert loaded.scores_[3] == pytest.approx(by_id["n003"])
-    assert "training: 20 of 20 epochs" in result.stdout
+    assert "training: 380 of 380 epochs" in result.stdout  # 20, and three rounds of 120
     assert "features: x0 (number)" in result.stdout
 
 
@@ -95,7 +95,16 @@ def test_json_prints_the_summary_alone_and_quiet_prints_nothing(tables, tmp_path
 
 def test_settings_come_from_toml_and_options_override_it(tables, tmp_path):
     (tmp_path / "settings.toml").write_text('epochs = 10\nlinks = "none"\nrecall-targets = [0.1, 0.2]\nmax_fpr = 1.0\n')
-    config = ["--config", tmp_path / "settings.toml", "--hidden_channels=8", "--links", "target", "--json"]
+    config = [
+        "--config",
+        tmp_path / "settings.toml",
+        "--hidden_channels=8",
+        "--links",
+        "target",
+        "--method",
+        "reco-slip",
+        "--json",
+    ]
     result = run(*DETECT[:5], "--out", tmp_path / "out", *config, cwd=tables)
     settings = json.loads(result.stdout)["settings"]
     assert (settings["epochs"], settings["links"], settings["hidden_channels"]) == (10, "target", 8)
@@ -145,7 +154,7 @@ def test_the_command_line_beats_the_config_file(tables, tmp_path):
         (["--nodes", "nodes.csv", "--epochs", "many"], "epochs must be a whole number of at least 1; got 'many'"),
         (["--nodes", "nodes.csv", "--epoch", "5"], "did you mean '--epochs'"),
         (["--nodes", "nodes.csv", "--egdes", "edges.csv"], "did you mean '--edges'"),
-        (["--nodes", "nodes.csv", "--links"], "--links needs a value"),
+        (["--nodes", "nodes.csv", "--rounds"], "--rounds needs a value"),
         (["--nodes", "nodes.csv", "--method", "reco"], "no method is called 'reco'"),
         (["--nodes", "nodes.csv", "--format", "xml"], "csv or parquet"),
         (["--nodes", "nodes.csv", "--config", "none.toml"], "cannot read none.toml"),
@@ -205,7 +214,14 @@ def test_demo_finds_the_nines_and_writes_what_detect_writes(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == FILES
     summary = json.loads((out / "summary.json").read_text())
     assert summary["truth"]["auroc_test"] > 0.85
-    for wanted in ("recall target", "validation FPR", "chosen", "AU-ROC", "most novel", "report.html in a browser"):
+    for wanted in (
+        "round",
+        "examples of novel",
+        "target that looks novel",
+        "AU-ROC",
+        "most novel",
+        "report.html in a browser",
+    ):
         assert wanted in result.stdout
 
 

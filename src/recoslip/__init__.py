@@ -1,7 +1,7 @@
 """recoslip: find the nodes of a graph that belong to a category nobody has seen before."""
 
 from recoslip.datasets import load_dataset
-from recoslip.detectors import Detector, RecoSlip, detector, load
+from recoslip.detectors import Detector, RecoSlip, RecoSlipPlus, detector, load
 from recoslip.graph import NodeGraph
 from recoslip.insight.findings import analyse
 from recoslip.report import report
@@ -14,6 +14,7 @@ __all__ = [
     "Detector",
     "NodeGraph",
     "RecoSlip",
+    "RecoSlipPlus",
     "Split",
     "analyse",
     "detector",

@@ -26,6 +26,7 @@ from recoslip.bench.command import app as bench_app
 from recoslip.console import names, notes, read_toml, screen, talk_to, value_of
 from recoslip.detectors import DETECTORS, Detector, checks, detector
 from recoslip.detectors.base import Progress as Steps
+from recoslip.detectors.registry import AUTO, DEFAULT
 from recoslip.errors import RecoslipError, RecoslipWarning, SettingError, nearest
 from recoslip.insight.findings import Findings, calibration_share
 from recoslip.report import Report
@@ -103,7 +104,7 @@ def demo(
         "The source holds digits 0 to 8. In the target their proportions are turned upside down, and there are 9s.\n"
         "The detector is told who is source and who is target, and no digit's name.\n"
     )
-    chosen = detector("reco-slip", **data.settings.reco_slip(), random_state=seed, device=device)
+    chosen = detector(AUTO, random_state=seed, device=device)
     seconds = _fit(chosen, data.graph, data.split, calibration_share(data.graph), talk)
     findings = recoslip.analyse(chosen, data.graph, grouped=HAS_REPORT)
     test = data.split.test
@@ -118,7 +119,7 @@ def demo(
     if as_json:
         print(json.dumps(facts))
         return
-    _print_candidates(chosen, talk)
+    _print_course(chosen, talk)
     top = findings.table().head(20)["id"].to_list()
     digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in categories[top].tolist())
     talk.print(f"\nThe 20 most novel images are: {digits}")
@@ -127,6 +128,21 @@ def demo(
         f"{truth['auroc_target']:.3f} on all {facts['target']:,}"
     )
     _print_outcome(facts, out, talk)
+
+
+# Title, column and format of what is printed of a detector's tables.
+CANDIDATES = (
+    ("recall target", "recall_target", "{:g}"),
+    ("validation FPR", "fpr", "{:.3f}"),
+    ("validation recall", "recall", "{:.3f}"),
+    ("chosen", "chosen", "{}"),
+)
+ROUNDS = (
+    ("round", "round", "{}"),
+    ("examples of novel", "novel", "{:,}"),
+    ("of known", "known", "{:,}"),
+    ("target that looks novel", "looks_novel", "{:.1%}"),
+)
 
 
 def _settings_help() -> str:
@@ -165,7 +181,7 @@ def detect(
     weight: Annotated[str | None, typer.Option(help="Edges' column of weights.")] = None,
     drop_unknown: Annotated[bool, typer.Option("--drop-unknown", help="Leave out edges to unknown ids.")] = False,
     impute: Annotated[bool, typer.Option("--impute", help="Fill missing values.")] = False,
-    method: Annotated[str, typer.Option(help=f"One of: {', '.join(DETECTORS)}.")] = "reco-slip",
+    method: Annotated[str, typer.Option(help=f"{AUTO} ({DEFAULT}) or one of: {', '.join(DETECTORS)}.")] = AUTO,
     config: Annotated[Path | None, typer.Option(help="TOML file of the method's settings.")] = None,
     fdr: Annotated[
         float | None, typer.Option(help="List nodes by this false-discovery rate instead of --max-fpr.")
@@ -221,7 +237,7 @@ def detect(
     if as_json:
         print(json.dumps(facts))
         return
-    _print_candidates(chosen, talk)
+    _print_course(chosen, talk)
     _print_top(findings.table().head(10), talk)
     _print_outcome(facts, out, talk)
 
@@ -311,18 +327,19 @@ def _progress(talk: Console) -> Iterator[Steps]:
     yield line
 
 
-def _print_candidates(chosen: Detector, talk: Console) -> None:
-    candidates = getattr(chosen, "candidates_", None)
-    if candidates is None:
-        return
-    table = Table(box=None, pad_edge=False)
-    for name in ("recall target", "validation FPR", "validation recall", ""):
-        table.add_column(name, justify="left" if not name else "right")
-    for row in candidates.iter_rows(named=True):
-        mark = "chosen" if row["chosen"] else ""
-        cells = (f"{row['recall_target']:g}", f"{row['fpr']:.3f}", f"{row['recall']:.3f}", mark)
-        table.add_row(*cells, style="bold" if mark else None)
-    talk.print(table)
+def _print_course(chosen: Detector, talk: Console) -> None:
+    """Print what a detector has to tell of its own training."""
+    for attribute, shown in (("candidates_", CANDIDATES), ("rounds_", ROUNDS)):
+        rows: Any = getattr(chosen, attribute, None)
+        if rows is None or not rows.height:
+            continue
+        table = Table(box=None, pad_edge=False)
+        for title, _, _ in shown:
+            table.add_column(title, justify="right")
+        for row in rows.iter_rows(named=True):
+            is_chosen = row.get("chosen", False)
+            table.add_row(*(form.format(row[name]) for _, name, form in shown), style="bold" if is_chosen else None)
+        talk.print(table)
 
 
 def _print_top(top: Any, talk: Console) -> None:

@@ -57,6 +57,8 @@ def summary(findings: Findings, seconds: float) -> dict[str, Any]:
         result["known_share_of_target"] = detector.prior_
     if candidates is not None:
         result["chosen"] = candidates.filter("chosen").drop("chosen").to_dicts()
+    if hasattr(detector, "rounds_"):
+        result["rounds"] = detector.rounds_.to_dicts()
     return result
 
 

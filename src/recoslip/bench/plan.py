@@ -91,9 +91,9 @@ def plan(
     for dataset in datasets:
         sources.check(dataset)
         data = sources.digest(dataset)
-        wanted = sources.settings(dataset) | given
         for method in methods:
             known = detector(method).get_params()
+            wanted = sources.settings(dataset, method) | given
             own = {key: value for key, value in wanted.items() if key in known}
             try:
                 model = detector(method, **own)

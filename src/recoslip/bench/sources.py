@@ -89,11 +89,13 @@ class Sources:
             return own.load(_OWN_SEED if seed is None else seed)
         return load_dataset(name, self.root, seed)
 
-    def settings(self, name: str) -> dict[str, Any]:
-        """Return the settings that come with a dataset: the paper's, or those of a user's file."""
+    def settings(self, name: str, method: str) -> dict[str, Any]:
+        """Return the settings that come with a dataset for a method: the paper's, or those of a user's file."""
         own = self.own.get(name)
         if own is not None:
             return own.settings
+        if not DETECTORS[method].tuned:
+            return {}
         settings = CATALOGUE[name].settings
         return settings.reco_slip() | {"negatives_per_edge": settings.negatives_per_edge}
 

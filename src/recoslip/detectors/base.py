@@ -44,6 +44,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     paper: ClassVar[str]  # where it is from
     needs: ClassVar[str] = "features and edges"
     trains: ClassVar[bool] = True  # whether it trains a network
+    tuned: ClassVar[bool] = True  # whether a bench gives it the settings that the paper chose for a dataset
     max_fpr: float
     random_state: int
     device: str

@@ -80,6 +80,7 @@ class RecoSlipPlus(NetworkDetector):
 
     name: ClassVar[str] = "reco-slip-plus"
     paper: ClassVar[str] = "this package"
+    tuned: ClassVar[bool] = False
 
     uncertainty_: Scores
     rounds_: pl.DataFrame
@@ -90,7 +91,7 @@ class RecoSlipPlus(NetworkDetector):
         recall_targets: Sequence[float] = (0.02, 0.05, 0.1),
         rounds: int = 3,
         core: float = 0.05,
-        known_below: float = 0.3,
+        known_below: float = 0.4,
         source_weight: float = 0.3,
         folds: int = 3,
         smoothing: float = 0.5,

@@ -51,6 +51,9 @@ _OURS: dict[str, Entry] = {
     },
 }
 
+AUTO = "auto"  # stands for the method to take when nothing speaks for another
+DEFAULT = RecoSlipPlus.name
+
 GROUP = "recoslip.detectors"  # the entry point group of detectors in other packages
 
 
@@ -87,7 +90,7 @@ def _offered(point: EntryPoint) -> type[Detector] | None:
             reason = "it is not a subclass of recoslip.Detector"
         elif getattr(kind, "name", None) != point.name:
             reason = f"its class attribute `name` is {getattr(kind, 'name', None)!r}"
-        elif point.name in _OURS or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", point.name):
+        elif point.name in (*_OURS, AUTO) or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", point.name):
             reason = "its name is taken, or not of the form my-method"
         else:
             return kind
@@ -99,11 +102,14 @@ DETECTORS = Registry()
 
 
 def detector(name: str, **params: Any) -> Detector:
-    """Build a detector by its registry name.
+    """Build a detector by its registry name, or the default one as "auto".
 
     >>> detector("reco-slip-none", epochs=10)
     RecoSlip(epochs=10, links='none')
+    >>> detector("auto")
+    RecoSlipPlus()
     """
+    name = DEFAULT if name == AUTO else name
     if name not in DETECTORS:
         raise SettingError(f"no method is called {name!r}{nearest(name, DETECTORS)}; known: {', '.join(DETECTORS)}")
     kind, preset = DETECTORS.entries[name]

@@ -151,7 +151,7 @@ def _warnings(
         found.append("No edge joins two target nodes: the graph does not show whether novel nodes belong together.")
     if np.ptp(x, axis=0).max(initial=0) < 1e-12:
         found.append("All nodes have the same features: nothing but the edges could tell them apart.")
-    if roc_auc_score(target, detector.scores_) < 0.55:
+    if not novel.any() and roc_auc_score(target, detector.scores_) < 0.55:
         found.append("Source and target score alike: the detector found little that sets the target apart.")
     if not novel.any():
         found.append("No node is called novel. That is a finding too, if the warnings above do not explain it.")

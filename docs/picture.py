@@ -25,7 +25,7 @@ circle { stroke: none } .source { fill: #9aa4af } .target { fill: #3b82c4 } .kno
 def main(path: Path) -> None:
     """Fit as `recoslip demo` does and write the SVG."""
     data = recoslip.load_dataset("digits")
-    fitted = recoslip.RecoSlip(**data.settings.reco_slip(), device="cpu")
+    fitted = recoslip.detector("auto", device="cpu")
     fitted.fit(data.graph, data.split, calibration=calibration_share(data.graph))
     places = TSNE(random_state=0, init="pca").fit_transform(load_digits().data)
     low, high = places.min(axis=0), places.max(axis=0)

@@ -48,6 +48,8 @@ DETECT = [
     "edges.csv",
     "--epochs",
     "20",
+    "--round-epochs",
+    "5",
     "--hidden-channels",
     "8",
     "--max-fpr",
@@ -76,7 +78,7 @@ def test_detect_writes_scores_summary_and_model(tables, tmp_path):
     loaded = recoslip.load(out / "model")
     by_id = dict(zip(scores["id"], scores["score"], strict=True))
     assert loaded.scores_[3] == pytest.approx(by_id["n003"])
-    assert "training: 380 of 380 epochs" in result.stdout  # 20, and three rounds of 120
+    assert "training: 35 of 35 epochs" in result.stdout  # 20, and three rounds of 5
     assert "features: x0 (number)" in result.stdout
 
 

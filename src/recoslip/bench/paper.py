@@ -29,6 +29,7 @@ TITLES = {
     "elkan-noto": "Elkan-Noto",
     "energy": "Energy",
     "dominant": "DOMINANT",
+    "reco-slip-plus": "RECO-SLIP+",
 }
 GRAPHS = {"cora": "Cora", "citeseer": "CiteSeer", "computers": "Computers", "photo": "Photo"}
 

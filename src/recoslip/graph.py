@@ -407,7 +407,7 @@ def _simple_edges(
         per_direction = np.bincount(place, weight[keep], minlength=len(keys))
         per_pair = np.bincount(pair_of, per_direction, minlength=len(pairs)) / np.maximum(directions, 1)
         merged_weight = torch.from_numpy(np.tile(per_pair, 2)[order].astype(np.float32))
-    return torch.from_numpy(both[:, order]), merged_weight, repairs
+    return torch.from_numpy(both.take(order, axis=1)), merged_weight, repairs
 
 
 def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]:

@@ -62,6 +62,7 @@ class CoNoC(NetworkDetector):
 
     name: ClassVar[str] = "conoc"
     paper: ClassVar[str] = "Wald & Saria 2023"
+    divisible: ClassVar[bool] = False
 
     candidates_: pl.DataFrame
     head_: int  # the chosen one

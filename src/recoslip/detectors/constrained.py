@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recoslip.detectors.risk import parts
+from recoslip.detectors.risk import first_places, parts
 from recoslip.fleet.negatives import NonEdges
 from recoslip.fleet.network import Output
 from recoslip.graph import NodeGraph
@@ -51,8 +53,10 @@ class RecallConstrained:
         )
         self.dual = dual
         self.link_weight = link_weight
-        self.link_pairs = LinkPairs.of(graph, links, device)
+        self.graph, self.links = graph, links
         self.history = torch.zeros(epochs, len(self.COLUMNS), members, device=device)
+        self.recall = Running(torch.zeros(members, device=device))
+        self.forgets = 1.0  # share of the nodes that an epoch sees, all of them unless it is a batch
 
     def loss(self, output: Output, epoch: Tensor) -> Tensor:
         """Eq. (7) of each member; the recall the dual step will see is noted on the way."""
@@ -62,7 +66,7 @@ class RecallConstrained:
         with torch.no_grad():
             hard_fpr, hard_recall = hard_rate(f, self.nodes.source), hard_rate(f, self.nodes.target)
             # D1: the dual step follows the hard recall, the primal step the soft one, see DEVIATIONS.md
-            seen = hard_recall if self.dual == "hard" else recall
+            seen = self.recall.update(hard_recall if self.dual == "hard" else recall, self.forgets)
             self.multiplier.grad = (target - seen).to(self.multiplier.dtype)
         links = torch.zeros_like(fpr)
         if self.link_pairs is not None:
@@ -87,6 +91,34 @@ class RecallConstrained:
         fpr, recall = soft_rate(f, self.held_out.source), soft_rate(f, self.held_out.target)
         return lagrangian(fpr, recall, self.recall_target.to(f.dtype), self.multiplier.detach())
 
+    @cached_property
+    def link_pairs(self) -> LinkPairs | None:
+        """The pairs of the whole graph."""
+        return LinkPairs.of(self.graph, self.links, self.history.device)
+
+    @cached_property
+    def cut(self) -> Cut:
+        """What a batch knows of the selective set, which is chosen among all target nodes."""
+        return Cut(self.nodes.target, self.recall_target)
+
+    def parts(self, *, held_out: bool) -> tuple[Tensor, ...]:
+        """Source and target nodes."""
+        return self.held_out if held_out else self.nodes
+
+    def on(self, chosen: Sequence[Tensor], *, held_out: bool) -> RecallConstrained:
+        """Return the problem of a batch: its own rates, but the multiplier and the recall seen so far are shared."""
+        batch = copy.copy(self)
+        device = self.history.device
+        batch.nodes = batch.held_out = first_places(chosen, device)
+        batch.forgets = min(1.0, len(chosen[1]) / len(self.parts(held_out=held_out)[1]))
+        if self.links == "none" or held_out:
+            batch.link_pairs = None
+        else:
+            batch.link_pairs = LinkPairs.inside(
+                self.graph, chosen, self.links, batch.nodes.target, self.cut.of(chosen[1].to(device)), device
+            )
+        return batch
+
     def validation_rates(self, margin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Hard FPR and recall of each member on the validation nodes."""
         f = torch.sigmoid(margin.double())
@@ -94,6 +126,53 @@ class RecallConstrained:
             hard_rate(f, self.held_out.source).cpu().numpy(),
             hard_rate(f, self.held_out.target).cpu().numpy(),
         )
+
+
+class Running:
+    """A mean over the nodes seen last: an epoch counts by its share of all nodes, and older ones fade.
+
+    One that sees all nodes counts alone.
+    """
+
+    def __init__(self, nothing: Tensor) -> None:
+        self.mean, self.weight = nothing, torch.zeros_like(nothing)
+
+    def update(self, value: Tensor, share: float) -> Tensor:
+        """Take in an epoch that saw a share of the nodes, and return the mean."""
+        self.weight.mul_(1 - share).add_(share)
+        self.mean.lerp_(value.to(self.mean.dtype), share / self.weight)
+        return self.mean
+
+
+class Cut:
+    """z, below which a target node is undecided: a quantile of the margins that the target nodes had when last seen.
+
+    Args:
+        target: positions of all target nodes that batches are drawn from, ascending.
+        recall_target: (members,) α̃.
+    """
+
+    EVERY = 10  # batches between two looks at all nodes
+
+    def __init__(self, target: Tensor, recall_target: Tensor) -> None:
+        self.target, self.recall_target = target, recall_target
+        self.margin = torch.full((len(target), len(recall_target)), torch.nan, device=target.device)
+        self.value = torch.zeros(len(recall_target), device=target.device)
+        self.batches = 0
+
+    def of(self, nodes: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return a function that takes the margins of a batch's target nodes in, and gives z of each member."""
+
+        def update(margin: Tensor) -> Tensor:
+            self.margin[torch.searchsorted(self.target, nodes)] = margin.to(self.margin.dtype)
+            if self.batches % self.EVERY == 0:
+                seen = self.margin[~self.margin[:, 0].isnan()]
+                place = (len(seen) * (1 - self.recall_target) + 1e-6).long().clamp(max=len(seen) - 1)
+                self.value = seen.t().sort(dim=1).values.gather(1, place[:, None])[:, 0]
+            self.batches += 1
+            return self.value
+
+        return update
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +186,34 @@ class LinkPairs:
     right: Tensor  # the other
     non_edges: NonEdges
     selective: bool
+    update: Callable[[Tensor], Tensor] | None = None  # of a batch: margins of its target nodes -> z of each member
+
+    @classmethod
+    def inside(
+        cls,
+        graph: NodeGraph,
+        chosen: Sequence[Tensor],
+        links: Links,
+        target: Tensor,
+        update: Callable[[Tensor], Tensor],
+        device: torch.device,
+    ) -> LinkPairs | None:
+        """Collect the edges inside a batch, by the places of their ends there."""
+        seeds = torch.cat(list(chosen))
+        first = 0 if links == "all" else len(chosen[0])
+        inside, order = seeds[first:].sort()
+        row, column = graph.edge_index
+        begin, end = (torch.searchsorted(row, inside, right=right) for right in (False, True))
+        owner = torch.repeat_interleave(torch.arange(len(inside)), end - begin)
+        entry = torch.arange(len(owner)) + (begin - torch.cumsum(end - begin, 0) + (end - begin))[owner]
+        place = torch.searchsorted(inside, column[entry]).clamp(max=len(inside) - 1)
+        kept = (inside[place] == column[entry]) & (owner < place)
+        left, right = ((first + order[ends[kept]]).to(device) for ends in (owner, place))
+        if len(left) == 0:
+            return None
+        nodes = torch.arange(first, len(seeds), device=device)
+        pool = NonEdges(nodes, left, right, int(cls.POOL * len(left)) + 1)
+        return cls(target, left, right, pool, links == "selective", update)
 
     @classmethod
     def of(cls, graph: NodeGraph, links: Links, device: torch.device) -> LinkPairs | None:
@@ -130,7 +237,10 @@ class LinkPairs:
         if self.selective:
             below = torch.zeros_like(output.margin, dtype=torch.bool)
             # D3: ranked by the margin, which orders nodes as f does and does not saturate, see DEVIATIONS.md
-            below[self.target] = undecided(output.margin.detach()[self.target], recall_target)
+            margin = output.margin.detach()[self.target]
+            below[self.target] = (
+                undecided(margin, recall_target) if self.update is None else margin < self.update(margin)
+            )
             is_positive = below[self.left] & below[self.right]
             is_negative = below[drawn.left] & below[drawn.right] & drawn.valid[:, None]
         else:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recoslip.detectors.prior import PriorDetector, WarmUp
 from recoslip.detectors.risk import Nodes, RiskObjective, parts
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.network import Output
 from recoslip.fleet.training import Objective
 from recoslip.fleet.view import GraphView
@@ -31,7 +32,7 @@ class DistPU(PriorDetector):
 
     ENTROPY: ClassVar[float] = 0.1  # μ
 
-    def _objective(self, graph: NodeGraph, split: Split, view: GraphView, warm_up: WarmUp) -> Objective:
+    def _objective(self, graph: NodeGraph, split: Split, view: GraphView | Batches, warm_up: WarmUp) -> Objective:
         prior = warm_up.prior
         one = torch.ones_like(prior)
         wanted, weights = torch.stack([one, prior]), torch.stack([2 * prior, one])

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recoslip.detectors.networked import SingleNetworkDetector
 from recoslip.detectors.risk import Nodes, RiskObjective, parts
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output
 from recoslip.fleet.view import GraphView
@@ -30,7 +31,7 @@ class DomainDiscriminator(SingleNetworkDetector):
     def _train(
         self,
         fleet: Fleet | ModuleFleet,
-        view: GraphView,
+        view: GraphView | Batches,
         graph: NodeGraph,
         split: Split,
         progress: Callable[[int], None],

@@ -18,6 +18,7 @@ from recoslip.detectors import checks
 from recoslip.detectors.base import Scores
 from recoslip.detectors.networked import SingleNetworkDetector
 from recoslip.detectors.risk import Nodes, RiskObjective, parts
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output
 from recoslip.fleet.view import Encoder, GraphView
@@ -51,6 +52,7 @@ class EnergyOOD(SingleNetworkDetector):
 
     name: ClassVar[str] = "energy"
     paper: ClassVar[str] = "Liu et al. 2020, Wu et al. 2023"
+    divisible: ClassVar[bool] = False
 
     energy_mean_: float
     energy_deviation_: float
@@ -102,7 +104,7 @@ class EnergyOOD(SingleNetworkDetector):
     def _train(
         self,
         fleet: Fleet | ModuleFleet,
-        view: GraphView,
+        view: GraphView | Batches,
         graph: NodeGraph,
         split: Split,
         progress: Callable[[int], None],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from recoslip.detectors import checks
 from recoslip.detectors.base import Detector, Progress, Scores
 from recoslip.errors import ModelFileError, SettingError
-from recoslip.fleet.device import block_size, resolve_device
+from recoslip.fleet.batches import Batches
+from recoslip.fleet.device import BATCH_SIZE, block_size, fits, resolve_device
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Architecture, Fleet, seed_key
-from recoslip.fleet.training import Objective, train
+from recoslip.fleet.training import Objective, evaluate, train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
 from recoslip.shift import Split
@@ -34,6 +35,8 @@ class NetworkDetector(Detector):
     input_dropout: float = 0.0
     epochs: int
     learning_rate: float
+    batch_size: int | None = None
+    divisible: ClassVar[bool] = True  # whether it can be trained in batches
 
     fleet_: Fleet | ModuleFleet  # the network or networks that score, on the CPU
 
@@ -44,6 +47,8 @@ class NetworkDetector(Detector):
         self._check_encoder()
         checks.number("dropout", self.dropout, 0, 0.99)
         checks.number("learning_rate", self.learning_rate, 0, np.inf, open_ends=True)
+        if self.batch_size is not None:
+            checks.whole("batch_size", self.batch_size, 0)
 
     def _check_encoder(self) -> None:
         if self.encoder is None:
@@ -53,9 +58,20 @@ class NetworkDetector(Detector):
         if not isinstance(self.encoder, nn.Module):
             checks.choice("encoder", self.encoder, Encoder)
 
-    def _view(self, graph: NodeGraph) -> GraphView:
-        encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
-        return GraphView.of(graph, encoder, resolve_device(self.device))
+    def _view(self, graph: NodeGraph) -> GraphView | Batches:
+        """Return the graph as the networks shall see it: whole, or in batches where that was asked for or must be."""
+        device = resolve_device(self.device)
+        if isinstance(self.encoder, nn.Module):
+            return GraphView.of(graph, None, device)
+        if not self.divisible:
+            return GraphView.of(graph, self.encoder, device)
+        size = self.batch_size
+        if size is None:
+            widest = max(self.hidden_channels, self.out_channels, self.head_channels)
+            size = 0 if fits(graph, widest, device) else BATCH_SIZE
+        if size == 0:
+            return GraphView.of(graph, self.encoder, device)
+        return Batches(graph, self.encoder, device, batch_size=size, seed=self.random_state)
 
     def _fleet(self, features: int, seeds: Sequence[int], classes: int = 2) -> Fleet | ModuleFleet:
         if isinstance(self.encoder, nn.Module):
@@ -72,17 +88,17 @@ class NetworkDetector(Detector):
         )
         return Fleet(shape, seeds)
 
-    def _blocks(self, members: Sequence[T], view: GraphView, networks: int = 1) -> list[Sequence[T]]:
+    def _blocks(self, members: Sequence[T], view: GraphView | Batches, networks: int = 1) -> list[Sequence[T]]:
         """Divide members, each of one or more networks, into groups to train together."""
         widest = max(self.hidden_channels, self.out_channels, self.head_channels)
-        size = block_size(view.nodes, networks * widest, view.device)
+        at_once = min(view.nodes, view.batch_size * 32) if isinstance(view, Batches) else view.nodes
+        size = block_size(at_once, networks * widest, view.device)
         return [members[start : start + size] for start in range(0, len(members), size)]
 
     def _logits(self, graph: NodeGraph) -> Tensor:
         """Evaluate the learned networks: (nodes, members, classes), on the CPU, in double precision."""
         view = self._view(graph)
-        with torch.no_grad():
-            logits: Tensor = self.fleet_.to(view.device)(view).logits.double().cpu()
+        logits = evaluate(self.fleet_.to(view.device), view)
         self.fleet_.to("cpu")
         return logits
 
@@ -106,6 +122,7 @@ class SingleNetworkDetector(NetworkDetector):
         epochs: at most so many.
         patience: epochs without a better validation value after which training ends; the best weights are kept.
         learning_rate: Adam's.
+        batch_size: nodes of a batch, of which each epoch sees one; 0 for the whole graph, None to let memory decide.
         device: "auto", "cpu", "cuda", ...
         random_state: seed of initial weights, dropout and, without a split, the split.
     """
@@ -122,6 +139,7 @@ class SingleNetworkDetector(NetworkDetector):
         epochs: int = 2000,
         patience: int = 50,
         learning_rate: float = 0.001,
+        batch_size: int | None = None,
         device: str = "auto",
         random_state: int = 0,
     ) -> None:
@@ -134,6 +152,7 @@ class SingleNetworkDetector(NetworkDetector):
         self.epochs = epochs
         self.patience = patience
         self.learning_rate = learning_rate
+        self.batch_size = batch_size
         self.device = device
         self.random_state = random_state
 
@@ -148,7 +167,7 @@ class SingleNetworkDetector(NetworkDetector):
     def _train(
         self,
         fleet: Fleet | ModuleFleet,
-        view: GraphView,
+        view: GraphView | Batches,
         graph: NodeGraph,
         split: Split,
         progress: Callable[[int], None],
@@ -158,7 +177,11 @@ class SingleNetworkDetector(NetworkDetector):
         raise NotImplementedError
 
     def _minimise(
-        self, fleet: Fleet | ModuleFleet, view: GraphView, objective: Objective, progress: Callable[[int], None]
+        self,
+        fleet: Fleet | ModuleFleet,
+        view: GraphView | Batches,
+        objective: Objective,
+        progress: Callable[[int], None],
     ) -> None:
         """Train with this detector's epochs, patience and learning rate."""
         train(
@@ -183,8 +206,7 @@ class SingleNetworkDetector(NetworkDetector):
             extra = self._train(fleet, view, graph, split, report, **given) or [{} for _ in block]
             report(self.epochs)
             learned += [own | {"fleet_": gather([(fleet, member)])} for member, own in enumerate(extra)]
-            with torch.no_grad():
-                logits = fleet(view).logits.double().cpu()
+            logits = evaluate(fleet, view)
             for member, own in enumerate(learned[-len(block) :]):
                 own |= self._calibrate(logits[:, member], graph, split)
                 own["scores_"] = self._from_logits(logits[:, member], graph, own)

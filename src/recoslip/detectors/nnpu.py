@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recoslip.detectors.prior import PriorDetector, WarmUp
 from recoslip.detectors.risk import Nodes, RiskObjective, parts
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.network import Output
 from recoslip.fleet.training import Objective
 from recoslip.fleet.view import GraphView
@@ -28,7 +29,7 @@ class NNPU(PriorDetector):
     name: ClassVar[str] = "nnpu"
     paper: ClassVar[str] = "Kiryo et al. 2017"
 
-    def _objective(self, graph: NodeGraph, split: Split, view: GraphView, warm_up: WarmUp) -> Objective:
+    def _objective(self, graph: NodeGraph, split: Split, view: GraphView | Batches, warm_up: WarmUp) -> Objective:
         prior = warm_up.prior
         training, validation = parts(graph, split, view.device)
 
@@ -40,5 +41,5 @@ class NNPU(PriorDetector):
             lambda output, nodes: non_negative_risk(*rates(output, nodes), prior),
             training,
             validation,
-            step=lambda output, epoch: non_negative_step(*rates(output, training), prior),
+            step=lambda output, nodes: non_negative_step(*rates(output, nodes), prior),
         )

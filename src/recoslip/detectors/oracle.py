@@ -12,6 +12,7 @@ from recoslip.detectors.domain_discriminator import discriminate
 from recoslip.detectors.networked import SingleNetworkDetector
 from recoslip.detectors.risk import Nodes, RiskObjective, positions
 from recoslip.errors import SettingError
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet
 from recoslip.fleet.view import GraphView
@@ -48,7 +49,7 @@ class Oracle(SingleNetworkDetector):
     def _train(
         self,
         fleet: Fleet | ModuleFleet,
-        view: GraphView,
+        view: GraphView | Batches,
         graph: NodeGraph,
         split: Split,
         progress: Callable[[int], None],

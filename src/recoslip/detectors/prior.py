@@ -15,9 +15,10 @@ from recoslip.detectors.domain_discriminator import discriminate
 from recoslip.detectors.networked import SingleNetworkDetector
 from recoslip.detectors.risk import RiskObjective, parts
 from recoslip.errors import SettingError
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet
-from recoslip.fleet.training import Objective, train
+from recoslip.fleet.training import Objective, evaluate, train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
 from recoslip.objectives.prior import best_bin
@@ -46,6 +47,7 @@ class PriorDetector(SingleNetworkDetector):
         dropout: share of units dropped in encoder and head.
         patience: epochs without a lower validation risk after which training ends; the best weights are kept.
         learning_rate: Adam's.
+        batch_size: nodes of a batch, of which each epoch sees one; 0 for the whole graph, None to let memory decide.
         device: "auto", "cpu", "cuda", ...
         random_state: seed of initial weights, dropout and, without a split, the split.
     """
@@ -65,6 +67,7 @@ class PriorDetector(SingleNetworkDetector):
         dropout: float = 0.5,
         patience: int = 50,
         learning_rate: float = 0.001,
+        batch_size: int | None = None,
         device: str = "auto",
         random_state: int = 0,
     ) -> None:
@@ -78,6 +81,7 @@ class PriorDetector(SingleNetworkDetector):
             epochs=epochs,
             patience=patience,
             learning_rate=learning_rate,
+            batch_size=batch_size,
             device=device,
             random_state=random_state,
         )
@@ -90,13 +94,13 @@ class PriorDetector(SingleNetworkDetector):
             raise SettingError(f"prior_epochs must be fewer than epochs; got {self.prior_epochs} of {self.epochs}")
 
     @abstractmethod
-    def _objective(self, graph: NodeGraph, split: Split, view: GraphView, warm_up: WarmUp) -> Objective:
+    def _objective(self, graph: NodeGraph, split: Split, view: GraphView | Batches, warm_up: WarmUp) -> Objective:
         """Build the risk to train with, from what the warm-up found."""
 
     def _train(
         self,
         fleet: Fleet | ModuleFleet,
-        view: GraphView,
+        view: GraphView | Batches,
         graph: NodeGraph,
         split: Split,
         progress: Callable[[int], None],
@@ -104,8 +108,7 @@ class PriorDetector(SingleNetworkDetector):
     ) -> list[dict[str, Any]]:
         warm_up = RiskObjective(discriminate, *parts(graph, split, view.device))
         train(fleet, view, warm_up, epochs=self.prior_epochs, learning_rate=self.learning_rate, progress=progress)
-        with torch.no_grad():
-            z = torch.sigmoid(-fleet(view).margin.double()).cpu()
+        z = torch.sigmoid(-evaluate(fleet, view).diff(dim=-1)[..., 0])
         prior = priors(graph, split, z, graph.is_target.numpy())
         train(
             fleet,

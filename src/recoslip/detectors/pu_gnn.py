@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 
 from recoslip.detectors import checks
 from recoslip.detectors.prior import PriorDetector, WarmUp, priors
-from recoslip.detectors.risk import Nodes, RiskObjective, parts, positions
+from recoslip.detectors.risk import Nodes, Risk, RiskObjective, parts, positions
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.negatives import NonEdges
 from recoslip.fleet.network import Output
 from recoslip.fleet.training import Objective
@@ -50,6 +52,7 @@ class PuGnn(PriorDetector):
 
     name: ClassVar[str] = "pu-gnn"
     paper: ClassVar[str] = "Yang et al. 2023"
+    divisible: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class PuGnn(PriorDetector):
         checks.number("structure_weight", self.structure_weight, 0, np.inf)
         checks.whole("negatives_per_edge", self.negatives_per_edge, 1)
 
-    def _objective(self, graph: NodeGraph, split: Split, view: GraphView, warm_up: WarmUp) -> Objective:
+    def _objective(self, graph: NodeGraph, split: Split, view: GraphView | Batches, warm_up: WarmUp) -> Objective:
         target = graph.is_target.numpy()
         near = within_hops(adjacency_of(graph), np.flatnonzero(~target), self.hops)
         # A set that training or validation has no node of has no mean to align and is left out.
@@ -123,12 +126,27 @@ class PuGnn(PriorDetector):
         everyone = torch.arange(graph.num_nodes, device=view.device)
         non_edges = NonEdges(everyone, left, right, self.negatives_per_edge * len(left))
 
-        def step(output: Output, epoch: Tensor) -> Tensor:
+        def structure(output: Output, epoch: Tensor) -> Tensor:
             drawn = non_edges.draw(epoch)
             g = output.representation
-            structure = structure_loss(
+            loss = structure_loss(
                 inner_products(g, left, right), inner_products(g, drawn.left, drawn.right), drawn.valid
             )
-            return risk(output, training) + self.structure_weight * structure
+            return self.structure_weight * loss
 
-        return RiskObjective(risk, training, validation, step)
+        return WithStructure(risk, training, validation, structure)
+
+
+class WithStructure(RiskObjective):
+    """A risk to validate with, and to descend on together with a loss of the edges."""
+
+    def __init__(
+        self, risk: Risk, train: Nodes, validation: Nodes, structure: Callable[[Output, Tensor], Tensor]
+    ) -> None:
+        super().__init__(risk, train, validation)
+        self.structure = structure
+
+    def loss(self, output: Output, epoch: Tensor) -> Tensor:
+        """Return the risk of the training nodes and the loss of this epoch's pairs."""
+        total: Tensor = super().loss(output, epoch) + self.structure(output, epoch)
+        return total

@@ -31,8 +31,9 @@ from recoslip.detectors.selection import (
     solutions,
 )
 from recoslip.errors import RecoslipWarning
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import gather
-from recoslip.fleet.training import train
+from recoslip.fleet.training import evaluate, train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
 from recoslip.shift import Split
@@ -63,6 +64,7 @@ class RecoSlip(NetworkDetector):
         epochs: T.
         learning_rate: Adam's for the weights.
         dual_learning_rate: Adam's for the multiplier.
+        batch_size: nodes of a batch, of which each epoch sees one; 0 for the whole graph, None to let memory decide.
         restarts: independent runs whose scores are averaged by rank; 1 is the paper's.
         device: "auto", "cpu", "cuda", ...
         random_state: seed of initial weights, dropout and, without a split, the split.
@@ -99,6 +101,7 @@ class RecoSlip(NetworkDetector):
         epochs: int = 1000,
         learning_rate: float = 0.001,
         dual_learning_rate: float = 0.001,
+        batch_size: int | None = None,
         restarts: int = 1,
         device: str = "auto",
         random_state: int = 0,
@@ -117,6 +120,7 @@ class RecoSlip(NetworkDetector):
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.dual_learning_rate = dual_learning_rate
+        self.batch_size = batch_size
         self.restarts = restarts
         self.device = device
         self.random_state = random_state
@@ -151,7 +155,7 @@ class RecoSlip(NetworkDetector):
     def _solve(
         self,
         graph: NodeGraph,
-        view: GraphView,
+        view: GraphView | Batches,
         split: Split,
         members: Sequence[Member],
         progress: Callable[[int], None],
@@ -179,8 +183,7 @@ class RecoSlip(NetworkDetector):
             keep_from=self.epochs // 2,  # D2: the best validated weights after T/2, see DEVIATIONS.md
             progress=progress,
         )
-        with torch.no_grad():
-            margin = fleet(view).margin
+        margin = evaluate(fleet, view).diff(dim=-1)[..., 0].to(view.device)
         return solutions(problem, fleet, margin, kept.tolist(), range(len(members)))
 
     def _select(self, graph: NodeGraph, solved: Sequence[Solution]) -> dict[str, Any]:

@@ -27,9 +27,10 @@ from recoslip.detectors.panel import (
 )
 from recoslip.detectors.risk import WeightedCrossEntropy, positions
 from recoslip.detectors.selection import check_recall_targets, member_seed
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Fleet
-from recoslip.fleet.training import Objective, train
+from recoslip.fleet.training import Objective, evaluate, train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph, mean_over_neighbours
 from recoslip.shift import Mask, Split
@@ -68,6 +69,7 @@ class RecoSlipPlus(NetworkDetector):
         round_epochs: of each round.
         learning_rate: Adam's for the weights.
         dual_learning_rate: Adam's for the multiplier.
+        batch_size: nodes of a batch, of which each epoch sees one; 0 for the whole graph, None to let memory decide.
         device: "auto", "cpu", "cuda", ...
         random_state: seed of initial weights, dropout, folds and, without a split, the split.
 
@@ -108,6 +110,7 @@ class RecoSlipPlus(NetworkDetector):
         round_epochs: int = 120,
         learning_rate: float = 0.001,
         dual_learning_rate: float = 0.001,
+        batch_size: int | None = None,
         device: str = "auto",
         random_state: int = 0,
     ) -> None:
@@ -131,6 +134,7 @@ class RecoSlipPlus(NetworkDetector):
         self.round_epochs = round_epochs
         self.learning_rate = learning_rate
         self.dual_learning_rate = dual_learning_rate
+        self.batch_size = batch_size
         self.device = device
         self.random_state = random_state
 
@@ -169,7 +173,7 @@ class RecoSlipPlus(NetworkDetector):
     def _learn_block(
         self,
         graph: NodeGraph,
-        view: GraphView,
+        view: GraphView | Batches,
         nodes: Mask,
         seeds: Sequence[int],
         progress: Callable[[int], None],
@@ -224,7 +228,7 @@ class RecoSlipPlus(NetworkDetector):
     def _train(
         self,
         graph: NodeGraph,
-        view: GraphView,
+        view: GraphView | Batches,
         seeds: Sequence[int],
         stage: int,
         objective: Objective,
@@ -243,8 +247,7 @@ class RecoSlipPlus(NetworkDetector):
             keep_from=None,
             progress=progress,
         )
-        with torch.no_grad():
-            margins = _margins(fleet(view).logits)
+        margins = _margins(evaluate(fleet, view))
         panels = []
         for k in range(len(seeds)):
             mine = range(k * len(without), (k + 1) * len(without))
@@ -306,6 +309,6 @@ class Panel:
 
 
 def _margins(logits: Tensor) -> Scores:
-    """Turn logits, (nodes, networks, 2), into margins in double precision, on the CPU."""
-    margins: Scores = logits.double().cpu().diff(dim=-1)[..., 0].numpy()
+    """Turn logits, (nodes, networks, 2), into margins."""
+    margins: Scores = logits.diff(dim=-1)[..., 0].numpy()
     return margins

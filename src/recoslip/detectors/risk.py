@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ from recoslip.graph import NodeGraph
 from recoslip.shift import Mask, Split
 
 
-@dataclass(frozen=True, eq=False)
-class Nodes:
+class Nodes(NamedTuple):
     """Source and target nodes of one part of a split, by position."""
 
     source: Tensor
@@ -55,7 +54,33 @@ class WeightedCrossEntropy:
     def _value(self, margin: Tensor, nodes: Tensor) -> Tensor:
         up, down, m = self.up[nodes], self.down[nodes], margin[nodes]
         total = (up * F.softplus(-m) + down * F.softplus(m)).sum(dim=0)
-        return total / (up + down).sum(dim=0).clamp(min=1e-12)
+        return total / self._weight(nodes)
+
+    def _weight(self, nodes: Tensor) -> Tensor:
+        return (self.up[nodes] + self.down[nodes]).sum(dim=0).clamp(min=1e-12)
+
+    @cached_property
+    def _parts(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        high = (self.up > 0).any(dim=1)
+        return tuple((nodes[high[nodes]], nodes[~high[nodes]]) for nodes in (self.nodes, self.held_out))  # type: ignore[return-value]
+
+    def parts(self, *, held_out: bool) -> tuple[Tensor, ...]:
+        """Nodes that are an example of a high margin to any member, which may be few, and the others."""
+        return self._parts[held_out]
+
+    def on(self, chosen: Sequence[Tensor], *, held_out: bool) -> WeightedCrossEntropy:
+        """Return the unbiased estimate from a batch, whose nodes stand for all of their part."""
+        parts, device = self.parts(held_out=held_out), self.up.device
+        nodes = torch.cat(list(chosen)).to(device)
+        behind = torch.cat(
+            [
+                self.up.new_full((len(own), 1), len(part) / max(1, len(own)))
+                for own, part in zip(chosen, parts, strict=True)
+            ]
+        )
+        weight = behind / self._weight(self.held_out if held_out else self.nodes)
+        everyone = torch.arange(len(nodes), device=device)
+        return _Estimate(self.up[nodes] * weight, self.down[nodes] * weight, everyone, everyone)
 
     def loss(self, output: Output, epoch: Tensor) -> Tensor:
         """Return the value on the training nodes."""
@@ -69,6 +94,13 @@ class WeightedCrossEntropy:
         return self._value(output.margin, self.held_out)
 
 
+class _Estimate(WeightedCrossEntropy):
+    """Weights that are shares of the whole's already."""
+
+    def _weight(self, nodes: Tensor) -> Tensor:
+        return self.up.new_ones(())
+
+
 Risk: TypeAlias = Callable[[Output, Nodes], Tensor]  # -> (members,)
 
 
@@ -79,20 +111,18 @@ class RiskObjective:
         risk: what to validate with, and to descend on unless `step` says otherwise.
         train: training nodes.
         validation: validation nodes.
-        step: what to descend on instead: a function of output and epoch.
+        step: what to descend on instead.
     """
 
-    def __init__(
-        self, risk: Risk, train: Nodes, validation: Nodes, step: Callable[[Output, Tensor], Tensor] | None = None
-    ) -> None:
+    def __init__(self, risk: Risk, train: Nodes, validation: Nodes, step: Risk | None = None) -> None:
         self.risk = risk
         self.nodes = train
         self.held_out = validation
-        self.step = step
+        self.step = step or risk
 
     def loss(self, output: Output, epoch: Tensor) -> Tensor:
         """Return the risk of the training nodes."""
-        return self.risk(output, self.nodes) if self.step is None else self.step(output, epoch)
+        return self.step(output, self.nodes)
 
     def after_step(self) -> None:
         """Nothing is learned beside the weights."""
@@ -100,3 +130,18 @@ class RiskObjective:
     def validation(self, output: Output) -> Tensor:
         """Return the risk of the validation nodes."""
         return self.risk(output, self.held_out)
+
+    def parts(self, *, held_out: bool) -> tuple[Tensor, ...]:
+        """Source and target nodes."""
+        return self.held_out if held_out else self.nodes
+
+    def on(self, chosen: Sequence[Tensor], *, held_out: bool) -> RiskObjective:
+        """Return the risk of a batch."""
+        nodes = first_places(chosen, self.nodes.source.device)
+        return RiskObjective(self.risk, nodes, nodes, self.step)
+
+
+def first_places(chosen: Sequence[Tensor], device: torch.device) -> Nodes:
+    """Return where source and target nodes stand in a batch of the one after the other."""
+    source, target = (len(part) for part in chosen)
+    return Nodes(torch.arange(source, device=device), torch.arange(source, source + target, device=device))

@@ -12,10 +12,11 @@ from recoslip.detectors import checks
 from recoslip.detectors.base import Progress, Scores
 from recoslip.detectors.networked import NetworkDetector, below
 from recoslip.detectors.risk import WeightedCrossEntropy, positions
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.bits import derive
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Fleet, seed_key
-from recoslip.fleet.training import Best, train
+from recoslip.fleet.training import Best, evaluate, train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
 from recoslip.objectives.propensity import log_likelihood, posterior_known
@@ -50,6 +51,7 @@ class SarEM(NetworkDetector):
         encoder: "gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`.
         dropout: share of units dropped in encoder and head.
         learning_rate: Adam's.
+        batch_size: nodes of a batch, of which each epoch sees one; 0 for the whole graph, None to let memory decide.
         device: "auto", "cpu", "cuda", ...
         random_state: seed of initial weights, dropout and, without a split, the split.
 
@@ -78,6 +80,7 @@ class SarEM(NetworkDetector):
         encoder: Encoder | nn.Module = "gcn",
         dropout: float = 0.5,
         learning_rate: float = 0.001,
+        batch_size: int | None = None,
         device: str = "auto",
         random_state: int = 0,
     ) -> None:
@@ -92,6 +95,7 @@ class SarEM(NetworkDetector):
         self.encoder = encoder
         self.dropout = dropout
         self.learning_rate = learning_rate
+        self.batch_size = batch_size
         self.device = device
         self.random_state = random_state
 
@@ -113,7 +117,7 @@ class SarEM(NetworkDetector):
         return learned
 
     def _maximise(
-        self, graph: NodeGraph, view: GraphView, split: Split, keys: Sequence[int], progress: Any
+        self, graph: NodeGraph, view: GraphView | Batches, split: Split, keys: Sequence[int], progress: Any
     ) -> list[dict[str, Any]]:
         """Run EM for a block of seeds."""
         s = (~graph.is_target).to(view.device, view.dtype)[:, None].expand(-1, len(keys))  # (nodes, members)
@@ -128,8 +132,8 @@ class SarEM(NetworkDetector):
             down = torch.cat([weight for _, _, weight in examples], dim=1)
             objective = WeightedCrossEntropy(up, down, *nodes)
             train(fleet, view, objective, epochs=self.epochs, learning_rate=self.learning_rate, patience=self.patience)
-            with torch.no_grad():
-                return fleet, torch.sigmoid(fleet(view).margin)
+            f = torch.sigmoid(evaluate(fleet, view).diff(dim=-1)[..., 0])
+            return fleet, f.to(view.device, view.dtype)
 
         train_s = s[nodes[0]]
         _, f = fit(0, (NOVELTY, (1 - s) / (1 - train_s).sum(dim=0), s / train_s.sum(dim=0)))

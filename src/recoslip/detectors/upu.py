@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recoslip.detectors.prior import PriorDetector, WarmUp
 from recoslip.detectors.risk import Nodes, RiskObjective, parts
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.network import Output
 from recoslip.fleet.training import Objective
 from recoslip.fleet.view import GraphView
@@ -28,7 +29,7 @@ class UPU(PriorDetector):
     name: ClassVar[str] = "upu"
     paper: ClassVar[str] = "du Plessis et al. 2014"
 
-    def _objective(self, graph: NodeGraph, split: Split, view: GraphView, warm_up: WarmUp) -> Objective:
+    def _objective(self, graph: NodeGraph, split: Split, view: GraphView | Batches, warm_up: WarmUp) -> Objective:
         prior = warm_up.prior
 
         def risk(output: Output, nodes: Nodes) -> Tensor:

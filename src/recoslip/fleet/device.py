@@ -1,8 +1,10 @@
 """Where to compute, and how much at once."""
 
+import psutil
 import torch
 
 from recoslip.errors import SettingError
+from recoslip.graph import NodeGraph
 
 
 def block_size(nodes: int, width: int, device: torch.device) -> int:
@@ -12,6 +14,17 @@ def block_size(nodes: int, width: int, device: torch.device) -> int:
     """
     budget = torch.cuda.mem_get_info(device)[1] // 64 if device.type == "cuda" else 16 * 2**20  # bytes
     return max(1, int(budget) // (4 * nodes * width))
+
+
+BATCH_SIZE = 2048  # where a graph has to be trained in batches
+_LAYERS = 12  # of a network's width that training holds for every node: activations, masks and gradients
+
+
+def fits(graph: NodeGraph, width: int, device: torch.device) -> bool:
+    """Whether a network of this width can be trained on the whole graph in half of the memory that is free."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
+    return 4 * (graph.num_nodes * width * _LAYERS + 2 * entries) + 64 * graph.num_edges <= free / 2
 
 
 def resolve_device(name: str) -> torch.device:

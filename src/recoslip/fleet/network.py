@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recoslip.fleet.bits import derive, keep_mask
-from recoslip.fleet.view import Encoder, GraphView
+from recoslip.fleet.view import Encoder, GraphView, View
 
 
 @dataclass(frozen=True)
@@ -76,29 +76,30 @@ class Fleet(nn.Module):
         """Spread a value per member, (members,), so that it meets its member's part of a state tensor."""
         return per_member.view(-1, *[1] * (tensor.ndim - 1))
 
-    def first(self, view: GraphView) -> Tensor | None:
+    def first(self, view: View) -> Tensor | None:
         """First convolution, done once for training and evaluation; None where input dropout makes them differ."""
         return None if self.architecture.input_dropout else self._first(view, None)
 
-    def _first(self, view: GraphView, epoch: int | Tensor | None) -> Tensor:
+    def _first(self, view: View, epoch: int | Tensor | None) -> Tensor:
         """First convolution, (nodes, members, hidden); with `epoch`, with that epoch's input dropout."""
-        products = view.first
         if epoch is not None and self.architecture.input_dropout:
             key = derive(self.keys.new_zeros(()), 2, epoch)
             products = view.first_dropped(key, 1 - self.architecture.input_dropout)
+        else:
+            products = view.first
         total = None
         for product, weight in zip(products, self.conv1.weights, strict=True):
             flat = weight.transpose(0, 1).reshape(weight.shape[1], -1)  # (features, members * hidden)
             part = product(flat)
             total = part if total is None else total + part
         assert total is not None
-        return total.view(view.nodes, self.members, -1) + self.conv1.bias
+        return total.view(len(total), self.members, -1) + self.conv1.bias
 
-    def forward(self, view: GraphView, *, epoch: int | Tensor | None = None, first: Tensor | None = None) -> Output:
+    def forward(self, view: View, *, epoch: int | Tensor | None = None, first: Tensor | None = None) -> Output:
         """Evaluate all members; with `epoch`, in training mode with that epoch's dropout.
 
         Args:
-            view: the graph.
+            view: the graph, or a batch of it.
             epoch: number of the training step; None evaluates.
             first: what `first(view)` gave, where the caller has it already.
         """
@@ -106,10 +107,14 @@ class Fleet(nn.Module):
         h = self._dropout(F.relu(self.norm1(h, epoch is not None)), epoch, 0)
         total = None
         for product, weight in zip(view.hidden, self.conv2.weights, strict=True):
-            part = product(member_matmul(h, weight).reshape(view.nodes, -1))
+            part = product(member_matmul(h, weight).flatten(1))
             total = part if total is None else total + part
         assert total is not None
-        h = total.view(view.nodes, self.members, -1) + self.conv2.bias
+        h = total.view(len(total), self.members, -1) + self.conv2.bias
+        return self.head(h, epoch)
+
+    def head(self, h: Tensor, epoch: int | Tensor | None = None) -> Output:
+        """Turn the second convolution's outcome, (nodes, members, out), into representations and logits."""
         representation = F.relu(self.norm2(h, epoch is not None))
         h = member_matmul(representation, self.linear1.weights[0]) + self.linear1.bias
         h = self._dropout(F.relu(self.norm3(h, epoch is not None)), epoch, 1)

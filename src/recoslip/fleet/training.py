@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
 from recoslip.errors import SettingError
+from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output
 from recoslip.fleet.view import GraphView
@@ -34,9 +35,22 @@ class Objective(Protocol):
         """Value of each member, (members,), that the kept weights minimise."""
 
 
+class Batchable(Objective, Protocol):
+    """An objective that can also be estimated on some of its nodes."""
+
+    def parts(self, *, held_out: bool) -> tuple[Tensor, ...]:
+        """Training or validation nodes, in groups of which a batch shall have its share."""
+
+    def on(self, chosen: Sequence[Tensor], *, held_out: bool) -> Objective:
+        """Return the estimate for a batch of the chosen nodes of each part, one part after the other.
+
+        What is learned beside the weights is shared with it.
+        """
+
+
 def train(
     fleet: Fleet | ModuleFleet,
-    view: GraphView,
+    view: GraphView | Batches,
     objective: Objective,
     *,
     epochs: int,
@@ -50,7 +64,7 @@ def train(
 
     Args:
         fleet: the members; changed in place.
-        view: the graph.
+        view: the graph. Of one that comes in batches, each epoch sees one.
         objective: losses and validation values.
         epochs: how many steps.
         learning_rate: Adam's.
@@ -59,6 +73,11 @@ def train(
         first_epoch: number of the first epoch for dropout, where earlier training went before.
         progress: called with the number of finished epochs.
     """
+    if isinstance(view, Batches):
+        assert isinstance(fleet, Fleet)  # a user's module is given the whole graph
+        return _train_on_batches(
+            fleet, view, objective, epochs, learning_rate, keep_from, patience, first_epoch, progress
+        )
     fleet.prepare(view)
     learned = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
     adam = torch.optim.Adam(learned, lr=learning_rate, fused=True, capturable=view.device.type == "cuda")
@@ -95,6 +114,10 @@ def train(
     if keep_from is None:
         return torch.full((fleet.members,), epochs)
     validate(None)
+    return _best_of(best, fleet)
+
+
+def _best_of(best: Best, fleet: Fleet | ModuleFleet) -> Tensor:
     kept = best.restore(fleet)
     if (kept == 0).any():
         raise SettingError(
@@ -102,6 +125,59 @@ def train(
             "lower learning_rate, or look for extreme values among the features"
         )
     return kept
+
+
+def _train_on_batches(
+    fleet: Fleet,
+    batches: Batches,
+    objective: Objective,
+    epochs: int,
+    learning_rate: float,
+    keep_from: int | None,
+    patience: int | None,
+    first_epoch: int,
+    progress: Callable[[int], None] | None,
+) -> Tensor:
+    """Train on one batch after the other; the weights are validated on one batch that stays the same."""
+    problem = cast(Batchable, objective)
+    adam = torch.optim.Adam([p for p in fleet.parameters() if p.requires_grad], lr=learning_rate, fused=True)
+    best = Best(fleet, patience)
+    clock = torch.zeros((), dtype=torch.long, device=batches.device)
+    held_out = None
+    if keep_from is not None:
+        chosen, view = next(batches.draw(problem.parts(held_out=True), 1))
+        held_out = problem.on(chosen, held_out=True), view
+    for epoch, (chosen, view) in enumerate(batches.draw(problem.parts(held_out=False), epochs), start=1):
+        estimate = problem.on(chosen, held_out=False)
+        loss = estimate.loss(fleet(view, epoch=first_epoch + clock), clock)
+        adam.zero_grad()
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        estimate.after_step()
+        clock.add_(1)
+        if held_out is not None and keep_from is not None and epoch > keep_from and epoch % ASK_EVERY == 0:
+            with torch.no_grad():
+                best.offer(fleet, held_out[0].validation(fleet(held_out[1])), epoch)
+            if best.all_ended(epoch):
+                break
+        if progress is not None:
+            progress(epoch)
+    if held_out is None:
+        return torch.full((fleet.members,), epochs)
+    if epoch % ASK_EVERY:
+        with torch.no_grad():
+            best.offer(fleet, held_out[0].validation(fleet(held_out[1])), epoch)
+    return _best_of(best, fleet)
+
+
+def evaluate(fleet: Fleet | ModuleFleet, view: GraphView | Batches) -> Tensor:
+    """Logits of all nodes, (nodes, members, classes), in double precision, on the CPU."""
+    with torch.no_grad():
+        if isinstance(view, Batches):
+            assert isinstance(fleet, Fleet)
+            return view.evaluate(fleet).double()
+        logits: Tensor = fleet(view).logits
+        return logits.double().cpu()
 
 
 class Recorded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import scipy.sparse as sp
 import torch
@@ -16,6 +16,25 @@ from recoslip.graph import NodeGraph, mean_over_neighbours, to_scipy, weighted_a
 Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
 
 _SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
+
+
+class View(Protocol):
+    """What a fleet needs of a graph, or of a batch of one."""
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it is evaluated on."""
+
+    @property
+    def first(self) -> tuple[Product, ...]:
+        """The first layer's products: (features, any) -> (nodes that the second layer needs, any)."""
+
+    @property
+    def hidden(self) -> tuple[Product, ...]:
+        """The second layer's: (those nodes, any) -> (nodes, any)."""
+
+    def first_dropped(self, key: Tensor, keep: float) -> tuple[Product, ...]:
+        """Return the first layer's products with each feature of each node kept with probability `keep`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +110,7 @@ def _with_features(
     x: Tensor, matrix: sp.csr_array | None, product: Product, device: torch.device, dtype: torch.dtype
 ) -> Product:
     """Multiply the feature matrix in: $P X$ beforehand where $X$ is dense, $P (X \\cdot)$ where it is sparse."""
-    if _is_dense(x):
+    if is_dense(x):
         values = x.double().numpy()
         spread = values if matrix is None else matrix @ values
         return DenseProduct(torch.from_numpy(spread).to(device, dtype))
@@ -101,11 +120,12 @@ def _with_features(
 
 def _features(x: Tensor, device: torch.device, dtype: torch.dtype, *, droppable: bool = False) -> Features:
     """Return the product with the feature matrix, dense or sparse by how many of its entries are zero."""
-    if _is_dense(x):
+    if is_dense(x):
         return DenseProduct(x.to(device, dtype))
     matrix = sp.csr_array(x.numpy()) if x.layout == torch.strided else to_scipy(x)
     return SparseProduct.of(matrix, device, dtype, droppable=droppable)
 
 
-def _is_dense(x: Tensor) -> bool:
+def is_dense(x: Tensor) -> bool:
+    """Whether the dense product with a feature matrix is the faster one."""
     return x.layout == torch.strided and bool(torch.count_nonzero(x) >= _SPARSE_BELOW * x.numel())

@@ -1,0 +1,248 @@
+"""A graph that is looked at in parts: sampled batches to train on, exact chunks to evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recoslip.fleet.bits import derive, keep_mask
+from recoslip.fleet.modules import gather
+from recoslip.fleet.network import Fleet, MemberLayer
+from recoslip.fleet.products import DenseProduct, Product, SparseProduct, on_device
+from recoslip.fleet.sampling import neighbour_loader
+from recoslip.fleet.view import Encoder, is_dense
+from recoslip.graph import NodeGraph, select_rows, to_scipy
+
+FAN_OUT = (10, 5)  # neighbours drawn of a seed, and of each of them
+CHUNK = 2**16  # nodes evaluated at once
+
+
+@dataclass(frozen=True, eq=False)
+class BatchView:
+    """What an encoder's two layers multiply by, for some seeds: to a fleet it is what a whole graph's view is."""
+
+    nodes: int  # the seeds
+    inner: int  # the seeds and their drawn neighbours, which the first layer represents
+    features: Tensor | sp.csr_array  # of those and their own drawn neighbours
+    spread: tuple[sp.csr_array | None, ...]  # (inner, all of them); None is the node itself
+    hidden: tuple[Product, ...]  # (inner, any) -> (seeds, any)
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def first(self) -> tuple[Product, ...]:
+        """The first layer's products, with the features multiplied in."""
+        return self._first(self.features)
+
+    def first_dropped(self, key: Tensor, keep: float) -> tuple[Product, ...]:
+        """Return the same with each feature of each node kept with probability `keep`."""
+        if isinstance(self.features, Tensor):
+            rows, columns = self.features.shape
+            return self._first(self.features * keep_mask(key.view(1), rows, columns, keep, self.dtype)[:, 0])
+        dropped = self.features.copy()
+        dropped.data *= keep_mask(key.cpu().view(1), 1, len(dropped.data), keep).view(-1).numpy()
+        return self._first(dropped)
+
+    def _first(self, features: Tensor | sp.csr_array) -> tuple[Product, ...]:
+        products: list[Product] = []
+        for part in self.spread:
+            if isinstance(features, Tensor):
+                own = features[: self.inner] if part is None else on_device(part, self.device, self.dtype)(features)
+                products.append(DenseProduct(own))
+            else:
+                matrix = sp.csr_array(features[: self.inner] if part is None else part @ features)
+                products.append(SparseProduct.of(matrix, self.device, self.dtype))
+        return tuple(products)
+
+
+class Batches:
+    r"""A graph for networks of two layers that is never looked at as a whole.
+
+    Training draws seeds and some of their neighbours. A node's sum over its neighbours is estimated by the sum over the
+    drawn ones, with the weights of the whole graph's propagation, times how many stand behind one drawn. Evaluation
+    goes layer by layer through all nodes, a chunk at a time, and is exact.
+
+    Args:
+        graph: the graph.
+        encoder: "gcn", "sage" or "mlp".
+        device: where to compute. The graph stays where it is.
+        batch_size: seeds of a batch.
+        fan_out: neighbours drawn of each seed, and of each of those; -1 for all.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self,
+        graph: NodeGraph,
+        encoder: Encoder,
+        device: torch.device,
+        *,
+        batch_size: int,
+        fan_out: Sequence[int] = FAN_OUT,
+        seed: int = 0,
+    ) -> None:
+        self.graph, self.encoder, self.device, self.dtype = graph, encoder, device, torch.float32
+        self.nodes, self.batch_size, self.fan_out, self.seed = graph.num_nodes, batch_size, tuple(fan_out), seed
+        self.has_dense_features = is_dense(graph.x)
+        self.degree = torch.bincount(graph.edge_index[0], minlength=self.nodes)
+        self.start = F.pad(self.degree.cumsum(0), (1, 0))
+        total = self.degree.double()
+        if graph.edge_weight is not None:
+            total = torch.zeros_like(total).index_add_(0, graph.edge_index[0], graph.edge_weight.double())
+        self.total = (total + 1 if encoder == "gcn" else total).numpy()  # weight of a node's edges, its loop included
+
+    def draw(self, parts: Sequence[Tensor], steps: int) -> Iterator[tuple[list[Tensor], BatchView]]:
+        """Draw batches in which each part has its share; give the chosen nodes of each part, and the view of them all.
+
+        Every part is gone through in a random order before any of its nodes comes again.
+
+        Args:
+            parts: nodes, by position; no node is in two of them.
+            steps: how many batches.
+        """
+        parts = [part.cpu() for part in parts]
+        sizes = shares([len(part) for part in parts], self.batch_size)
+        seeds = list(self._seeds(parts, sizes, steps))
+        for drawn in neighbour_loader(self.graph, self.start, self.fan_out, seeds, self.seed):
+            yield list(drawn.n_id[: sum(sizes)].split(sizes)), self._view(drawn)
+
+    def _seeds(self, parts: Sequence[Tensor], sizes: Sequence[int], steps: int) -> Iterator[Tensor]:
+        keys = [int(derive(torch.tensor(self.seed), 17, k)) for k in range(len(parts))]
+        generators = [torch.Generator().manual_seed(key) for key in keys]
+        waiting = [part[:0] for part in parts]
+        for _ in range(steps):
+            chosen = []
+            for k, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+                if len(waiting[k]) < size:  # what is left does not fill a batch: the next pass begins
+                    waiting[k] = part[torch.randperm(len(part), generator=generators[k])]
+                chosen.append(waiting[k][:size])
+                waiting[k] = waiting[k][size:]
+            yield torch.cat(chosen)
+
+    def _view(self, drawn: Any) -> BatchView:
+        """Turn what PyG's loader gives into the products of the two layers."""
+        node, entry = drawn.n_id, drawn.e_id
+        neighbour, owner = drawn.edge_index.numpy()
+        seeds, inner = drawn.num_sampled_nodes[0], sum(drawn.num_sampled_nodes[:2])
+        near = drawn.num_sampled_edges[0]  # the edges of the seeds come first
+        behind = self.degree[node].numpy() / np.maximum(np.bincount(owner, minlength=len(node)), 1)
+        value = self._weights(node.numpy()[owner], node.numpy()[neighbour], entry) * behind[owner]
+        matrices = self._with_loops(node.numpy(), value, owner, neighbour, (inner, len(node)))
+        last = self._with_loops(node.numpy(), value[:near], owner[:near], neighbour[:near], (seeds, inner))
+        hidden = tuple(
+            (lambda h: h[:seeds]) if matrix is None else SparseProduct.of(matrix, self.device, self.dtype)
+            for matrix in last
+        )
+        return BatchView(seeds, inner, self._features(node), matrices, hidden, self.device, self.dtype)
+
+    def _features(self, nodes: Tensor | slice) -> Tensor | sp.csr_array:
+        x = self.graph.x
+        if isinstance(nodes, slice):
+            own = x[nodes] if x.layout == torch.strided else to_scipy(x)[nodes]
+        else:
+            own = select_rows(x, nodes)
+        if self.has_dense_features:
+            return own.to(self.device, self.dtype)
+        return (
+            sp.csr_array(own.numpy())
+            if isinstance(own, Tensor) and own.layout == torch.strided
+            else (to_scipy(own) if isinstance(own, Tensor) else own)
+        )
+
+    def _weights(
+        self, owner: NDArray[np.int64], neighbour: NDArray[np.int64], entry: Tensor | slice
+    ) -> NDArray[np.float64]:
+        """Weigh edges as the whole graph's propagation does."""
+        weight = 1.0 if self.graph.edge_weight is None else self.graph.edge_weight[entry].double().numpy()
+        if self.encoder == "gcn":
+            return np.asarray(weight / np.sqrt(self.total[owner] * self.total[neighbour]))
+        return np.asarray(weight / self.total[owner])
+
+    def _with_loops(
+        self,
+        node: NDArray[np.int64],
+        value: NDArray[np.float64],
+        owner: NDArray[np.int64],
+        neighbour: NDArray[np.int64],
+        shape: tuple[int, int],
+    ) -> tuple[sp.csr_array | None, ...]:
+        """Put a layer's matrices together, (owners, neighbours); the owners come first among the neighbours."""
+        if self.encoder == "mlp":
+            return (None,)
+        if self.encoder == "sage":
+            return (sp.csr_array((value, (owner, neighbour)), shape=shape), None)
+        own = np.arange(shape[0])
+        value = np.concatenate([value, 1 / self.total[node[own]]])
+        places = np.concatenate([owner, own]), np.concatenate([neighbour, own])
+        return (sp.csr_array((value, places), shape=shape),)
+
+    def evaluate(self, fleet: Fleet, chunk: int = CHUNK) -> Tensor:
+        """Logits of every node and member, (nodes, members, classes), on the CPU.
+
+        One member after another, one layer after another; held at once are two layers of one member, and a chunk.
+        """
+        chunks = [slice(begin, min(begin + chunk, self.nodes)) for begin in range(0, self.nodes, chunk)]
+        logits = torch.empty(self.nodes, fleet.members, fleet.architecture.classes)
+        with torch.no_grad():
+            for member in range(fleet.members):
+                alone = gather([(fleet, member)]).to(self.device)
+                assert isinstance(alone, Fleet)
+                h = self._convolve(alone.conv1, chunks, self._features)
+                for rows in chunks:
+                    h[rows] = F.relu(alone.norm1(h[rows, None].to(self.device), False))[:, 0].cpu()
+                h = self._convolve(alone.conv2, chunks, partial(self._rows, h))
+                for rows in chunks:
+                    logits[rows, member] = alone.head(h[rows, None].to(self.device)).logits[:, 0].cpu()
+        return logits
+
+    def _convolve(
+        self, layer: MemberLayer, chunks: Sequence[slice], source: Callable[[slice], Tensor | sp.csr_array]
+    ) -> Tensor:
+        """Apply a convolution of one member to what `source` gives for a chunk's nodes: (nodes, out), on the CPU."""
+        result = layer.bias[0].cpu().expand(self.nodes, -1).clone()
+        for k, weight in enumerate(layer.weights):
+            turned = torch.empty_like(result)
+            for rows in chunks:
+                own = source(rows)
+                dense = DenseProduct(own) if isinstance(own, Tensor) else on_device(own, self.device, self.dtype)
+                turned[rows] = dense(weight[0]).cpu()
+            for rows in chunks:
+                result[rows] += self._spread(rows, k, turned)
+        return result
+
+    def _rows(self, h: Tensor, rows: slice) -> Tensor:
+        return h[rows].to(self.device)
+
+    def _spread(self, rows: slice, k: int, h: Tensor) -> Tensor:
+        """Multiply h, (nodes, any), by the rows of a layer's k-th matrix."""
+        if self.encoder == "mlp" or k == 1:
+            return h[rows]
+        entry = slice(int(self.start[rows.start]), int(self.start[rows.stop]))
+        neighbour = self.graph.edge_index[1, entry].numpy()
+        owner = np.repeat(np.arange(rows.start, rows.stop), self.degree[rows].numpy())
+        value = self._weights(owner, neighbour, entry)
+        indptr = (self.start[rows.start : rows.stop + 1] - self.start[rows.start]).numpy()
+        matrix = sp.csr_array((value, neighbour, indptr), shape=(rows.stop - rows.start, self.nodes))
+        result = on_device(matrix, self.device, self.dtype)(h.to(self.device)).cpu()
+        if self.encoder == "gcn":
+            result += h[rows] / torch.from_numpy(self.total[rows]).to(h.dtype)[:, None]
+        return result
+
+
+def shares(sizes: Sequence[int], batch_size: int) -> list[int]:
+    """Divide a batch among parts by their sizes, at least one node each and no more than there are.
+
+    >>> shares([900, 90, 1], 100)
+    [91, 9, 1]
+    """
+    total = sum(sizes)
+    return [min(size, max(1, round(size * batch_size / total))) for size in sizes if size]

@@ -1,0 +1,225 @@
+"""Batches: what they draw, what they estimate, and that a graph in parts gives what the whole graph gives."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch_geometric.sampler import NodeSamplerInput
+
+from recoslip import NodeGraph, detector, load_dataset
+from recoslip.detectors.constrained import Cut, RecallConstrained, Running
+from recoslip.detectors.risk import WeightedCrossEntropy
+from recoslip.errors import SettingError
+from recoslip.fleet.batches import Batches, shares
+from recoslip.fleet.network import Architecture, Fleet
+from recoslip.fleet.sampling import VectorisedSampler
+from recoslip.fleet.training import evaluate, train
+from recoslip.fleet.view import GraphView
+from recoslip.insight.metrics import auroc
+from recoslip.objectives.links import undecided
+
+CPU = torch.device("cpu")
+ENCODERS = ("gcn", "sage", "mlp")
+
+
+def some_graph(kind: str = "dense", weighted: bool = False, nodes: int = 60) -> NodeGraph:
+    rng = np.random.default_rng(0)
+    x = rng.random((nodes, 12)) * (rng.random((nodes, 12)) < (0.5 if kind == "dense" else 0.05))
+    edges = rng.integers(0, nodes - 2, (2, 6 * nodes))  # two nodes stay isolated
+    weight = rng.random(6 * nodes) + 0.1 if weighted else None
+    return NodeGraph(sp.csr_array(x) if kind == "sparse" else x, edges, np.arange(nodes) >= 20, edge_weight=weight)
+
+
+def trained(graph: NodeGraph, encoder: str, members: int = 2) -> Fleet:
+    """A fleet whose normalisation has seen the graph."""
+    fleet = Fleet(Architecture(graph.num_features, 6, 5, 3, encoder), range(members))
+    for epoch in range(3):
+        fleet(GraphView.of(graph, encoder, CPU), epoch=epoch)
+    return fleet
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "mostly zero"])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_evaluation_in_chunks_equals_the_whole(encoder, kind):
+    graph = some_graph(kind, weighted=True)
+    fleet = trained(graph, encoder)
+    whole = evaluate(fleet, GraphView.of(graph, encoder, CPU))
+    parts = Batches(graph, encoder, CPU, batch_size=8)
+    for chunk in (7, 1000):
+        torch.testing.assert_close(parts.evaluate(fleet, chunk).double(), whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_batch_with_all_neighbours_equals_the_whole(encoder, kind):
+    graph = some_graph(kind, weighted=True)
+    fleet = trained(graph, encoder)
+    with torch.no_grad():
+        whole = fleet(GraphView.of(graph, encoder, CPU)).logits
+        drawn = Batches(graph, encoder, CPU, batch_size=16, fan_out=(-1, -1)).draw([torch.arange(60)], 3)
+        for (chosen,), view in drawn:
+            torch.testing.assert_close(fleet(view).logits, whole[chosen], atol=1e-5, rtol=1e-5)
+
+
+def test_a_sum_over_drawn_neighbours_is_unbiased():
+    graph = some_graph(weighted=True)
+    fleet = Fleet(Architecture(12, 6, 5, 3), [0])
+    whole = GraphView.of(graph, "gcn", CPU)
+    weight = fleet.conv1.weights[0][0]
+    exact = whole.first[0](weight)
+    total, times = torch.zeros_like(exact), torch.zeros(60, 1)
+    batches = Batches(graph, "gcn", CPU, batch_size=60, fan_out=(3, 3))
+    with torch.no_grad():
+        for (chosen,), view in batches.draw([torch.arange(60)], 2000):
+            total[chosen] += view.first[0](weight)[: len(chosen)]
+            times[chosen] += 1
+    assert (times == 2000).all()
+    error = (total / times - exact).abs().max() / exact.abs().max()
+    assert error < 0.03
+
+
+def test_the_sampler_draws_as_asked():
+    graph = some_graph(nodes=200)
+    start = torch.nn.functional.pad(torch.bincount(graph.edge_index[0], minlength=200).cumsum(0), (1, 0))
+    sampler = VectorisedSampler(start, graph.edge_index[1], (4, 2), seed=0)
+    seeds = torch.tensor([5, 100, 199])
+    first, second = (sampler.sample_from_nodes(NodeSamplerInput(None, seeds)) for _ in range(2))
+    assert not torch.equal(first.edge, second.edge)  # another draw every time
+    again = VectorisedSampler(start, graph.edge_index[1], (4, 2), seed=0)
+    assert torch.equal(again.sample_from_nodes(NodeSamplerInput(None, seeds)).edge, first.edge)
+    assert torch.equal(first.node[:3], seeds)
+    assert len(first.node.unique()) == len(first.node) == sum(first.num_sampled_nodes)
+    # Every drawn edge is one of the graph, between the nodes it says.
+    assert torch.equal(graph.edge_index[0, first.edge], first.node[first.col])
+    assert torch.equal(graph.edge_index[1, first.edge], first.node[first.row])
+    degree = start.diff()
+    expected = degree[seeds].clamp(max=4)
+    assert torch.equal(torch.bincount(first.col[: first.num_sampled_edges[0]], minlength=3), expected)
+    inner = first.node[3 : sum(first.num_sampled_nodes[:2])]
+    assert first.num_sampled_edges[1] == degree[inner].clamp(max=2).sum()
+
+
+def test_every_part_is_gone_through_before_it_begins_again():
+    graph = some_graph()
+    parts = [torch.arange(20), torch.arange(20, 60)]
+    seen: list[list[int]] = [[], []]
+    for chosen, view in Batches(graph, "mlp", CPU, batch_size=12).draw(parts, 5):
+        assert [len(own) for own in chosen] == [4, 8]
+        assert view.nodes == 12
+        for k, own in enumerate(chosen):
+            seen[k] += own.tolist()
+    assert sorted(seen[0]) == list(range(20))
+    assert sorted(seen[1]) == list(range(20, 60))
+    assert shares([3, 5], 100) == [3, 5]
+
+
+def test_the_estimate_of_weighted_cross_entropy_is_unbiased():
+    generator = torch.Generator().manual_seed(0)
+    up, down = torch.rand(60, 2, generator=generator), torch.rand(60, 2, generator=generator)
+    up[10:] = 0
+    margin = torch.randn(60, 2, generator=generator)
+    nodes = torch.arange(50)
+    objective = WeightedCrossEntropy(up, down, nodes, nodes)
+
+    class Out:
+        def __init__(self, margin):
+            self.margin = margin
+
+    exact = objective.loss(Out(margin), torch.tensor(0))
+    batches = Batches(some_graph(), "mlp", CPU, batch_size=10)
+    values = [
+        objective.on(chosen, held_out=False).loss(Out(margin[torch.cat(chosen)]), torch.tensor(0))
+        for chosen, _ in batches.draw(objective.parts(held_out=False), 1500)
+    ]
+    torch.testing.assert_close(torch.stack(values).mean(dim=0), exact, rtol=0.02, atol=0)
+
+
+def test_the_recall_that_the_multiplier_sees_is_that_of_the_last_nodes():
+    running = Running(torch.zeros(1))
+    assert running.update(torch.tensor([0.7]), 1.0).item() == pytest.approx(0.7)
+    assert running.update(torch.tensor([0.2]), 1.0).item() == pytest.approx(0.2)  # all nodes: the past does not count
+    running = Running(torch.zeros(1))
+    values = [running.update(torch.tensor([v]), 0.25).item() for v in (0.4, 0.4, 0.0)]
+    assert values[:2] == pytest.approx([0.4, 0.4])  # from the first batch on it is a mean, not one that starts at 0
+    weights = np.array([0.75**2, 0.75, 1])
+    assert values[2] == pytest.approx(0.4 * weights[:2].sum() / weights.sum())
+
+
+def test_the_cut_is_that_of_all_target_nodes():
+    target = torch.arange(10, 110)
+    margin = torch.randn(100, 2, generator=torch.Generator().manual_seed(1))
+    recall_target = torch.tensor([0.1, 0.3], dtype=torch.float64)
+    cut = Cut(target, recall_target)
+    for batch in torch.arange(100).split(20):
+        cut.EVERY = 1
+        z = cut.of(target[batch])(margin[batch])
+    assert torch.equal(margin < z, undecided(margin, recall_target))
+
+
+def test_links_inside_a_batch_are_the_graphs():
+    graph = some_graph(nodes=100)
+    nobody = np.zeros(100, dtype=bool)
+    from recoslip.shift import Split
+
+    target = graph.is_target.numpy()
+    problem = RecallConstrained(graph, Split(~nobody, nobody, nobody), [0.1], CPU, epochs=3, multiplier=0.1)
+    chosen = [torch.tensor([3, 1]), torch.tensor([70, 20, 55, 99, 41, 30, 31, 32, 33, 34, 35])]
+    pairs = problem.on(chosen, held_out=False).link_pairs
+    seeds = torch.cat(chosen).numpy()
+    found = {frozenset(p) for p in zip(seeds[pairs.left], seeds[pairs.right], strict=True)}
+    edges = {frozenset(e) for e in graph.edge_index.t().tolist()}
+    wanted = {e for e in edges if e <= set(seeds.tolist()) and all(target[list(e)])}
+    assert found == wanted
+    assert len(pairs.left) == len(wanted) > 0
+
+
+@pytest.mark.parametrize("method", ["reco-slip-plus", "reco-slip", "domain-discriminator", "nnpu"])
+def test_batches_rank_as_the_whole_graph_does(method):
+    data = load_dataset("csbm", nodes=1200, noise=1.5, split_seed=0)
+    short = {"reco-slip-plus": {"epochs": 150, "round_epochs": 60}, "nnpu": {"epochs": 150, "prior_epochs": 60}}
+    settings = {"epochs": 200} | short.get(method, {})
+    whole, parts = (
+        np.mean([auroc(data.novel, fitted.scores_, data.split.test) for fitted in several])
+        for size in (0, 300)
+        for several in [detector(method, batch_size=size, **settings).fit_seeds(data.graph, [1, 2, 3], data.split)]
+    )
+    assert parts > whole - 0.02
+
+
+def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches(tmp_path):
+    data = load_dataset("csbm", nodes=400, split_seed=0)
+    settings = {"epochs": 30, "round_epochs": 10, "batch_size": 100}
+    one, two = (detector("auto", **settings).fit(data.graph, data.split) for _ in range(2))
+    assert np.array_equal(one.scores_, two.scores_)
+    one.save(tmp_path / "model")
+    import recoslip
+
+    loaded = recoslip.load(tmp_path / "model")
+    assert loaded.batch_size == 100
+    np.testing.assert_allclose(loaded.decision_function(data.graph), one.scores_, atol=1e-6)
+
+
+def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
+    data = load_dataset("csbm", nodes=300, split_seed=0)
+    monkeypatch.setattr("recoslip.detectors.networked.fits", lambda *_: False)
+    model = detector("reco-slip-none", epochs=12)
+    assert isinstance(model._view(data.graph), Batches)
+    assert isinstance(detector("conoc")._view(data.graph), GraphView)  # it knows no batches
+    assert model.fit(data.graph, data.split).scores_.shape == (300,)
+
+
+def test_bad_batch_sizes_are_refused():
+    graph = load_dataset("csbm", nodes=100).graph
+    for wrong in (-1, 2.5, "many"):
+        with pytest.raises(SettingError, match="batch_size"):
+            detector("reco-slip", batch_size=wrong).fit(graph)
+
+
+def test_validation_in_batches_keeps_the_best_weights():
+    graph = some_graph()
+    fleet = Fleet(Architecture(12, 6, 5, 3), [0, 1])
+    up = torch.zeros(60, 2)
+    up[:30] = 1
+    objective = WeightedCrossEntropy(up, 1 - up, torch.arange(0, 60, 2), torch.arange(1, 60, 2))
+    kept = train(fleet, Batches(graph, "gcn", CPU, batch_size=20), objective, epochs=45, learning_rate=0.01)
+    assert ((kept > 0) & (kept <= 45)).all()

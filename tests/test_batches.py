@@ -46,7 +46,9 @@ def test_evaluation_in_chunks_equals_the_whole(encoder, kind):
     whole = evaluate(fleet, GraphView.of(graph, encoder, CPU))
     parts = Batches(graph, encoder, CPU, batch_size=8)
     for chunk in (7, 1000):
-        torch.testing.assert_close(parts.evaluate(fleet, chunk).double(), whole, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(parts.evaluate(fleet, "logits", chunk).double(), whole, atol=1e-5, rtol=1e-5)
+    represented = evaluate(fleet, GraphView.of(graph, encoder, CPU), "representation")
+    torch.testing.assert_close(evaluate(fleet, parts, "representation"), represented, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

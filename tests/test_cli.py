@@ -111,8 +111,10 @@ def test_settings_come_from_toml_and_options_override_it(tables, tmp_path):
     settings = json.loads(result.stdout)["settings"]
     assert (settings["epochs"], settings["links"], settings["hidden_channels"]) == (10, "target", 8)
     assert settings["recall_targets"] == [0.1, 0.2]
-    lists = run(*DETECT, "--out", tmp_path / "o2", "--recall-targets", "0.3,0.4", "--json", cwd=tables)
-    assert json.loads(lists.stdout)["settings"]["recall_targets"] == [0.3, 0.4]
+    batched = ["--recall-targets", "0.3,0.4", "--batch-size", "50", "--json"]
+    lists = json.loads(run(*DETECT, "--out", tmp_path / "o2", *batched, cwd=tables).stdout)["settings"]
+    assert lists["recall_targets"] == [0.3, 0.4]
+    assert lists["batch_size"] == 50
 
 
 def test_an_existing_output_is_refused_before_any_work_and_replaced_with_force(tables, tmp_path):

@@ -41,6 +41,8 @@ def value_of(text: str, default: object) -> Any:
     """Read an option's text as the kind of thing the setting's default is; what cannot be read is refused later."""
     if isinstance(default, tuple):
         return tuple(value_of(part, 0.0) for part in names(text.strip("[]()")))
+    if default is None:  # a whole number, or nothing
+        return None if text.lower() == "none" else value_of(text, 0)
     kind = type(default)
     try:
         return kind(text) if kind in (int, float) else text

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from recoslip.fleet.bits import derive, keep_mask
 from recoslip.fleet.modules import gather
-from recoslip.fleet.network import Fleet, MemberLayer
+from recoslip.fleet.network import Fleet, MemberLayer, Part
 from recoslip.fleet.products import DenseProduct, Product, SparseProduct, on_device
 from recoslip.fleet.sampling import neighbour_loader
 from recoslip.fleet.view import Encoder, is_dense
@@ -185,13 +185,14 @@ class Batches:
         places = np.concatenate([owner, own]), np.concatenate([neighbour, own])
         return (sp.csr_array((value, places), shape=shape),)
 
-    def evaluate(self, fleet: Fleet, chunk: int = CHUNK) -> Tensor:
-        """Logits of every node and member, (nodes, members, classes), on the CPU.
+    def evaluate(self, fleet: Fleet, part: Part = "logits", chunk: int = CHUNK) -> Tensor:
+        """Logits or representation of every node and member, (nodes, members, any), on the CPU.
 
         One member after another, one layer after another; held at once are two layers of one member, and a chunk.
         """
         chunks = [slice(begin, min(begin + chunk, self.nodes)) for begin in range(0, self.nodes, chunk)]
-        logits = torch.empty(self.nodes, fleet.members, fleet.architecture.classes)
+        width = fleet.architecture.classes if part == "logits" else fleet.architecture.out_channels
+        result = torch.empty(self.nodes, fleet.members, width)
         with torch.no_grad():
             for member in range(fleet.members):
                 alone = gather([(fleet, member)]).to(self.device)
@@ -201,8 +202,8 @@ class Batches:
                     h[rows] = F.relu(alone.norm1(h[rows, None].to(self.device), False))[:, 0].cpu()
                 h = self._convolve(alone.conv2, chunks, partial(self._rows, h))
                 for rows in chunks:
-                    logits[rows, member] = alone.head(h[rows, None].to(self.device)).logits[:, 0].cpu()
-        return logits
+                    result[rows, member] = getattr(alone.head(h[rows, None].to(self.device)), part)[:, 0].cpu()
+        return result
 
     def _convolve(
         self, layer: MemberLayer, chunks: Sequence[slice], source: Callable[[slice], Tensor | sp.csr_array]

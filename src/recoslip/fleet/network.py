@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,9 @@ class Output(NamedTuple):
     def margin(self) -> Tensor:
         """Novel logit minus known logit, so that f = σ(margin): (nodes, members)."""
         return self.logits[..., 1] - self.logits[..., 0]
+
+
+Part: TypeAlias = Literal["logits", "representation"]
 
 
 class Fleet(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor
 from recoslip.errors import SettingError
 from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
-from recoslip.fleet.network import Fleet, Output
+from recoslip.fleet.network import Fleet, Output, Part
 from recoslip.fleet.view import GraphView
 
 ASK_EVERY = 10  # epochs between looks at whether all members have ended; a look waits for the device
@@ -170,14 +170,14 @@ def _train_on_batches(
     return _best_of(best, fleet)
 
 
-def evaluate(fleet: Fleet | ModuleFleet, view: GraphView | Batches) -> Tensor:
-    """Logits of all nodes, (nodes, members, classes), in double precision, on the CPU."""
+def evaluate(fleet: Fleet | ModuleFleet, view: GraphView | Batches, part: Part = "logits") -> Tensor:
+    """Logits or representation of all nodes, (nodes, members, any), in double precision, on the CPU."""
     with torch.no_grad():
         if isinstance(view, Batches):
             assert isinstance(fleet, Fleet)
-            return view.evaluate(fleet).double()
-        logits: Tensor = fleet(view).logits
-        return logits.double().cpu()
+            return view.evaluate(fleet, part).double()
+        result: Tensor = getattr(fleet(view), part)
+        return result.double().cpu()
 
 
 class Recorded:

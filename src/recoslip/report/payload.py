@@ -17,6 +17,9 @@ import recoslip
 from recoslip.detectors.base import Detector
 from recoslip.detectors.energy import neighbourhood_features
 from recoslip.detectors.networked import NetworkDetector
+from recoslip.fleet.batches import Batches
+from recoslip.fleet.modules import gather
+from recoslip.fleet.training import evaluate
 from recoslip.graph import NodeGraph
 from recoslip.insight.explain import Features, Looked, Trait, looked_at, nearest_source
 from recoslip.insight.findings import Findings, facts
@@ -129,10 +132,11 @@ def projection(detector: Detector, graph: NodeGraph, first: Mask, seed: int = 0)
 
 def _wide(detector: Detector, graph: NodeGraph) -> NDArray[np.float64]:
     if isinstance(detector, NetworkDetector):
-        with torch.no_grad():
-            view = detector._view(graph)
-            representation = detector.fleet_.to(view.device)(view).representation.flatten(1).double().cpu().numpy()
-        detector.fleet_.to("cpu")
+        view, fleet = detector._view(graph), detector.fleet_
+        if isinstance(view, Batches):  # one network will do to place so many nodes by
+            fleet = gather([(fleet, 0)])
+        representation = evaluate(fleet.to(view.device), view, "representation").flatten(1).numpy()
+        fleet.to("cpu")
     else:
         representation = neighbourhood_features(graph)
     return np.asarray(StandardScaler().fit_transform(representation))

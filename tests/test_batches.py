@@ -1,6 +1,7 @@
 """Batches: what they draw, what they estimate, and that a graph in parts gives what the whole graph gives."""
 
 import numpy as np
+import psutil
 import pytest
 import scipy.sparse as sp
 import torch
@@ -9,8 +10,9 @@ from torch_geometric.sampler import NodeSamplerInput
 from recoslip import NodeGraph, detector, load_dataset
 from recoslip.detectors.constrained import Cut, RecallConstrained, Running
 from recoslip.detectors.risk import WeightedCrossEntropy
-from recoslip.errors import SettingError
+from recoslip.errors import OutOfMemory, SettingError
 from recoslip.fleet.batches import Batches, shares
+from recoslip.fleet.device import Memory, memory
 from recoslip.fleet.network import Architecture, Fleet
 from recoslip.fleet.sampling import VectorisedSampler
 from recoslip.fleet.training import evaluate, train
@@ -203,11 +205,29 @@ def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches
 
 def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     data = load_dataset("csbm", nodes=300, split_seed=0)
-    monkeypatch.setattr("recoslip.detectors.networked.fits", lambda *_: False)
+    assert isinstance(detector("auto")._view(data.graph), GraphView)
+    monkeypatch.setattr("recoslip.detectors.networked.memory", lambda device: Memory(2**20, 2**19))
     model = detector("reco-slip-none", epochs=12)
     assert isinstance(model._view(data.graph), Batches)
-    assert isinstance(detector("conoc")._view(data.graph), GraphView)  # it knows no batches
     assert model.fit(data.graph, data.split).scores_.shape == (300,)
+    with pytest.raises(OutOfMemory, match="leave batch_size out"):
+        detector("reco-slip", batch_size=0).fit(data.graph)
+    with pytest.raises(OutOfMemory, match=r"conoc on the whole graph needs about .* trains in batches"):
+        detector("conoc").fit(data.graph)
+
+
+def test_what_is_free_is_never_more_than_the_process_may_take():
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    unlimited = memory(CPU).free
+    used = psutil.Process().memory_info().vms
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
+        assert memory(CPU).free <= 2**30 <= unlimited
+        assert memory(CPU).total <= used + 2**30
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_bad_batch_sizes_are_refused():

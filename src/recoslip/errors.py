@@ -4,6 +4,7 @@ RecoslipError (a ValueError)
 ├── GraphError       a NodeGraph cannot be built or used
 │   └── TableError   a nodes or edges table cannot be read as a graph
 ├── SettingError     a detector, split or simulator was given a setting it cannot have
+├── OutOfMemory      the work would not fit, and was not begun
 ├── DatasetError     a named dataset is unknown or its files are not there
 └── ModelFileError   a saved detector is truncated, foreign, or from another format version
 """
@@ -26,6 +27,10 @@ class TableError(GraphError):
 
 class SettingError(RecoslipError):
     """A detector, split or simulator was given a setting it cannot have."""
+
+
+class OutOfMemory(RecoslipError):  # noqa: N818
+    """The work would not fit into the memory that is free, and was not begun."""
 
 
 class DatasetError(RecoslipError):

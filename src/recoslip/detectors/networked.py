@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Detector, Progress, Scores
-from recoslip.errors import ModelFileError, SettingError
+from recoslip.errors import ModelFileError, OutOfMemory, SettingError
 from recoslip.fleet.batches import Batches
-from recoslip.fleet.device import BATCH_SIZE, block_size, fits, resolve_device
+from recoslip.fleet.device import BATCH_SIZE, block_size, memory, memory_needed, resolve_device
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Architecture, Fleet, seed_key
 from recoslip.fleet.training import Objective, evaluate, train
@@ -61,17 +61,23 @@ class NetworkDetector(Detector):
     def _view(self, graph: NodeGraph) -> GraphView | Batches:
         """Return the graph as the networks shall see it: whole, or in batches where that was asked for or must be."""
         device = resolve_device(self.device)
-        if isinstance(self.encoder, nn.Module):
-            return GraphView.of(graph, None, device)
-        if not self.divisible:
-            return GraphView.of(graph, self.encoder, device)
-        size = self.batch_size
-        if size is None:
-            widest = max(self.hidden_channels, self.out_channels, self.head_channels)
-            size = 0 if fits(graph, widest, device) else BATCH_SIZE
-        if size == 0:
-            return GraphView.of(graph, self.encoder, device)
-        return Batches(graph, self.encoder, device, batch_size=size, seed=self.random_state)
+        encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
+        needed = memory_needed(graph, max(self.hidden_channels, self.out_channels, self.head_channels))
+        is_divisible = self.divisible and encoder is not None
+        # By what the machine has, not by what is free just now: the same seed shall give the same scores.
+        in_batches = self.batch_size or (self.batch_size is None and needed > memory(device).total / 4)
+        if encoder is not None and is_divisible and in_batches:
+            return Batches(graph, encoder, device, batch_size=self.batch_size or BATCH_SIZE, seed=self.random_state)
+        free = memory(device).free
+        if needed > free:
+            remedy = (
+                "leave batch_size out" if is_divisible else "take a method that trains in batches, such as the default"
+            )
+            raise OutOfMemory(
+                f"{self.name} on the whole graph needs about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are "
+                f"free; {remedy}, or smaller hidden_channels"
+            )
+        return GraphView.of(graph, encoder, device)
 
     def _fleet(self, features: int, seeds: Sequence[int], classes: int = 2) -> Fleet | ModuleFleet:
         if isinstance(self.encoder, nn.Module):

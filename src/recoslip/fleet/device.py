@@ -1,5 +1,9 @@
 """Where to compute, and how much at once."""
 
+import contextlib
+from pathlib import Path
+from typing import NamedTuple
+
 import psutil
 import torch
 
@@ -16,15 +20,42 @@ def block_size(nodes: int, width: int, device: torch.device) -> int:
     return max(1, int(budget) // (4 * nodes * width))
 
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 BATCH_SIZE = 2048  # where a graph has to be trained in batches
 _LAYERS = 12  # of a network's width that training holds for every node: activations, masks and gradients
 
 
-def fits(graph: NodeGraph, width: int, device: torch.device) -> bool:
-    """Whether a network of this width can be trained on the whole graph in half of the memory that is free."""
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+def memory_needed(graph: NodeGraph, width: int) -> int:
+    """About how many bytes training a network of this width on the whole graph takes, besides the graph itself."""
     entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
-    return 4 * (graph.num_nodes * width * _LAYERS + 2 * entries) + 64 * graph.num_edges <= free / 2
+    return 4 * (graph.num_nodes * width * _LAYERS + 2 * entries) + 64 * graph.num_edges
+
+
+class Memory(NamedTuple):
+    """Bytes of a device's memory, or less where this process or its container is limited."""
+
+    total: int
+    free: int
+
+
+def memory(device: torch.device) -> Memory:
+    """Look up how much memory there is."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return Memory(total, free)
+    machine = psutil.virtual_memory()
+    limits = [Memory(machine.total, machine.available)]
+    container = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # another system, or no limit
+        most, used = (int((container / name).read_text()) for name in ("memory.max", "memory.current"))
+        limits.append(Memory(most, most - used))
+    if resource is not None and (most := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+        limits.append(Memory(most, most - psutil.Process().memory_info().vms))
+    return Memory(min(limit.total for limit in limits), max(0, min(limit.free for limit in limits)))
 
 
 def resolve_device(name: str) -> torch.device:

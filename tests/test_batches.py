@@ -85,11 +85,11 @@ def test_a_sum_over_drawn_neighbours_is_unbiased():
 def test_the_sampler_draws_as_asked():
     graph = some_graph(nodes=200)
     start = torch.nn.functional.pad(torch.bincount(graph.edge_index[0], minlength=200).cumsum(0), (1, 0))
-    sampler = VectorisedSampler(start, graph.edge_index[1], (4, 2), seed=0)
+    sampler = VectorisedSampler(start, graph.edge_index[1], (4, 2))
     seeds = torch.tensor([5, 100, 199])
     first, second = (sampler.sample_from_nodes(NodeSamplerInput(None, seeds)) for _ in range(2))
     assert not torch.equal(first.edge, second.edge)  # another draw every time
-    again = VectorisedSampler(start, graph.edge_index[1], (4, 2), seed=0)
+    again = VectorisedSampler(start, graph.edge_index[1], (4, 2))
     assert torch.equal(again.sample_from_nodes(NodeSamplerInput(None, seeds)).edge, first.edge)
     assert torch.equal(first.node[:3], seeds)
     assert len(first.node.unique()) == len(first.node) == sum(first.num_sampled_nodes)
@@ -201,6 +201,24 @@ def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches
     loaded = recoslip.load(tmp_path / "model")
     assert loaded.batch_size == 100
     np.testing.assert_allclose(loaded.decision_function(data.graph), one.scores_, atol=1e-6)
+
+
+def test_a_member_sees_the_same_batches_alone_and_in_company():
+    data = load_dataset("csbm", nodes=300, split_seed=0)
+    settings = {"epochs": 20, "batch_size": 64, "max_fpr": 1.0}
+    alone = detector("reco-slip", random_state=3, **settings).fit(data.graph, data.split)
+    together = detector("reco-slip", **settings).fit_seeds(data.graph, [1, 3], data.split)
+    np.testing.assert_allclose(together[1].scores_, alone.scores_, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", ["reco-slip-plus", "reco-slip", "domain-discriminator", "sar-em", "upu"])
+def test_strange_graphs_in_batches(method):
+    rng = np.random.default_rng(0)
+    short = {"reco-slip-plus": {"round_epochs": 3}, "sar-em": {"em_steps": 2}, "upu": {"prior_epochs": 3}}
+    for edges in (np.empty((2, 0), dtype=int), rng.integers(0, 12, (2, 60))):
+        graph = NodeGraph(rng.random((12, 3)), edges, np.arange(12) >= 3)
+        fitted = detector(method, epochs=11, batch_size=1, **short.get(method, {})).fit(graph)
+        assert np.isfinite(fitted.scores_).all()
 
 
 def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):

@@ -67,7 +67,7 @@ class NetworkDetector(Detector):
         # By what the machine has, not by what is free just now: the same seed shall give the same scores.
         in_batches = self.batch_size or (self.batch_size is None and needed > memory(device).total / 4)
         if encoder is not None and is_divisible and in_batches:
-            return Batches(graph, encoder, device, batch_size=self.batch_size or BATCH_SIZE, seed=self.random_state)
+            return Batches(graph, encoder, device, batch_size=self.batch_size or BATCH_SIZE)
         free = memory(device).free
         if needed > free:
             remedy = (

@@ -75,9 +75,8 @@ class Batches:
         graph: the graph.
         encoder: "gcn", "sage" or "mlp".
         device: where to compute. The graph stays where it is.
-        batch_size: seeds of a batch.
+        batch_size: seeds of a batch, 2 or more.
         fan_out: neighbours drawn of each seed, and of each of those; -1 for all.
-        seed: of the draws.
     """
 
     def __init__(
@@ -88,10 +87,9 @@ class Batches:
         *,
         batch_size: int,
         fan_out: Sequence[int] = FAN_OUT,
-        seed: int = 0,
     ) -> None:
         self.graph, self.encoder, self.device, self.dtype = graph, encoder, device, torch.float32
-        self.nodes, self.batch_size, self.fan_out, self.seed = graph.num_nodes, batch_size, tuple(fan_out), seed
+        self.nodes, self.batch_size, self.fan_out = graph.num_nodes, max(2, batch_size), tuple(fan_out)
         self.has_dense_features = is_dense(graph.x)
         self.degree = torch.bincount(graph.edge_index[0], minlength=self.nodes)
         self.start = F.pad(self.degree.cumsum(0), (1, 0))
@@ -103,7 +101,8 @@ class Batches:
     def draw(self, parts: Sequence[Tensor], steps: int) -> Iterator[tuple[list[Tensor], BatchView]]:
         """Draw batches in which each part has its share; give the chosen nodes of each part, and the view of them all.
 
-        Every part is gone through in a random order before any of its nodes comes again.
+        Every part is gone through in a random order before any of its nodes comes again. The draws do not depend on any
+        seed, so that a network sees the same batches alone and in company.
 
         Args:
             parts: nodes, by position; no node is in two of them.
@@ -111,22 +110,9 @@ class Batches:
         """
         parts = [part.cpu() for part in parts]
         sizes = shares([len(part) for part in parts], self.batch_size)
-        seeds = list(self._seeds(parts, sizes, steps))
-        for drawn in neighbour_loader(self.graph, self.start, self.fan_out, seeds, self.seed):
+        seeds = list(_seeds(parts, sizes, steps))
+        for drawn in neighbour_loader(self.graph, self.start, self.fan_out, seeds):
             yield list(drawn.n_id[: sum(sizes)].split(sizes)), self._view(drawn)
-
-    def _seeds(self, parts: Sequence[Tensor], sizes: Sequence[int], steps: int) -> Iterator[Tensor]:
-        keys = [int(derive(torch.tensor(self.seed), 17, k)) for k in range(len(parts))]
-        generators = [torch.Generator().manual_seed(key) for key in keys]
-        waiting = [part[:0] for part in parts]
-        for _ in range(steps):
-            chosen = []
-            for k, (part, size) in enumerate(zip(parts, sizes, strict=True)):
-                if len(waiting[k]) < size:  # what is left does not fill a batch: the next pass begins
-                    waiting[k] = part[torch.randperm(len(part), generator=generators[k])]
-                chosen.append(waiting[k][:size])
-                waiting[k] = waiting[k][size:]
-            yield torch.cat(chosen)
 
     def _view(self, drawn: Any) -> BatchView:
         """Turn what PyG's loader gives into the products of the two layers."""
@@ -239,6 +225,19 @@ class Batches:
         return result
 
 
+def _seeds(parts: Sequence[Tensor], sizes: Sequence[int], steps: int) -> Iterator[Tensor]:
+    generators = [torch.Generator().manual_seed(int(derive(torch.tensor(0), 17, k))) for k in range(len(parts))]
+    waiting = [part[:0] for part in parts]
+    for _ in range(steps):
+        chosen = []
+        for k, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+            if len(waiting[k]) < size:  # what is left does not fill a batch: the next pass begins
+                waiting[k] = part[torch.randperm(len(part), generator=generators[k])]
+            chosen.append(waiting[k][:size])
+            waiting[k] = waiting[k][size:]
+        yield torch.cat(chosen)
+
+
 def shares(sizes: Sequence[int], batch_size: int) -> list[int]:
     """Divide a batch among parts by their sizes, at least one node each and no more than there are.
 
@@ -246,4 +245,4 @@ def shares(sizes: Sequence[int], batch_size: int) -> list[int]:
     [91, 9, 1]
     """
     total = sum(sizes)
-    return [min(size, max(1, round(size * batch_size / total))) for size in sizes if size]
+    return [min(size, max(1, round(size * batch_size / total))) for size in sizes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,12 +26,11 @@ class VectorisedSampler(BaseSampler):  # type: ignore[misc]
         start: (nodes + 1,) where each node's neighbours begin.
         neighbour: (entries,) the neighbours, node by node.
         fan_out: how many neighbours to draw at each hop; -1 for all.
-        seed: of the draws.
     """
 
-    def __init__(self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int], seed: int) -> None:
+    def __init__(self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int]) -> None:
         self.start, self.neighbour, self.fan_out = start, neighbour, tuple(fan_out)
-        self.key = derive(torch.tensor(seed), 13)
+        self.key = derive(torch.tensor(0), 13)
         self.calls = 0
         self.place = torch.full((len(start) - 1,), -1)  # of a node in the present batch
 
@@ -86,9 +85,7 @@ class VectorisedSampler(BaseSampler):  # type: ignore[misc]
         raise NotImplementedError("this sampler starts from nodes")
 
 
-def neighbour_loader(
-    graph: NodeGraph, start: Tensor, fan_out: Sequence[int], batches: Sequence[Tensor] | Iterator[Tensor], seed: int
-) -> NodeLoader:
+def neighbour_loader(graph: NodeGraph, start: Tensor, fan_out: Sequence[int], batches: Sequence[Tensor]) -> NodeLoader:
     """Return a PyG loader of the sampled surroundings of batches of nodes.
 
     Args:
@@ -96,11 +93,10 @@ def neighbour_loader(
         start: (nodes + 1,) where each node's edges begin.
         fan_out: neighbours to draw at each hop.
         batches: the seeds of each batch, as positions.
-        seed: of the draws, where they are ours.
     """
     data = Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
     if WITH_PYG_LIB or WITH_TORCH_SPARSE:
         sampler: BaseSampler = NeighborSampler(data, list(fan_out), is_sorted=False)
     else:
-        sampler = VectorisedSampler(start, graph.edge_index[1], fan_out, seed)
+        sampler = VectorisedSampler(start, graph.edge_index[1], fan_out)
     return NodeLoader(data, sampler, batch_sampler=batches)

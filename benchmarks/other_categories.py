@@ -1,0 +1,49 @@
+"""Each category of a graph in turn as the novel one, with the source ratios of the others 0.1 or 0.9 at random.
+
+python benchmarks/other_categories.py --root data --datasets cora-s citeseer-s
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+
+from recoslip import detector, load_dataset
+from recoslip.insight.metrics import auroc
+from recoslip.shift import assign_source, random_split
+
+METHODS = ("reco-slip-plus", "reco-slip", "domain-discriminator")
+
+
+def main() -> None:
+    """Print one row per graph and novel category: its share of the target, and the test AU-ROC of each method."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=["cora-s", "citeseer-s"])
+    parser.add_argument("--root", default=None)
+    arguments = parser.parse_args()
+    titles = ("graph", "novel category", "share of the target", *METHODS)
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
+    rows = []
+    for name in arguments.datasets:
+        data = load_dataset(name, root=arguments.root)
+        assert data.graph.categories is not None
+        categories = np.unique(data.graph.categories, return_inverse=True)[1]
+        for novel in range(categories.max() + 1):
+            ratios = np.random.default_rng(novel).choice([0.1, 0.9], categories.max() + 1)
+            ratios[novel] = 0
+            generator = torch.Generator().manual_seed(novel)
+            graph = data.graph.with_target(~assign_source(categories, ratios, generator))
+            split = random_split(graph.is_target, generator)
+            is_novel = categories == novel
+            settings = {"reco-slip": data.settings.reco_slip()}
+            fitted = [detector(method, **settings.get(method, {})).fit(graph, split) for method in METHODS]
+            rows.append([auroc(is_novel, one.scores_, split.test) for one in fitted])
+            share = is_novel[graph.is_target.numpy()].mean()
+            print(f"| {name} | {novel} | {share:.2f} | {' | '.join(f'{v:.3f}' for v in rows[-1])} |", flush=True)
+    print(f"| mean | | | {' | '.join(f'{v:.3f}' for v in np.mean(rows, axis=0))} |")
+
+
+if __name__ == "__main__":
+    main()

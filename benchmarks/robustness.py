@@ -49,7 +49,7 @@ def main() -> None:
                 fitted = detector(method, random_state=seed).fit(data.graph, calibration=calibration_share(data.graph))
                 chosen = fitted.predict()
                 shares.append((chosen[target].mean(), chosen[target & ~data.novel].mean()))
-        cells = [f"{np.mean(v):.3f} ± {np.std(v) / np.sqrt(len(v)):.3f}" if v else "–" for v in ranked.values()]
+        cells = [f"{np.mean(v):.3f} ± {np.std(v, ddof=1) / np.sqrt(len(v)):.3f}" if v else "–" for v in ranked.values()]
         for shares in listed.values():
             of_all, of_known = 100 * np.mean(shares, axis=0)
             cells.append(f"{of_all:.1f} % ({of_known:.1f} % of the known)")

@@ -5,6 +5,7 @@ import psutil
 import pytest
 import scipy.sparse as sp
 import torch
+from torch_geometric.nn import GCN
 from torch_geometric.sampler import NodeSamplerInput
 
 from recoslip import NodeGraph, detector, load_dataset
@@ -15,7 +16,7 @@ from recoslip.fleet.batches import Batches, shares
 from recoslip.fleet.device import Memory, memory
 from recoslip.fleet.network import Architecture, Fleet
 from recoslip.fleet.sampling import VectorisedSampler
-from recoslip.fleet.training import evaluate, train
+from recoslip.fleet.training import Best, evaluate, train
 from recoslip.fleet.view import GraphView
 from recoslip.insight.metrics import auroc
 from recoslip.objectives.links import undecided
@@ -203,11 +204,14 @@ def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches
     np.testing.assert_allclose(loaded.decision_function(data.graph), one.scores_, atol=1e-6)
 
 
-def test_a_member_sees_the_same_batches_alone_and_in_company():
+@pytest.mark.parametrize("method", ["reco-slip", "reco-slip-plus"])
+def test_a_member_sees_the_same_batches_alone_and_in_company(method):
     data = load_dataset("csbm", nodes=300, split_seed=0)
-    settings = {"epochs": 20, "batch_size": 64, "max_fpr": 1.0}
-    alone = detector("reco-slip", random_state=3, **settings).fit(data.graph, data.split)
-    together = detector("reco-slip", **settings).fit_seeds(data.graph, [1, 3], data.split)
+    settings = {"epochs": 20, "batch_size": 64, "max_fpr": 1.0} | (
+        {} if method == "reco-slip" else {"round_epochs": 10}
+    )
+    alone = detector(method, random_state=3, **settings).fit(data.graph, data.split)
+    together = detector(method, **settings).fit_seeds(data.graph, [1, 3], data.split)
     np.testing.assert_allclose(together[1].scores_, alone.scores_, atol=1e-3)
 
 
@@ -228,9 +232,9 @@ def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     model = detector("reco-slip-none", epochs=12)
     assert isinstance(model._view(data.graph), Batches)
     assert model.fit(data.graph, data.split).scores_.shape == (300,)
-    with pytest.raises(OutOfMemory, match="leave batch_size out"):
+    with pytest.raises(OutOfMemory, match="set batch_size to 2048"):
         detector("reco-slip", batch_size=0).fit(data.graph)
-    with pytest.raises(OutOfMemory, match=r"conoc on the whole graph needs about .* trains in batches"):
+    with pytest.raises(OutOfMemory, match=r"conoc on the whole graph needs about .* train in batches"):
         detector("conoc").fit(data.graph)
 
 
@@ -248,18 +252,41 @@ def test_what_is_free_is_never_more_than_the_process_may_take():
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+def test_another_stage_draws_other_batches():
+    batches = Batches(some_graph(), "gcn", CPU, batch_size=12)
+    one, again, other = (next(batches.draw([torch.arange(60)], 1, stage))[0][0] for stage in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
 def test_bad_batch_sizes_are_refused():
     graph = load_dataset("csbm", nodes=100).graph
     for wrong in (-1, 2.5, "many"):
         with pytest.raises(SettingError, match="batch_size"):
             detector("reco-slip", batch_size=wrong).fit(graph)
+    with pytest.raises(SettingError, match="a module of your own is trained on the whole graph"):
+        detector("reco-slip", encoder=GCN(32, 8, 2), batch_size=10).fit(graph)
 
 
-def test_validation_in_batches_keeps_the_best_weights():
-    graph = some_graph()
+@pytest.mark.parametrize("patience", [None, 1, 50])
+def test_validation_in_batches_keeps_the_best_weights(monkeypatch, patience):
+    offered = []
+    offer = Best.offer
+
+    def note(best, fleet, value, epoch):
+        offered.append((int(epoch), value.tolist(), fleet.linear2.bias.detach().clone()))
+        offer(best, fleet, value, epoch)
+
+    monkeypatch.setattr(Best, "offer", note)
     fleet = Fleet(Architecture(12, 6, 5, 3), [0, 1])
     up = torch.zeros(60, 2)
     up[:30] = 1
     objective = WeightedCrossEntropy(up, 1 - up, torch.arange(0, 60, 2), torch.arange(1, 60, 2))
-    kept = train(fleet, Batches(graph, "gcn", CPU, batch_size=20), objective, epochs=45, learning_rate=0.01)
-    assert ((kept > 0) & (kept <= 45)).all()
+    batches = Batches(some_graph(), "gcn", CPU, batch_size=20)
+    kept = train(fleet, batches, objective, epochs=45, learning_rate=0.05, patience=patience)
+    if patience is None:
+        assert [epoch for epoch, _, _ in offered] == [10, 20, 30, 40, 45]
+    for member in range(2):
+        epoch, _, bias = min(offered, key=lambda one: one[1][member])
+        assert kept[member] == epoch
+        assert torch.equal(fleet.linear2.bias[member], bias[member])

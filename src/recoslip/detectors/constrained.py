@@ -29,6 +29,7 @@ class RecallConstrained:
     r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ."""
 
     COLUMNS = ("fpr", "recall", "multiplier", "link_loss")
+    REMEMBERED = 20  # batches at most: more would tell the multiplier of networks long gone
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class RecallConstrained:
 
     @cached_property
     def cut(self) -> Cut:
-        """What a batch knows of the selective set, which is chosen among all target nodes."""
+        """What a batch knows of the selective set, which is chosen among all target nodes that train."""
         return Cut(self.nodes.target, self.recall_target)
 
     def parts(self, *, held_out: bool) -> tuple[Tensor, ...]:
@@ -110,7 +111,8 @@ class RecallConstrained:
         batch = copy.copy(self)
         device = self.history.device
         batch.nodes = batch.held_out = first_places(chosen, device)
-        batch.forgets = min(1.0, len(chosen[1]) / len(self.parts(held_out=held_out)[1]))
+        share = len(chosen[1]) / len(self.parts(held_out=held_out)[1])
+        batch.forgets = max(share, 1 / self.REMEMBERED)
         if self.links == "none" or held_out:
             batch.link_pairs = None
         else:

@@ -63,16 +63,20 @@ class NetworkDetector(Detector):
         device = resolve_device(self.device)
         encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
         needed = memory_needed(graph, max(self.hidden_channels, self.out_channels, self.head_channels))
-        is_divisible = self.divisible and encoder is not None
-        # By what the machine has, not by what is free just now: the same seed shall give the same scores.
-        in_batches = self.batch_size or (self.batch_size is None and needed > memory(device).total / 4)
-        if encoder is not None and is_divisible and in_batches:
-            return Batches(graph, encoder, device, batch_size=self.batch_size or BATCH_SIZE)
+        if self.divisible and encoder is not None:
+            # By what the machine has, not by what is free just now: the same seed shall give the same scores.
+            size = self.batch_size
+            if size is None:
+                size = BATCH_SIZE if needed > memory(device).total / 4 else 0
+            if size:
+                return Batches(graph, encoder, device, batch_size=size)
+            remedy = f"set batch_size to {BATCH_SIZE}, say"
+        elif self.batch_size:
+            raise SettingError("a module of your own is trained on the whole graph; leave batch_size out")
+        else:
+            remedy = "take a method and encoder that train in batches, such as the default"
         free = memory(device).free
         if needed > free:
-            remedy = (
-                "leave batch_size out" if is_divisible else "take a method that trains in batches, such as the default"
-            )
             raise OutOfMemory(
                 f"{self.name} on the whole graph needs about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are "
                 f"free; {remedy}, or smaller hidden_channels"

@@ -79,7 +79,7 @@ def smooth(margin: Scores, neighbours: sp.csr_array, share: float) -> Scores:
     Args:
         margin: (nodes,).
         neighbours: (nodes, nodes) the matrix that takes the mean over neighbours.
-        share: in [0, 1).
+        share: in [0, 1].
 
     >>> pair = sp.csr_array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     >>> smooth(np.array([4.0, 0.0, 2.0]), pair, 0.5).tolist()

@@ -118,6 +118,7 @@ class PriorDetector(SingleNetworkDetector):
             learning_rate=self.learning_rate,
             patience=self.patience,
             first_epoch=self.prior_epochs,
+            stage=1,
             progress=lambda done: progress(self.prior_epochs + done),
         )
         return [{"prior_": float(p)} for p in prior]

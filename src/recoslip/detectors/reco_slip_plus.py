@@ -44,9 +44,9 @@ class RecoSlipPlus(NetworkDetector):
     First, networks with dropout of the input are trained under small recall targets, and their margins averaged. Then,
     in every round, the highest target nodes are examples of novel and the source, with the target nodes that look
     known, of known; the rest waits. Networks learn to tell them apart, each without one fold of the nodes, and a node
-    is judged by the networks that did not learn from it, and by what they say of its neighbours. So a network cannot
-    repeat what it was told of a node: a known node that was among the highest by chance falls back, and a novel one
-    that was not moves up.
+    is judged by the networks that did not learn from it. So a network does not repeat what it was told of a node: a
+    known node that was among the highest by chance falls back, and a novel one that was not moves up. What is said of
+    its neighbours, likewise by networks that did not learn from them, counts as well.
 
     Args:
         recall_targets: of the proposals.
@@ -245,6 +245,7 @@ class RecoSlipPlus(NetworkDetector):
             epochs=self.round_epochs if stage else self.epochs,
             learning_rate=self.learning_rate,
             keep_from=None,
+            stage=stage,
             progress=progress,
         )
         margins = _margins(evaluate(fleet, view))

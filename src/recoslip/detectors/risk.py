@@ -60,25 +60,19 @@ class WeightedCrossEntropy:
         return (self.up[nodes] + self.down[nodes]).sum(dim=0).clamp(min=1e-12)
 
     @cached_property
-    def _parts(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        high = (self.up > 0).any(dim=1)
-        return tuple((nodes[high[nodes]], nodes[~high[nodes]]) for nodes in (self.nodes, self.held_out))  # type: ignore[return-value]
+    def _totals(self) -> tuple[Tensor, Tensor]:
+        return self._weight(self.nodes), self._weight(self.held_out)
 
     def parts(self, *, held_out: bool) -> tuple[Tensor, ...]:
-        """Nodes that are an example of a high margin to any member, which may be few, and the others."""
-        return self._parts[held_out]
+        """All nodes are one part: who is an example of what differs from member to member."""
+        return (self.held_out if held_out else self.nodes,)
 
     def on(self, chosen: Sequence[Tensor], *, held_out: bool) -> WeightedCrossEntropy:
-        """Return the unbiased estimate from a batch, whose nodes stand for all of their part."""
-        parts, device = self.parts(held_out=held_out), self.up.device
-        nodes = torch.cat(list(chosen)).to(device)
-        behind = torch.cat(
-            [
-                self.up.new_full((len(own), 1), len(part) / max(1, len(own)))
-                for own, part in zip(chosen, parts, strict=True)
-            ]
-        )
-        weight = behind / self._weight(self.held_out if held_out else self.nodes)
+        """Return the unbiased estimate from a batch, whose nodes stand for all."""
+        device = self.up.device
+        nodes = chosen[0].to(device)
+        behind = len(self.held_out if held_out else self.nodes) / len(nodes)
+        weight = behind / self._totals[held_out]
         everyone = torch.arange(len(nodes), device=device)
         return _Estimate(self.up[nodes] * weight, self.down[nodes] * weight, everyone, everyone)
 

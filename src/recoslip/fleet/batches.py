@@ -98,20 +98,21 @@ class Batches:
             total = torch.zeros_like(total).index_add_(0, graph.edge_index[0], graph.edge_weight.double())
         self.total = (total + 1 if encoder == "gcn" else total).numpy()  # weight of a node's edges, its loop included
 
-    def draw(self, parts: Sequence[Tensor], steps: int) -> Iterator[tuple[list[Tensor], BatchView]]:
+    def draw(self, parts: Sequence[Tensor], steps: int, stage: int = 0) -> Iterator[tuple[list[Tensor], BatchView]]:
         """Draw batches in which each part has its share; give the chosen nodes of each part, and the view of them all.
 
-        Every part is gone through in a random order before any of its nodes comes again. The draws do not depend on any
-        seed, so that a network sees the same batches alone and in company.
+        Every part is gone through in a random order, again and again; what is left of a pass and does not fill a batch
+        is skipped. The draws do not depend on any seed, so that a network sees the same batches alone and in company.
 
         Args:
             parts: nodes, by position; no node is in two of them.
             steps: how many batches.
+            stage: another one draws other batches.
         """
         parts = [part.cpu() for part in parts]
         sizes = shares([len(part) for part in parts], self.batch_size)
-        seeds = list(_seeds(parts, sizes, steps))
-        for drawn in neighbour_loader(self.graph, self.start, self.fan_out, seeds):
+        seeds = list(_seeds(parts, sizes, steps, stage))
+        for drawn in neighbour_loader(self.graph, self.start, self.fan_out, seeds, stage):
             yield list(drawn.n_id[: sum(sizes)].split(sizes)), self._view(drawn)
 
     def _view(self, drawn: Any) -> BatchView:
@@ -174,7 +175,8 @@ class Batches:
     def evaluate(self, fleet: Fleet, part: Part = "logits", chunk: int = CHUNK) -> Tensor:
         """Logits or representation of every node and member, (nodes, members, any), on the CPU.
 
-        One member after another, one layer after another; held at once are two layers of one member, and a chunk.
+        One member after another, one layer after another. Held at once are two layers of one member for all nodes, one
+        of them on the device, and a chunk.
         """
         chunks = [slice(begin, min(begin + chunk, self.nodes)) for begin in range(0, self.nodes, chunk)]
         width = fleet.architecture.classes if part == "logits" else fleet.architecture.out_channels
@@ -202,8 +204,9 @@ class Batches:
                 own = source(rows)
                 dense = DenseProduct(own) if isinstance(own, Tensor) else on_device(own, self.device, self.dtype)
                 turned[rows] = dense(weight[0]).cpu()
+            turned = turned.to(self.device)
             for rows in chunks:
-                result[rows] += self._spread(rows, k, turned)
+                result[rows] += self._spread(rows, k, turned).cpu()
         return result
 
     def _rows(self, h: Tensor, rows: slice) -> Tensor:
@@ -219,14 +222,14 @@ class Batches:
         value = self._weights(owner, neighbour, entry)
         indptr = (self.start[rows.start : rows.stop + 1] - self.start[rows.start]).numpy()
         matrix = sp.csr_array((value, neighbour, indptr), shape=(rows.stop - rows.start, self.nodes))
-        result = on_device(matrix, self.device, self.dtype)(h.to(self.device)).cpu()
+        result = on_device(matrix, self.device, self.dtype)(h)
         if self.encoder == "gcn":
-            result += h[rows] / torch.from_numpy(self.total[rows]).to(h.dtype)[:, None]
+            result += h[rows] / torch.from_numpy(self.total[rows]).to(h)[:, None]
         return result
 
 
-def _seeds(parts: Sequence[Tensor], sizes: Sequence[int], steps: int) -> Iterator[Tensor]:
-    generators = [torch.Generator().manual_seed(int(derive(torch.tensor(0), 17, k))) for k in range(len(parts))]
+def _seeds(parts: Sequence[Tensor], sizes: Sequence[int], steps: int, stage: int) -> Iterator[Tensor]:
+    generators = [torch.Generator().manual_seed(int(derive(torch.tensor(stage), 17, k))) for k in range(len(parts))]
     waiting = [part[:0] for part in parts]
     for _ in range(steps):
         chosen = []

@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
-from torch_geometric.sampler import BaseSampler, NeighborSampler, NodeSamplerInput, SamplerOutput
-from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
+from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from recoslip.fleet.bits import derive, words
 from recoslip.graph import NodeGraph
 
 
 class VectorisedSampler(BaseSampler):  # type: ignore[misc]
-    """PyG's neighbour sampling in plain PyTorch, for where neither pyg-lib nor torch-sparse is installed.
+    """PyG's neighbour sampling in plain PyTorch: nothing to compile, and the same draws everywhere.
 
     A node with more neighbours than wanted gives one from each of as many equal stretches of its list. So every
     neighbour is drawn equally often, though now and then one twice (docs/decisions/batches.md).
@@ -26,11 +25,12 @@ class VectorisedSampler(BaseSampler):  # type: ignore[misc]
         start: (nodes + 1,) where each node's neighbours begin.
         neighbour: (entries,) the neighbours, node by node.
         fan_out: how many neighbours to draw at each hop; -1 for all.
+        stage: another one draws others.
     """
 
-    def __init__(self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int]) -> None:
+    def __init__(self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int], stage: int = 0) -> None:
         self.start, self.neighbour, self.fan_out = start, neighbour, tuple(fan_out)
-        self.key = derive(torch.tensor(0), 13)
+        self.key = derive(torch.tensor(stage), 13)
         self.calls = 0
         self.place = torch.full((len(start) - 1,), -1)  # of a node in the present batch
 
@@ -85,7 +85,9 @@ class VectorisedSampler(BaseSampler):  # type: ignore[misc]
         raise NotImplementedError("this sampler starts from nodes")
 
 
-def neighbour_loader(graph: NodeGraph, start: Tensor, fan_out: Sequence[int], batches: Sequence[Tensor]) -> NodeLoader:
+def neighbour_loader(
+    graph: NodeGraph, start: Tensor, fan_out: Sequence[int], batches: Sequence[Tensor], stage: int
+) -> NodeLoader:
     """Return a PyG loader of the sampled surroundings of batches of nodes.
 
     Args:
@@ -93,10 +95,8 @@ def neighbour_loader(graph: NodeGraph, start: Tensor, fan_out: Sequence[int], ba
         start: (nodes + 1,) where each node's edges begin.
         fan_out: neighbours to draw at each hop.
         batches: the seeds of each batch, as positions.
+        stage: another one draws other neighbours.
     """
     data = Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
-    if WITH_PYG_LIB or WITH_TORCH_SPARSE:
-        sampler: BaseSampler = NeighborSampler(data, list(fan_out), is_sorted=False)
-    else:
-        sampler = VectorisedSampler(start, graph.edge_index[1], fan_out)
+    sampler = VectorisedSampler(start, graph.edge_index[1], fan_out, stage)
     return NodeLoader(data, sampler, batch_sampler=batches)

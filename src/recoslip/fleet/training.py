@@ -58,6 +58,7 @@ def train(
     keep_from: int | None = 0,
     patience: int | None = None,
     first_epoch: int = 0,
+    stage: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Train all members with Adam and leave each with its best weights; return the epoch those are from.
@@ -71,12 +72,13 @@ def train(
         keep_from: validate after this many epochs and later; None keeps the last weights and never validates.
         patience: a member that has not improved for this many epochs has ended; when all have, training ends.
         first_epoch: number of the first epoch for dropout, where earlier training went before.
+        stage: of a method that trains several times; each draws batches of its own.
         progress: called with the number of finished epochs.
     """
     if isinstance(view, Batches):
         assert isinstance(fleet, Fleet)  # a user's module is given the whole graph
         return _train_on_batches(
-            fleet, view, objective, epochs, learning_rate, keep_from, patience, first_epoch, progress
+            fleet, view, objective, epochs, learning_rate, keep_from, patience, first_epoch, stage, progress
         )
     fleet.prepare(view)
     learned = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
@@ -136,18 +138,19 @@ def _train_on_batches(
     keep_from: int | None,
     patience: int | None,
     first_epoch: int,
+    stage: int,
     progress: Callable[[int], None] | None,
 ) -> Tensor:
     """Train on one batch after the other; the weights are validated on one batch that stays the same."""
     problem = cast(Batchable, objective)
     adam = torch.optim.Adam([p for p in fleet.parameters() if p.requires_grad], lr=learning_rate, fused=True)
-    best = Best(fleet, patience)
+    best = Best(fleet, None if patience is None else max(patience, ASK_EVERY))
     clock = torch.zeros((), dtype=torch.long, device=batches.device)
     held_out = None
     if keep_from is not None:
-        chosen, view = next(batches.draw(problem.parts(held_out=True), 1))
+        chosen, view = next(batches.draw(problem.parts(held_out=True), 1, stage))
         held_out = problem.on(chosen, held_out=True), view
-    for epoch, (chosen, view) in enumerate(batches.draw(problem.parts(held_out=False), epochs), start=1):
+    for epoch, (chosen, view) in enumerate(batches.draw(problem.parts(held_out=False), epochs, stage), start=1):
         estimate = problem.on(chosen, held_out=False)
         loss = estimate.loss(fleet(view, epoch=first_epoch + clock), clock)
         adam.zero_grad()
@@ -232,7 +235,7 @@ class Best:
         """Take over the state of the members whose value is lower than any before."""
         better = value < self.value
         if self.patience is not None:
-            better &= epoch - self.epoch <= self.patience
+            better &= (self.epoch == 0) | (epoch - self.epoch <= self.patience)
         self.value.copy_(torch.where(better, value, self.value))
         self.epoch.copy_(torch.where(better, epoch, self.epoch))
         for name, tensor in fleet.state_dict().items():

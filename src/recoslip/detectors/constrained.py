@@ -17,7 +17,7 @@ from recoslip.detectors.risk import first_places, parts
 from recoslip.fleet.negatives import NonEdges
 from recoslip.fleet.network import Output
 from recoslip.graph import NodeGraph
-from recoslip.objectives.links import first_of_each, inner_products, link_loss, undecided
+from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss, undecided
 from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
 from recoslip.shift import Split
 
@@ -168,9 +168,7 @@ class Cut:
         def update(margin: Tensor) -> Tensor:
             self.margin[torch.searchsorted(self.target, nodes)] = margin.to(self.margin.dtype)
             if self.batches % self.EVERY == 0:
-                seen = self.margin[~self.margin[:, 0].isnan()]
-                place = (len(seen) * (1 - self.recall_target) + 1e-6).long().clamp(max=len(seen) - 1)
-                self.value = seen.t().sort(dim=1).values.gather(1, place[:, None])[:, 0]
+                self.value = cut_score(self.margin[~self.margin[:, 0].isnan()], self.recall_target)
             self.batches += 1
             return self.value
 

@@ -44,19 +44,16 @@ class NetworkDetector(Detector):
         self._check_common()
         for name in ("hidden_channels", "out_channels", "head_channels", "epochs"):
             checks.whole(name, getattr(self, name), 1)
-        self._check_encoder()
-        checks.number("dropout", self.dropout, 0, 0.99)
-        checks.number("learning_rate", self.learning_rate, 0, np.inf, open_ends=True)
-        if self.batch_size is not None:
-            checks.whole("batch_size", self.batch_size, 0)
-
-    def _check_encoder(self) -> None:
         if self.encoder is None:
             raise SettingError(
                 "it was fitted with an encoder of the user's own; give it again: load(folder, encoder=...)"
             )
         if not isinstance(self.encoder, nn.Module):
             checks.choice("encoder", self.encoder, Encoder)
+        checks.number("dropout", self.dropout, 0, 0.99)
+        checks.number("learning_rate", self.learning_rate, 0, np.inf, open_ends=True)
+        if self.batch_size is not None:
+            checks.whole("batch_size", self.batch_size, 0)
 
     def _view(self, graph: NodeGraph) -> GraphView | Batches:
         """Return the graph as the networks shall see it: whole, or in batches where that was asked for or must be."""

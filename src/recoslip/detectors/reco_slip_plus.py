@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
@@ -181,9 +182,10 @@ class RecoSlipPlus(NetworkDetector):
         """Learn from the domains of `nodes`, for several seeds at once."""
         is_target = graph.is_target.numpy()
         folds = [folds_of(graph.ids, self.folds, seed) for seed in seeds]
+        neighbours = mean_over_neighbours(graph)
         proposals = self._recall_constrained(graph, nodes, len(seeds), view.device)
         panels = self._train(graph, view, seeds, 0, proposals, progress)
-        opinions = [self._judge(panel.margins, graph, own, 0) for panel, own in zip(panels, folds, strict=True)]
+        opinions = [self._judge(panel.margins, neighbours, own, 0) for panel, own in zip(panels, folds, strict=True)]
         rounds: list[list[tuple[int, int, int, float]]] = [[] for _ in seeds]
         for stage in range(1, self.rounds + 1):
             examples = [
@@ -204,7 +206,9 @@ class RecoSlipPlus(NetworkDetector):
             learning = positions(nodes, view.device)
             objective = WeightedCrossEntropy(high, low, learning, learning)
             panels = self._train(graph, view, seeds, stage, objective, progress)
-            opinions = [self._judge(panel.margins, graph, own, stage) for panel, own in zip(panels, folds, strict=True)]
+            opinions = [
+                self._judge(panel.margins, neighbours, own, stage) for panel, own in zip(panels, folds, strict=True)
+            ]
             for rows, e, opinion in zip(rounds, examples, opinions, strict=True):
                 looks_novel = float((opinion.f[is_target] > 0.5).mean())
                 rows.append((stage, int((e.novel > 0).sum()), int((e.known > 0)[is_target].sum()), looks_novel))
@@ -218,12 +222,12 @@ class RecoSlipPlus(NetworkDetector):
             for panel, opinion, rows in zip(panels, opinions, rounds, strict=True)
         ]
 
-    def _judge(self, margins: Scores, graph: NodeGraph, folds: Folds, stage: int) -> Opinion:
+    def _judge(self, margins: Scores, neighbours: sp.csr_array, folds: Folds, stage: int) -> Opinion:
         """Sum up what the networks of a stage say, (nodes, networks), with a say for the neighbours after a round."""
         opinion = judge(margins, folds, self._without(stage))
-        if stage == 0 or self.smoothing == 0:
+        if stage == 0:
             return opinion
-        return opinion._replace(margin=smooth(opinion.margin, mean_over_neighbours(graph), self.smoothing))
+        return opinion._replace(margin=smooth(opinion.margin, neighbours, self.smoothing))
 
     def _train(
         self,
@@ -276,7 +280,7 @@ class RecoSlipPlus(NetworkDetector):
 
     def _opinion(self, graph: NodeGraph) -> Opinion:
         folds = folds_of(graph.ids, self.folds, self.random_state)
-        return self._judge(_margins(self._logits(graph)), graph, folds, self.rounds)
+        return self._judge(_margins(self._logits(graph)), mean_over_neighbours(graph), folds, self.rounds)
 
     def _score(self, graph: NodeGraph) -> Scores:
         return self._opinion(graph).f

@@ -20,7 +20,7 @@ from recoslip.fleet.network import Fleet, MemberLayer, Part
 from recoslip.fleet.products import DenseProduct, Product, SparseProduct, on_device
 from recoslip.fleet.sampling import neighbour_loader
 from recoslip.fleet.view import Encoder, is_dense
-from recoslip.graph import NodeGraph, select_rows, to_scipy
+from recoslip.graph import NodeGraph, to_scipy
 
 FAN_OUT = (10, 5)  # neighbours drawn of a seed, and of each of them
 CHUNK = 2**16  # nodes evaluated at once
@@ -133,17 +133,11 @@ class Batches:
 
     def _features(self, nodes: Tensor | slice) -> Tensor | sp.csr_array:
         x = self.graph.x
-        if isinstance(nodes, slice):
-            own = x[nodes] if x.layout == torch.strided else to_scipy(x)[nodes]
-        else:
-            own = select_rows(x, nodes)
         if self.has_dense_features:
-            return own.to(self.device, self.dtype)
-        return (
-            sp.csr_array(own.numpy())
-            if isinstance(own, Tensor) and own.layout == torch.strided
-            else (to_scipy(own) if isinstance(own, Tensor) else own)
-        )
+            return x[nodes].to(self.device, self.dtype)
+        if x.layout == torch.strided:
+            return sp.csr_array(x[nodes].numpy())
+        return to_scipy(x)[nodes if isinstance(nodes, slice) else nodes.numpy()]
 
     def _weights(
         self, owner: NDArray[np.int64], neighbour: NDArray[np.int64], entry: Tensor | slice

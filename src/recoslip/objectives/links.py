@@ -22,11 +22,16 @@ def undecided(scores: Tensor, recall_target: Tensor) -> Tensor:
     >>> undecided(torch.tensor([[0.1], [0.9], [0.5], [0.3]]), torch.tensor([0.25])).flatten().tolist()
     [True, False, True, True]
     """
+    return scores < cut_score(scores, recall_target)
+
+
+def cut_score(scores: Tensor, recall_target: Tensor) -> Tensor:
+    r"""$z_{\tilde\alpha}$ of each member, (members,), for the same arguments."""
     count = scores.shape[0]
     ordered = scores.t().sort(dim=1).values  # (members, nodes)
     # n(1 - α̃) in double precision and with a nudge: 10 * (1 - 0.9) must count 1 node, not 0.999...
     place = (count * (1 - recall_target.double()) + 1e-6).long().clamp(max=count - 1)
-    return scores < ordered.gather(1, place[:, None]).t()
+    return ordered.gather(1, place[:, None])[:, 0]
 
 
 def link_loss(positive: Tensor, is_positive: Tensor, negative: Tensor, is_negative: Tensor) -> Tensor:

@@ -108,8 +108,13 @@ def plan(
 
 
 def settings_of(model: Detector) -> dict[str, Any]:
-    """Return everything a method is set to that its results depend on besides the seed, as JSON values."""
-    return {k: v for k, v in model._json_settings().items() if k not in ("random_state", "device")}
+    """Return everything a method is set to that its results depend on besides the seed, as JSON values.
+
+    A setting at None is left to the method and says nothing: with it, a new setting of that kind would disown every
+    record made before it.
+    """
+    settings = model._json_settings().items()
+    return {k: v for k, v in settings if v is not None and k not in ("random_state", "device")}
 
 
 def missing(cells: Sequence[Cell], records: Records, *, any_version: bool = False) -> list[Cell]:

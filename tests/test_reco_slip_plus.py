@@ -4,7 +4,7 @@ import numpy as np
 
 from recoslip import detector, load_dataset
 from recoslip.detectors.panel import LIMIT, NO_FOLD, Opinion, choose_examples, example_weights, folds_of, judge, smooth
-from recoslip.graph import NodeGraph, mean_over_neighbours
+from recoslip.graph import Neighbours, NodeGraph
 from recoslip.insight.metrics import auroc
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
@@ -31,8 +31,8 @@ def test_smoothing_weighs_neighbours_and_leaves_the_isolated_alone():
     expected = own
     for _ in range(3):
         expected = np.array([(3 * expected[1] + expected[2]) / 8, 2 + expected[0] / 2, 4 + expected[0] / 2, -5.0])
-    np.testing.assert_allclose(smooth(own, mean_over_neighbours(graph), 0.5), expected)
-    np.testing.assert_allclose(smooth(own, mean_over_neighbours(graph), 0.0), own)
+    np.testing.assert_allclose(smooth(own, Neighbours(graph), 0.5), expected)
+    np.testing.assert_allclose(smooth(own, Neighbours(graph), 0.0), own)
 
 
 def test_a_fold_follows_the_id_and_not_the_place():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -33,8 +33,23 @@ class Column:
     why: str = ""  # for the unused: the reason
 
 
+class Frame(Protocol):
+    """A table that gives one column at a time: a data frame, or a file."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns' names."""
+
+    @property
+    def schema(self) -> pl.Schema:
+        """Their types."""
+
+    def __getitem__(self, name: str) -> pl.Series:
+        """Return a column."""
+
+
 def plan_columns(
-    frame: pl.DataFrame,
+    frame: Frame,
     reserved: Collection[str | None],
     features: Sequence[str] | None,
     ignore: Sequence[str],
@@ -54,19 +69,19 @@ def plan_columns(
         if name in reserved and name not in ignore:
             raise TableError(f"column {name!r} already is the id, domain, time or category; it cannot be a feature")
     columns = []
-    for series in frame:
-        if series.name in reserved:
+    for name in frame.columns:
+        if name in reserved:
             continue
-        if series.name in ignore:
-            columns.append(Column(series.name, "unused", "ignored as asked"))
-        elif series.name in text:
-            columns.append(Column(series.name, "text"))
-        elif features is not None and series.name not in features:
-            columns.append(Column(series.name, "unused", "not among the chosen features"))
+        if name in ignore:
+            columns.append(Column(name, "unused", "ignored as asked"))
+        elif name in text:
+            columns.append(Column(name, "text"))
+        elif features is not None and name not in features:
+            columns.append(Column(name, "unused", "not among the chosen features"))
         else:
-            column = _guess(series)
+            column = _guess(name, frame)
             if column.kind == "unused" and features is not None:
-                raise TableError(f"column {series.name!r} cannot be a feature: {column.why}")
+                raise TableError(f"column {name!r} cannot be a feature: {column.why}")
             columns.append(column)
     if all(column.kind == "unused" for column in columns):
         reasons = "; ".join(f"{c.name}: {c.why}" for c in columns) or "there are no further columns"
@@ -81,24 +96,25 @@ def describe(columns: Sequence[Column]) -> str:
     return f"{used}; unused: {unused}" if unused else used
 
 
-def _guess(series: pl.Series) -> Column:
-    dtype = series.dtype
+def _guess(name: str, frame: Frame) -> Column:
+    dtype = frame.schema[name]
     if dtype.is_numeric() or dtype == pl.Boolean:
-        return Column(series.name, "number")
+        return Column(name, "number")
     if dtype in (pl.List, pl.Array):
         if dtype.inner is not None and dtype.inner.is_numeric():  # type: ignore[attr-defined]
-            return Column(series.name, "vector")
-        return Column(series.name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
-    if dtype == pl.String and looks_like_date(series).all():
-        return Column(series.name, "unused", f"dates are no feature; for the domain use --time {series.name}")
+            return Column(name, "vector")
+        return Column(name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
     if dtype in (pl.String, pl.Categorical, pl.Enum):
+        series = frame[name]
+        if dtype == pl.String and looks_like_date(series).all():
+            return Column(name, "unused", f"dates are no feature; for the domain use --time {name}")
         distinct = series.n_unique()
         if distinct <= max(MAX_CATEGORIES, len(series) // 20) and distinct < len(series):
-            return Column(series.name, "category")
-        return Column(series.name, "unused", f"{distinct:,} different texts; use it with --text {series.name}")
+            return Column(name, "category")
+        return Column(name, "unused", f"{distinct:,} different texts; use it with --text {name}")
     if dtype == pl.Null:
-        return Column(series.name, "unused", "empty")
-    return Column(series.name, "unused", f"{dtype} is no feature; for the domain use --time {series.name}")
+        return Column(name, "unused", "empty")
+    return Column(name, "unused", f"{dtype} is no feature; for the domain use --time {name}")
 
 
 def looks_like_date(series: pl.Series) -> pl.Series:
@@ -112,11 +128,11 @@ def encode(
     """Turn the used columns into one matrix, (rows, features), and name its columns."""
     used = [column for column in columns if column.kind != "unused"]
     if not impute:
-        _refuse_missing(frame, used)
+        refuse_missing(frame.select(column.name for column in used))
     parts: list[Any] = []
     names: list[str] = []
     for column in used:
-        part, part_names = _ENCODERS[column.kind](frame[column.name])
+        part, part_names = encode_column(frame[column.name], column.kind)
         parts.append(part)
         names += part_names
     if not any(sp.issparse(part) for part in parts):
@@ -127,12 +143,20 @@ def encode(
     return matrix, names
 
 
-def _refuse_missing(frame: pl.DataFrame, used: Sequence[Column]) -> None:
+def encode_column(series: pl.Series, kind: Kind) -> tuple[NDArray[np.float64] | sp.csr_array, list[str]]:
+    """Turn one column into features, (rows, features), and name them."""
+    part: tuple[NDArray[np.float64] | sp.csr_array, list[str]] = _ENCODERS[kind](series)
+    return part
+
+
+def refuse_missing(frame: pl.DataFrame, first_row: int = 0) -> None:
+    """Raise if a value is missing; the frame begins at row `first_row` of its table."""
     found = []
-    for column in used:
-        missing = is_missing(frame[column.name])
+    for series in frame:
+        missing = is_missing(series)
         if missing.any():
-            found.append(f"{column.name!r} in {missing.sum()} rows (first: row {missing.arg_max()})")
+            first = first_row + int(missing.arg_max() or 0)
+            found.append(f"{series.name!r} in {missing.sum()} rows (first: row {first})")
     if found:
         raise TableError(f"missing values: {'; '.join(found)}; fill them, ignore the columns, or pass --impute")
 

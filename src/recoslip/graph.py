@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -323,6 +323,66 @@ def mean_over_neighbours(graph: NodeGraph) -> sp.csr_array:
     adjacency = weighted_adjacency(graph)
     degree = adjacency.sum(axis=1)
     return sp.csr_array(sp.diags_array(1 / np.where(degree > 0, degree, 1)) @ adjacency)
+
+
+class Neighbours:
+    """Who is next to whom, asked some nodes at a time: the edges stay where they are, on disk if need be.
+
+    Args:
+        graph: the graph.
+        weighted: whether its edges count by their weights, or all alike.
+
+    >>> path = Neighbours(NodeGraph([[0.0], [1.0], [2.0]], [[0, 1], [1, 2]], [False, False, True]))
+    >>> path.mean(np.array([0.0, 1.0, 4.0])).tolist()
+    [1.0, 2.0, 1.0]
+    >>> [part.tolist() for part in path.of([0, 1])]
+    [[0, 1, 1], [1, 0, 2]]
+    """
+
+    AT_ONCE = 2**17  # nodes
+
+    def __init__(self, graph: NodeGraph, *, weighted: bool = True) -> None:
+        self.nodes, self.ends = graph.num_nodes, graph.edge_index[1].numpy()
+        self.weight = graph.edge_weight if weighted else None
+        self.start = np.searchsorted(graph.edge_index[0].numpy(), np.arange(graph.num_nodes + 1))
+        self.degree = np.diff(self.start)
+
+    def blocks(self) -> Iterator[slice]:
+        """Cut the nodes into ranges to look at one after the other."""
+        for begin in range(0, self.nodes, self.AT_ONCE):
+            yield slice(begin, min(begin + self.AT_ONCE, self.nodes))
+
+    def rows(self, rows: slice) -> sp.csr_array:
+        """Return those rows of the adjacency matrix, in double precision."""
+        begin, end = self.start[rows.start], self.start[rows.stop]
+        values = np.ones(end - begin) if self.weight is None else self.weight[begin:end].double().numpy()
+        shape = rows.stop - rows.start, self.nodes
+        return sp.csr_array((values, self.ends[begin:end], self.start[rows.start : rows.stop + 1] - begin), shape=shape)
+
+    def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Average (nodes, ...) over each node's neighbours; 0 for a node without any."""
+        result = np.empty_like(values)
+        for block in self.blocks():
+            rows = self.rows(block)
+            total = np.asarray(rows.sum(axis=1)).reshape(-1, *[1] * (values.ndim - 1))
+            result[block] = (rows @ values) / np.where(total > 0, total, 1)
+        return result
+
+    def of(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the neighbours of some nodes one after the other: whose each is, by place in `nodes`, and which."""
+        chosen = np.asarray(nodes, dtype=np.int64)
+        degree = self.degree[chosen]
+        owner = np.repeat(np.arange(len(chosen)), degree)
+        entry = np.arange(len(owner)) + (self.start[chosen] - np.cumsum(degree) + degree)[owner]
+        return owner, self.ends[entry]
+
+    def among(self, nodes: NDArray[np.int64]) -> sp.csr_array:
+        """Return which of some nodes, given in ascending order, are next to each other: a matrix of ones."""
+        owner, other = self.of(nodes)
+        place = np.minimum(np.searchsorted(nodes, other), max(0, len(nodes) - 1))
+        inside = nodes[place] == other
+        ends = owner[inside], place[inside]
+        return sp.csr_array((np.ones(len(ends[0]), dtype=np.float32), ends), shape=(len(nodes),) * 2)
 
 
 def select_rows(x: Tensor, index: Tensor) -> Tensor:

@@ -6,17 +6,20 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
+import torch
 from numpy.typing import NDArray
 from pyarrow.lib import ArrowException
 
-from recoslip.columns import describe, encode, is_missing, looks_like_date, plan_columns
-from recoslip.errors import TableError, nearest
+from recoslip.columns import Column, Frame, describe, encode, is_missing, looks_like_date, plan_columns
+from recoslip.errors import OutOfMemory, TableError, nearest
+from recoslip.fleet.device import memory
 from recoslip.graph import NodeGraph
 
 log = logging.getLogger("recoslip")
@@ -69,27 +72,31 @@ def read_graph(
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
-    for name, value in (("features", features), ("ignore", ignore), ("text", text)):
-        if isinstance(value, str):
-            raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
-    if (time is None) != (since is None):
-        raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
-    with _table_errors():
+    how = Reading(
+        id,
+        domain,
+        target_value,
+        time,
+        since,
+        category,
+        features,
+        ignore,
+        text,
+        source_column,
+        target_column,
+        weight,
+        drop_unknown,
+        impute,
+    )
+    with table_errors():
         frame = _frame(nodes, "nodes", exact=(id,))
-        _require(frame, "nodes", [id])
-        ids = _ids(frame[id], "nodes")
-        is_target = _by_time(frame, time, since) if time is not None else _by_column(frame, domain, target_value)
-        if category is not None:
-            _require(frame, "nodes", [category])
-        reserved = {id, category, time} | ({domain} if time is None else set())
-        columns = plan_columns(frame, reserved - {None}, features, ignore, text)
-        log.info("features: %s", describe(columns))
-        matrix, names = encode(frame, columns, impute)
-        ends, weights = _edges(edges, ids, source_column, target_column, weight, drop_unknown)
+        about = how.nodes(frame)
+        matrix, names = encode(frame, about.columns, impute)
+        ends, weights = _edges(edges, about.ids, how)
         return NodeGraph(
             matrix,
             ends,
-            is_target,
+            about.is_target,
             edge_weight=weights,
             ids=frame[id].to_numpy(),
             categories=None if category is None else frame[category].to_numpy(),
@@ -98,8 +105,58 @@ def read_graph(
         )
 
 
+class AboutNodes(NamedTuple):
+    """What a nodes table says besides the features themselves."""
+
+    ids: pl.Series  # as text
+    is_target: NDArray[np.bool_]
+    columns: list[Column]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How tables are to be read: the arguments of `read_graph`, explained there."""
+
+    id: str = "id"
+    domain: str = "domain"
+    target_value: object = None
+    time: str | None = None
+    since: Since | None = None
+    category: str | None = None
+    features: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
+    text: Sequence[str] = ()
+    source_column: str | None = None
+    target_column: str | None = None
+    weight: str | None = None
+    drop_unknown: bool = False
+    impute: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("features", "ignore", "text"):
+            if isinstance(value := getattr(self, name), str):
+                raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
+        if (self.time is None) != (self.since is None):
+            raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
+
+    def nodes(self, frame: Frame) -> AboutNodes:
+        """Read names and domains, and decide what each other column is used as."""
+        _require(frame.columns, "nodes", [self.id])
+        ids = _ids(frame[self.id], "nodes")
+        if self.time is None:
+            is_target = _by_column(frame, self.domain, self.target_value)
+        else:
+            is_target = _by_time(frame, self.time, self.since)
+        if self.category is not None:
+            _require(frame.columns, "nodes", [self.category])
+        reserved = {self.id, self.category, self.time} | ({self.domain} if self.time is None else set())
+        columns = plan_columns(frame, reserved - {None}, self.features, self.ignore, self.text)
+        log.info("features: %s", describe(columns))
+        return AboutNodes(ids, is_target, columns)
+
+
 @contextmanager
-def _table_errors() -> Iterator[None]:
+def table_errors() -> Iterator[None]:
     """Turn what polars and Arrow say of values they cannot use into an error of ours."""
     try:
         yield
@@ -124,39 +181,65 @@ def _frame(table: Table, what: str, exact: Sequence[str] = ()) -> pl.DataFrame:
 
 
 def _read_file(path: Path, what: str, exact: Sequence[str]) -> pl.DataFrame:
-    kind = path.name.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+    with _file_errors(path, what):
+        _refuse_large(path, what)
+        return scan(path, what, exact).collect()
+
+
+def scan(path: Path, what: str, exact: Sequence[str] = ()) -> pl.LazyFrame:
+    """Look at a table without reading it; the columns named in `exact`, and ends of edges, stay text."""
+    kind = _kind(path)
     if not path.is_file():
         raise TableError(f"{what}: there is no file {path}")
     if path.stat().st_size == 0:
         raise TableError(f"{what}: {path} is empty")
-    try:
+    with _file_errors(path, what):
         if kind in ("csv", "tsv", "txt"):
             separator = "," if kind == "csv" else "\t"
             header = pl.read_csv(path, separator=separator, n_rows=0).columns
             if len(header) == 1 and ";" in header[0]:
                 separator, header = ";", header[0].split(";")
             names = {name: pl.String for name in (*exact, *(header[:2] if what == "edges" else ())) if name in header}
-            return pl.read_csv(path, separator=separator, infer_schema_length=None, schema_overrides=names)
+            return pl.scan_csv(path, separator=separator, infer_schema_length=None, schema_overrides=names)
         if kind in ("parquet", "pq"):
-            return pl.read_parquet(path)
+            return pl.scan_parquet(path)
         if kind in ("arrow", "feather", "ipc"):
-            return pl.read_ipc(path)
+            return pl.scan_ipc(path)
+    raise TableError(f"{what}: {path} must end in .csv, .tsv, .parquet, .arrow or .feather; got .{kind}")
+
+
+def _kind(path: Path) -> str:
+    return path.name.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+
+
+@contextmanager
+def _file_errors(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
     except (pl.exceptions.PolarsError, OSError, UnicodeError) as problem:
         reason = str(problem).strip().splitlines()[0]
-        raise TableError(f"{what}: {path} cannot be read as {kind}: {reason}") from problem
-    raise TableError(f"{what}: {path} must end in .csv, .tsv, .parquet, .arrow or .feather; got .{kind}")
+        raise TableError(f"{what}: {path} cannot be read as {_kind(path)}: {reason}") from problem
+
+
+def _refuse_large(path: Path, what: str) -> None:
+    """Raise if a table will hardly fit into memory with what is made of it."""
+    needed, free = 4 * path.stat().st_size if path.is_file() else 0, memory(torch.device("cpu")).free
+    if needed > free:
+        raise OutOfMemory(
+            f"{what}: {path} takes about {needed / 2**30:.1f} GiB in memory, and {free / 2**30:.1f} GiB are free; "
+            "write the graph as a folder that stays on disk (recoslip pack), and give that"
+        )
 
 
 def _name(table: Table, what: str) -> str:
     return str(table) if isinstance(table, str | os.PathLike) else f"the {what} table"
 
 
-def _require(frame: pl.DataFrame, what: str, names: Sequence[str]) -> None:
+def _require(columns: Sequence[str], what: str, names: Sequence[str]) -> None:
     for name in names:
-        if name not in frame.columns:
+        if name not in columns:
             raise TableError(
-                f"the {what} table has no column {name!r}{nearest(name, frame.columns)}; "
-                f"it has {', '.join(frame.columns)}"
+                f"the {what} table has no column {name!r}{nearest(name, columns)}; it has {', '.join(columns)}"
             )
 
 
@@ -174,8 +257,8 @@ def _ids(column: pl.Series, what: str) -> pl.Series:
     return column.cast(pl.String)
 
 
-def _by_column(frame: pl.DataFrame, name: str, target_value: object) -> NDArray[np.bool_]:
-    _require(frame, "nodes", [name])
+def _by_column(frame: Frame, name: str, target_value: object) -> NDArray[np.bool_]:
+    _require(frame.columns, "nodes", [name])
     column = frame[name].cast(pl.String)
     if column.null_count():
         raise TableError(f"the domain column {name!r} is empty in {column.null_count()} rows; give every node a domain")
@@ -205,8 +288,8 @@ def _matching(wanted: str, values: Sequence[str]) -> str | None:
     return next((value for value in values if value.strip().lower() == wanted.strip().lower()), None)
 
 
-def _by_time(frame: pl.DataFrame, name: str, since: Since | None) -> NDArray[np.bool_]:
-    _require(frame, "nodes", [name])
+def _by_time(frame: Frame, name: str, since: Since | None) -> NDArray[np.bool_]:
+    _require(frame.columns, "nodes", [name])
     column = frame[name]
     if missing := int(is_missing(column).sum()):
         raise TableError(f"the time column {name!r} is empty in {missing} rows; give every node a time")
@@ -243,64 +326,84 @@ def _parsed_times(column: pl.Series) -> pl.Series:
     return parsed
 
 
-def _edges(
-    table: Table | None,
-    ids: pl.Series,
-    source_column: str | None,
-    target_column: str | None,
-    weight: str | None,
-    drop_unknown: bool,
-) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+def _edges(table: Table | None, ids: pl.Series, how: Reading) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
     """Edges by name -> edges by position, and their weights."""
     if table is None:
         return np.empty((2, 0), dtype=np.int64), None
-    frame = _frame(table, "edges", exact=[name for name in (source_column, target_column) if name])
-    if frame.width < 2:
-        raise TableError(f"{_name(table, 'edges')} must have two columns of node ids; it has {frame.columns}")
-    _require(frame, "edges", [name for name in (source_column, target_column, weight) if name])
-    free = [name for name in frame.columns if name not in (source_column, target_column, weight)]
-    left = source_column or free.pop(0)
-    right = target_column or free.pop(0)
-    if left == right:
-        raise TableError(f"both ends of an edge cannot be in one column, {left!r}; name two")
-    is_file = isinstance(table, str | os.PathLike)
-    if is_file and ids.is_in([left]).any() and ids.is_in([right]).any():
-        raise TableError(f"{_name(table, 'edges')}: the first line, {left!r} and {right!r}, is an edge; add a header")
-    positions = pl.DataFrame({"name": ids, "position": np.arange(len(ids))})
-    if positions["name"].is_duplicated().any():
-        twice = positions.filter(pl.col("name").is_duplicated())["name"].unique(maintain_order=True)
-        raise TableError(
-            f"ids in the nodes table must be unique; {len(twice)} are repeated "
-            f"(first: {', '.join(map(repr, twice[:3].to_list()))})"
-        )
+    frame = _frame(table, "edges", exact=[name for name in (how.source_column, how.target_column) if name])
+    reader = EdgeReader(frame.columns, _name(table, "edges"), ids, how)
+    if isinstance(table, str | os.PathLike):
+        reader.refuse_headless()
     if frame.height == 0:
         return np.empty((2, 0), dtype=np.int64), None
-    found = [
-        pl.DataFrame({"name": _ids(frame[name], "edges")}).join(
-            positions, on="name", how="left", maintain_order="left"
-        )["position"]
-        for name in (left, right)
-    ]
-    known = found[0].is_not_null() & found[1].is_not_null()
-    dropped = int((~known).sum())
-    if dropped and not drop_unknown:
-        unknown = [
-            name
-            for column, position in zip((left, right), found, strict=True)
-            for name in frame[column].filter(position.is_null()).cast(pl.String).unique(maintain_order=True)
-        ]
-        unknown = list(dict.fromkeys(unknown))
-        raise TableError(
-            f"{_name(table, 'edges')} names {len(unknown)} ids that the nodes table does not have "
-            f"(first: {', '.join(map(repr, unknown[:3]))}), in {dropped} edges; add those nodes or pass --drop-unknown"
-        )
-    if dropped:
-        log.info("edges: %s dropped that name unknown nodes", f"{dropped:,}")
-    ends = np.stack([position.filter(known).to_numpy().astype(np.int64) for position in found])
-    weights = None
-    if weight is not None:
-        column = frame[weight].filter(known)
-        if not column.dtype.is_numeric() or column.null_count():
-            raise TableError(f"the edges table's weight column {weight!r} must hold a number in every row")
-        weights = column.to_numpy().astype(np.float64)
+    ends, weights = reader.read(frame)
+    if reader.dropped:
+        log.info("edges: %s dropped that name unknown nodes", f"{reader.dropped:,}")
     return ends, weights
+
+
+class EdgeReader:
+    """Rows of an edges table -> positions of their ends among the nodes, and weights.
+
+    Args:
+        columns: of the table.
+        name: what to call the table in errors.
+        ids: the nodes' names, as text.
+        how: which columns to read.
+    """
+
+    def __init__(self, columns: Sequence[str], name: str, ids: pl.Series, how: Reading) -> None:
+        if len(columns) < 2:
+            raise TableError(f"{name} must have two columns of node ids; it has {list(columns)}")
+        named = (how.source_column, how.target_column, how.weight)
+        _require(columns, "edges", [column for column in named if column])
+        free = [column for column in columns if column not in named]
+        self.left = how.source_column or free.pop(0)
+        self.right = how.target_column or free.pop(0)
+        if self.left == self.right:
+            raise TableError(f"both ends of an edge cannot be in one column, {self.left!r}; name two")
+        self.name, self.ids, self.weight, self.drop_unknown = name, ids, how.weight, how.drop_unknown
+        self.positions = pl.DataFrame({"name": ids, "position": np.arange(len(ids))})
+        if ids.is_duplicated().any():
+            twice = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
+            raise TableError(
+                f"ids in the nodes table must be unique; {len(twice)} are repeated "
+                f"(first: {', '.join(map(repr, twice[:3].to_list()))})"
+            )
+        self.dropped = 0  # edges so far that name an unknown node
+
+    def refuse_headless(self) -> None:
+        """Raise if what a file has for a header is an edge."""
+        if self.ids.is_in([self.left]).any() and self.ids.is_in([self.right]).any():
+            raise TableError(f"{self.name}: the first line, {self.left!r} and {self.right!r}, is an edge; add a header")
+
+    def read(self, frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+        """Find the ends of some rows, (2, edges), and their weights."""
+        found = [
+            pl.DataFrame({"name": _ids(frame[name], "edges")}).join(
+                self.positions, on="name", how="left", maintain_order="left"
+            )["position"]
+            for name in (self.left, self.right)
+        ]
+        known = found[0].is_not_null() & found[1].is_not_null()
+        dropped = int((~known).sum())
+        if dropped and not self.drop_unknown:
+            unknown = [
+                name
+                for column, position in zip((self.left, self.right), found, strict=True)
+                for name in frame[column].filter(position.is_null()).cast(pl.String).unique(maintain_order=True)
+            ]
+            unknown = list(dict.fromkeys(unknown))
+            raise TableError(
+                f"{self.name} names {len(unknown)} ids that the nodes table does not have (first: "
+                f"{', '.join(map(repr, unknown[:3]))}), in {dropped} edges; add those nodes or pass --drop-unknown"
+            )
+        self.dropped += dropped
+        ends = np.stack([position.filter(known).to_numpy().astype(np.int64) for position in found])
+        weights = None
+        if self.weight is not None:
+            column = frame[self.weight].filter(known)
+            if not column.dtype.is_numeric() or column.null_count():
+                raise TableError(f"the edges table's weight column {self.weight!r} must hold a number in every row")
+            weights = column.to_numpy().astype(np.float64)
+        return ends, weights

@@ -22,8 +22,10 @@ from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output
 from recoslip.fleet.view import Encoder, GraphView
-from recoslip.graph import NodeGraph, adjacency_of, to_scipy
+from recoslip.graph import Neighbours, NodeGraph, to_scipy
 from recoslip.shift import Split
+
+LEARN_FROM = 100_000  # nodes at most that a reduction of the features is learned from
 
 
 class EnergyOOD(SingleNetworkDetector):
@@ -121,11 +123,10 @@ class EnergyOOD(SingleNetworkDetector):
 
     def _energy(self, logits: Tensor, graph: NodeGraph) -> NDArray[np.float64]:
         energy: NDArray[np.float64] = -torch.logsumexp(logits, dim=1).numpy()
-        adjacency = adjacency_of(graph)
-        degree = np.diff(adjacency.indptr)
+        neighbours = Neighbours(graph, weighted=False)
         for _ in range(self.smoothing):
-            around = (adjacency @ energy) / np.maximum(degree, 1)
-            energy = np.where(degree > 0, self.alpha * energy + (1 - self.alpha) * around, energy)
+            smoothed = self.alpha * energy + (1 - self.alpha) * neighbours.mean(energy)
+            energy = np.where(neighbours.degree > 0, smoothed, energy)
         return energy
 
     def _calibrate(self, logits: Tensor, graph: NodeGraph, split: Split) -> dict[str, float]:
@@ -150,13 +151,17 @@ def source_clusters(graph: NodeGraph, clusters: int) -> NDArray[np.int64]:
 
 def neighbourhood_features(graph: NodeGraph, width: int = 64) -> NDArray[np.float64]:
     """Features, reduced to `width` where there are more, averaged over two hops: (nodes, at most width)."""
-    x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
-    if x.shape[1] > width and min(x.shape) > width:
-        x = TruncatedSVD(width, random_state=0).fit_transform(x)
-    elif sp.issparse(x):
-        x = x.toarray()
-    adjacency = adjacency_of(graph) + sp.eye_array(graph.num_nodes, format="csr")
-    degree = adjacency.sum(axis=1)[:, None]
+    neighbours = Neighbours(graph, weighted=False)
+    whole: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+    reduce = None
+    if whole.shape[1] > width and min(whole.shape) > width:
+        step = -(-len(neighbours.degree) // LEARN_FROM)
+        reduce = TruncatedSVD(width, random_state=0).fit(whole[::step])
+    x = np.empty((graph.num_nodes, width if reduce else whole.shape[1]))
+    for block in neighbours.blocks():
+        rows = whole[block]
+        x[block] = reduce.transform(rows) if reduce else rows.toarray() if sp.issparse(rows) else rows
+    degree = neighbours.degree[:, None]
     for _ in range(2):
-        x = (adjacency @ x) / degree
-    return np.asarray(x)
+        x = (x + degree * neighbours.mean(x)) / (degree + 1)
+    return x

@@ -6,13 +6,13 @@ import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.detectors.base import Scores
 from recoslip.fleet.bits import derive
+from recoslip.graph import Neighbours
 from recoslip.shift import Mask
 
 Folds = NDArray[np.int64]
@@ -71,24 +71,24 @@ def _mean_and_deviation(values: Scores, where: Mask) -> tuple[Scores, Scores]:
     return mean, np.sqrt(((values - mean[:, None]) ** 2 * where).sum(axis=1) / count)
 
 
-def smooth(margin: Scores, neighbours: sp.csr_array, share: float) -> Scores:
+def smooth(margin: Scores, neighbours: Neighbours, share: float) -> Scores:
     """Let the neighbours have a say: (1 - share) of a node's own margin, the rest their mean, a few steps far.
 
     A node without neighbours keeps its own.
 
     Args:
         margin: (nodes,).
-        neighbours: (nodes, nodes) the matrix that takes the mean over neighbours.
+        neighbours: of the graph's nodes.
         share: in [0, 1].
 
-    >>> pair = sp.csr_array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    >>> smooth(np.array([4.0, 0.0, 2.0]), pair, 0.5).tolist()
+    >>> pair = NodeGraph([[0.0], [0.0], [0.0]], [[0], [1]], [False, False, True])
+    >>> smooth(np.array([4.0, 0.0, 2.0]), Neighbours(pair), 0.5).tolist()
     [2.5, 1.5, 2.0]
     """
-    alone = np.diff(neighbours.indptr) == 0
     result = margin
     for _ in range(STEPS):
-        result = np.where(alone, margin, (1 - share) * margin + share * (neighbours @ result))
+        said = (1 - share) * margin + share * neighbours.mean(result)
+        result = np.where(neighbours.degree == 0, margin, said)
     return result
 
 

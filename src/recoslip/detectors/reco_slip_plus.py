@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
@@ -33,7 +32,7 @@ from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Fleet
 from recoslip.fleet.training import Objective, evaluate, train
 from recoslip.fleet.view import Encoder, GraphView
-from recoslip.graph import NodeGraph, mean_over_neighbours
+from recoslip.graph import Neighbours, NodeGraph
 from recoslip.shift import Mask, Split
 
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
@@ -182,7 +181,7 @@ class RecoSlipPlus(NetworkDetector):
         """Learn from the domains of `nodes`, for several seeds at once."""
         is_target = graph.is_target.numpy()
         folds = [folds_of(graph.ids, self.folds, seed) for seed in seeds]
-        neighbours = mean_over_neighbours(graph)
+        neighbours = Neighbours(graph)
         proposals = self._recall_constrained(graph, nodes, len(seeds), view.device)
         panels = self._train(graph, view, seeds, 0, proposals, progress)
         opinions = [self._judge(panel.margins, neighbours, own, 0) for panel, own in zip(panels, folds, strict=True)]
@@ -222,7 +221,7 @@ class RecoSlipPlus(NetworkDetector):
             for panel, opinion, rows in zip(panels, opinions, rounds, strict=True)
         ]
 
-    def _judge(self, margins: Scores, neighbours: sp.csr_array, folds: Folds, stage: int) -> Opinion:
+    def _judge(self, margins: Scores, neighbours: Neighbours, folds: Folds, stage: int) -> Opinion:
         """Sum up what the networks of a stage say, (nodes, networks), with a say for the neighbours after a round."""
         opinion = judge(margins, folds, self._without(stage))
         if stage == 0:
@@ -280,7 +279,7 @@ class RecoSlipPlus(NetworkDetector):
 
     def _opinion(self, graph: NodeGraph) -> Opinion:
         folds = folds_of(graph.ids, self.folds, self.random_state)
-        return self._judge(_margins(self._logits(graph)), mean_over_neighbours(graph), folds, self.rounds)
+        return self._judge(_margins(self._logits(graph)), Neighbours(graph), folds, self.rounds)
 
     def _score(self, graph: NodeGraph) -> Scores:
         return self._opinion(graph).f

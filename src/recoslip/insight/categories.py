@@ -13,7 +13,7 @@ from sklearn.neighbors import kneighbors_graph
 
 from recoslip.detectors.energy import neighbourhood_features
 from recoslip.errors import RecoslipError
-from recoslip.graph import NodeGraph, adjacency_of
+from recoslip.graph import Neighbours, NodeGraph
 from recoslip.shift import Mask
 
 NEIGHBOURS = 8  # a node with fewer edges inside the novel nodes gets edges to those most like it
@@ -53,8 +53,8 @@ def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categori
         return one_category(graph, novel)
     rng = np.random.default_rng(seed)
     some = nodes if len(nodes) <= LARGEST else np.sort(rng.choice(nodes, LARGEST, replace=False))
-    features, adjacency = neighbourhood_features(graph), adjacency_of(graph)
-    x, edges = features[some], sp.csr_array(adjacency[some][:, some])
+    features, neighbours = neighbourhood_features(graph), Neighbours(graph)
+    x, edges = features[some], neighbours.among(some)
     weights = _joined(edges, x)
     tried: list[tuple[float, float]] = []  # stability, resolution
     for resolution in RESOLUTIONS:
@@ -68,7 +68,7 @@ def find_categories(graph: NodeGraph, novel: Mask, *, seed: int = 0) -> Categori
     if stability < _chance(edges, x, resolution, seed) + BY_CHANCE:
         return one_category(graph, novel, best)
     if len(nodes) > LARGEST:
-        weights = _joined(sp.csr_array(adjacency[nodes][:, nodes]), features[nodes])
+        weights = _joined(neighbours.among(nodes), features[nodes])
     found = _leiden(weights, resolution, seed)
     sizes = np.bincount(found)
     large = np.flatnonzero(sizes >= SMALLEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +21,7 @@ from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, MemberLayer
 from recoslip.graph import NodeGraph, select_rows, to_scipy
 
+MEASURED = 50_000  # source nodes at most that what is usual is measured on
 LIKE = 20  # source nodes that a node is compared with
 LARGEST = 3000  # nodes of a neighbourhood that the network's explanation is computed on
 
@@ -46,28 +48,30 @@ class Features:
     """The feature matrix, asked for means of groups of nodes."""
 
     def __init__(self, graph: NodeGraph) -> None:
-        self.x = sp.csr_array(graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x))
+        self.x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
         self.names = names_of(graph)
-        source = self.x[np.flatnonzero(~graph.is_target.numpy())]
+        source = np.flatnonzero(~graph.is_target.numpy())
+        source = source[:: -(-len(source) // MEASURED)]
         mean = self._mean(source)
-        variance = np.asarray(source.power(2).mean(axis=0)).ravel() - mean**2
+        variance = self._mean(source, power=2) - mean**2
         # A feature that the source hardly has would make any difference infinitely strong.
         self.scale = np.sqrt(np.maximum(variance, 0) + max(1e-12, float(variance.mean())) / 10)
         self.source_mean = mean
 
     def traits(self, nodes: Sequence[int], others: Sequence[int] | None = None, count: int = 8) -> list[Trait]:
         """Return the features in which nodes differ most from others, or from the whole source."""
-        mean = self._mean(self.x[list(nodes)])
-        usual = self.source_mean if others is None else self._mean(self.x[list(others)])
+        mean = self._mean(nodes)
+        usual = self.source_mean if others is None else self._mean(others)
         strength = (mean - usual) / self.scale
         order = np.argsort(-np.abs(strength), kind="stable")[:count]
         return [
             Trait(self.names[k], float(mean[k]), float(usual[k]), float(strength[k])) for k in order if strength[k] != 0
         ]
 
-    @staticmethod
-    def _mean(rows: sp.csr_array) -> NDArray[np.float64]:
-        return np.asarray(rows.mean(axis=0), dtype=float).ravel()
+    def _mean(self, nodes: Sequence[int] | NDArray[np.int64], power: int = 1) -> NDArray[np.float64]:
+        rows = self.x[list(nodes)].astype(np.float64)
+        rows = rows.power(power) if sp.issparse(rows) else rows**power
+        return np.asarray(rows.mean(axis=0)).ravel()
 
 
 def names_of(graph: NodeGraph) -> tuple[str, ...]:

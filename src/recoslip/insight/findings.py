@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recoslip.detectors.base import Detector, Scores
 from recoslip.errors import GraphError
-from recoslip.graph import NodeGraph
+from recoslip.graph import Neighbours, NodeGraph
 from recoslip.insight.categories import Categories, find_categories, one_category
 from recoslip.insight.diagnosis import Diagnosis, diagnose
 from recoslip.insight.explain import Features, Trait
@@ -125,11 +125,11 @@ def calibration_share(graph: NodeGraph) -> float:
 def _groups(scores: Scores, graph: NodeGraph, novel: Mask, label: NDArray[np.int64]) -> tuple[Group, ...]:
     features = Features(graph)
     target = graph.is_target.numpy()
-    left, right = graph.edge_index.numpy()
+    neighbours = Neighbours(graph)
     found = []
     for name in range(1, int(label.max(initial=0)) + 1):
         members = np.flatnonzero(label == name)
-        other = right[label[left] == name]  # the far ends of its edges, those inside twice
+        _, other = neighbours.of(members)  # the far ends of its edges, those inside twice
         order = members[np.argsort(-scores[members], kind="stable")]
         found.append(
             Group(

@@ -20,7 +20,7 @@ from recoslip.detectors.networked import NetworkDetector
 from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import gather
 from recoslip.fleet.training import evaluate
-from recoslip.graph import NodeGraph
+from recoslip.graph import Neighbours, NodeGraph
 from recoslip.insight.explain import Features, Looked, Trait, looked_at, nearest_source
 from recoslip.insight.findings import Findings, facts
 from recoslip.shift import Mask
@@ -176,11 +176,10 @@ def _details(
     listed = np.flatnonzero(findings.novel & (place >= 0))
     listed = listed[np.argsort(-scores[listed], kind="stable")]
     asked = np.union1d(listed, shown[np.argsort(-(scores + target)[shown], kind="stable")][:2000])
-    begin = np.searchsorted(graph.edge_index[0].numpy(), np.arange(graph.num_nodes + 1))
-    ends = graph.edge_index[1].numpy()
+    neighbours = Neighbours(graph)
     details: dict[str, dict[str, Any]] = {}
     for node in asked.tolist():
-        around = ends[begin[node] : begin[node + 1]]
+        _, around = neighbours.of([node])
         listed_first = around[np.argsort(-scores[around], kind="stable")]
         details[str(place[node])] = {
             "degree": len(around),

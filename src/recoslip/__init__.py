@@ -4,6 +4,7 @@ from recoslip.datasets import load_dataset
 from recoslip.detectors import Detector, RecoSlip, RecoSlipPlus, detector, load
 from recoslip.graph import NodeGraph
 from recoslip.insight.findings import analyse
+from recoslip.packed import open_packed, pack
 from recoslip.report import report
 from recoslip.shift import Split
 from recoslip.tables import read_graph
@@ -20,6 +21,8 @@ __all__ = [
     "detector",
     "load",
     "load_dataset",
+    "open_packed",
+    "pack",
     "read_graph",
     "report",
 ]

@@ -117,6 +117,14 @@ class NodeGraph:
         if repairs != EdgeRepairs(0, 0, 0):
             log.info("edges: %s", repairs)
 
+    @classmethod
+    def of_parts(cls, **fields: Any) -> Self:
+        """Put together what was checked elsewhere; the names are those of the attributes."""
+        graph = cls.__new__(cls)
+        for name in cls.__slots__:
+            object.__setattr__(graph, name, fields[name])
+        return graph
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"NodeGraph is immutable; build a new one instead of setting {name!r}")
 
@@ -478,12 +486,17 @@ def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]
         raise GraphError(f"edge_weight must hold one number per edge: {problem}") from problem
     if weight.shape != (edges,):
         raise GraphError(f"edge_weight must have shape ({edges},), one per edge; got shape {weight.shape}")
+    check_weights(weight)
+    return weight
+
+
+def check_weights(weight: NDArray[np.float64]) -> None:
+    """Raise unless all are positive and finite."""
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
     if len(bad):
         raise GraphError(
             f"edge_weight must be positive and finite; {len(bad)} are not (first: edge {bad[0]}, {weight[bad[0]]})"
         )
-    return weight
 
 
 def _domains(is_target: Tensor | ArrayLike, nodes: int) -> Tensor:

@@ -43,7 +43,7 @@ def whole_folder(path: str | os.PathLike[str], *, ours: Collection[str], replace
     draft = _draft(final)
     try:
         yield draft
-        _put_in_place(draft, final)
+        put_in_place(draft, final)
     except OSError as problem:
         raise RecoslipError(f"cannot write {path}: {problem.strerror or problem}") from problem
     finally:
@@ -80,7 +80,8 @@ def _draft(final: Path) -> Path:
     return draft
 
 
-def _put_in_place(draft: Path, final: Path) -> None:
+def put_in_place(draft: Path, final: Path) -> None:
+    """Rename a folder, or replace another by it."""
     if not final.exists():
         draft.rename(final)
     elif not any(final.iterdir()):  # an empty folder may be a mount point, which cannot be renamed

@@ -1,0 +1,263 @@
+"""A packed graph is the graph of its tables, whatever the tables are like and however often packing is interrupted."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import recoslip
+from recoslip.errors import GraphError, OutOfMemory, RecoslipError, TableError
+from recoslip.graph import NodeGraph
+from recoslip.packed import open_packed, pack
+
+NODES = 240
+
+
+def tables(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Nodes with every kind of column, and edges with loops, repetitions and both directions."""
+    rng = np.random.default_rng(seed)
+    nodes = pl.DataFrame(
+        {
+            "id": [f"n{k:03d}" for k in rng.permutation(NODES)],
+            "domain": np.where(np.arange(NODES) % 3 == 0, "target", "source"),
+            "size": rng.normal(size=NODES),
+            "kind": rng.choice(["a", "b", "c", "d"], NODES),
+            "words": [" ".join(rng.choice(["red", "green", "blue", "cat", "dog"], 3)) for _ in range(NODES)],
+            "vector": rng.normal(size=(NODES, 3)).tolist(),
+            "when": rng.integers(1990, 2020, NODES),
+            "truth": rng.choice(["x", "y"], NODES),
+        }
+    )
+    ends = nodes["id"].to_numpy()[rng.integers(0, NODES, (900, 2))]
+    edges = pl.DataFrame({"from": ends[:, 0], "to": ends[:, 1], "w": rng.integers(1, 9, 900).astype(float)})
+    back = edges[100:150].select(pl.col("to").alias("from"), pl.col("from").alias("to"), "w")
+    return nodes, pl.concat([edges, edges[:50], back])
+
+
+def written(folder: Path, suffix: str = "parquet", **changes: pl.Series) -> tuple[Path, Path]:
+    paths = folder / f"nodes.{suffix}", folder / f"edges.{suffix}"
+    for path, frame in zip(paths, tables(), strict=True):
+        if path.stem.startswith("nodes"):
+            frame = frame.with_columns(**changes)
+        if suffix == "csv":
+            frame.drop("vector", strict=False).write_csv(path)
+        else:
+            frame.write_parquet(path)
+    return paths
+
+
+def assert_same(one: NodeGraph, other: NodeGraph) -> None:
+    assert one.x.layout == other.x.layout
+    torch.testing.assert_close(one.x.to_dense(), other.x.to_dense(), rtol=1e-6, atol=1e-7)
+    assert torch.equal(one.edge_index, other.edge_index)
+    assert (one.edge_weight is None) == (other.edge_weight is None)
+    if one.edge_weight is not None:
+        torch.testing.assert_close(one.edge_weight, other.edge_weight)
+    assert torch.equal(one.is_target, other.is_target)
+    for name in ("ids", "categories", "times"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert (mine is None and theirs is None) or mine.tolist() == theirs.tolist()
+    assert one.feature_names == other.feature_names
+    assert one.repairs == other.repairs
+
+
+@pytest.mark.parametrize("at_once", [7, 64, 10_000])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"weight": "w", "category": "truth"},
+        {"text": ["words"], "ignore": ["vector", "size"]},  # sparse features
+        {"time": "when", "since": 2010, "features": ["vector"]},
+        {"features": ["kind", "size"], "source_column": "to", "target_column": "from"},
+    ],
+    ids=["plain", "weighted", "sparse", "by time", "chosen"],
+)
+def test_it_is_the_graph_of_the_tables(how, at_once, tmp_path):
+    nodes, edges = written(tmp_path)
+    pack(nodes, edges, tmp_path / "graph", at_once=at_once, **how)
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, **how))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.parquet", "graph", "nodes.parquet"]
+
+
+def test_text_files_are_packed_too(tmp_path):
+    nodes, edges = written(tmp_path, "csv")
+    pack(nodes, edges, tmp_path / "graph", at_once=100)
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
+
+
+def test_missing_values_are_filled_as_in_memory(tmp_path):
+    vector = tables()[0]["vector"].to_list()
+    vector[3] = vector[200] = None
+    size = tables()[0]["size"].to_list()
+    size[5] = None
+    nodes, edges = written(tmp_path, vector=pl.Series(vector), size=pl.Series(size))
+    pack(nodes, edges, tmp_path / "graph", at_once=50, impute=True)
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, impute=True))
+    with pytest.raises(TableError, match="'size' in 1 rows"):
+        pack(nodes, edges, tmp_path / "other")
+    with pytest.raises(TableError, match=r"'vector' in 1 rows \(first: row 3\)"):
+        pack(nodes, edges, tmp_path / "other", features=["vector"], at_once=50)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_graph_without_edges(tmp_path):
+    nodes, edges = written(tmp_path)
+    pl.read_parquet(edges)[:0].write_parquet(edges)
+    pack(nodes, edges, tmp_path / "graph")
+    assert open_packed(tmp_path / "graph").num_edges == 0
+
+
+class Stopped(Exception):  # noqa: N818
+    pass
+
+
+def test_packing_goes_on_where_it_was_stopped(tmp_path):
+    nodes, edges = written(tmp_path)
+    calls = 0
+
+    def stop_at(call):
+        def progress(done, total):
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                raise Stopped
+
+        return progress
+
+    place = tmp_path / ".graph.packing"
+    made: dict[str, int] = {}
+    for stop in range(1, 60, 3):
+        calls = 0
+        try:
+            pack(nodes, edges, tmp_path / "graph", at_once=40, weight="w", progress=stop_at(stop))
+            break
+        except Stopped:
+            assert not (tmp_path / "graph").exists()
+            now = {path.name: path.stat().st_mtime_ns for path in place.iterdir()}
+            assert all(now[name] == time for name, time in made.items())  # nothing is done twice
+            made = now
+    assert len(made) > 40
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, weight="w"))
+    assert not place.exists()
+
+
+def test_other_tables_are_not_mixed_with_what_was_begun(tmp_path):
+    nodes, edges = written(tmp_path)
+
+    def stop(done, total):
+        if done > total // 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        pack(nodes, edges, tmp_path / "graph", at_once=40, progress=stop)
+    nodes, edges = written(tmp_path, size=pl.Series(np.arange(NODES) % 7))
+    pack(nodes, edges, tmp_path / "graph", at_once=40)
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
+
+
+def test_an_earlier_graph_is_replaced_only_on_demand(tmp_path):
+    nodes, edges = written(tmp_path)
+    pack(nodes, edges, tmp_path / "graph")
+    with pytest.raises(RecoslipError, match="--force"):
+        pack(nodes, edges, tmp_path / "graph")
+    pack(nodes, edges, tmp_path / "graph", replace=True, features=["size"])
+    assert open_packed(tmp_path / "graph").num_features == 1
+
+
+@pytest.mark.parametrize("at_once", [9, 10_000])
+def test_unknown_ids_are_refused_or_dropped(at_once, tmp_path):
+    nodes, edges = written(tmp_path)
+    frame = pl.read_parquet(edges)
+    pl.concat([frame, pl.DataFrame({"from": ["n001"], "to": ["nobody"], "w": [1.0]})]).write_parquet(edges)
+    with pytest.raises(TableError, match="'nobody'"):
+        pack(nodes, edges, tmp_path / "graph", at_once=at_once)
+    assert not (tmp_path / "graph").exists()
+    pack(nodes, edges, tmp_path / "graph", at_once=at_once, drop_unknown=True)
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, drop_unknown=True))
+
+
+def forged(folder: Path, name: str, array: np.ndarray) -> None:
+    """Change a file of a packed graph, and what the index says of it."""
+    from recoslip.packed import _checksum
+
+    np.save(folder / name, array)
+    index = json.loads((folder / "graph.json").read_text())
+    index["files"][name] = [(folder / name).stat().st_size, _checksum(folder / name)]
+    (folder / "graph.json").write_text(json.dumps(index))
+
+
+def damages(folder: Path):
+    """Ways to harm a packed graph, by name."""
+    edges, x = np.load(folder / "edge_index.npy"), np.load(folder / "x.npy")
+    index = json.loads((folder / "graph.json").read_text())
+
+    def say(**changes):
+        (folder / "graph.json").write_text(json.dumps(index | changes))
+
+    def flip(name: str, at: float):
+        data = bytearray((folder / name).read_bytes())
+        data[int(at * (len(data) - 1))] ^= 1
+        (folder / name).write_bytes(data)
+
+    yield "no index", lambda: (folder / "graph.json").unlink()
+    yield "no JSON", lambda: (folder / "graph.json").write_text("{")
+    yield "a list", lambda: (folder / "graph.json").write_text("[]")
+    yield "future version", lambda: say(version=2)
+    yield "foreign", lambda: say(format="else")
+    yield "no files", lambda: say(files={})
+    yield "climbs out", lambda: say(files={"../x.npy": [1, 1]})
+    yield "odd files", lambda: say(files=[1])
+    yield "other nodes", lambda: say(nodes=10**12)
+    yield "odd nodes", lambda: say(nodes="many")
+    yield "names", lambda: say(feature_names=["a"])
+    yield "repairs", lambda: say(repairs=[1])
+    for name in ("x.npy", "edge_index.npy", "is_target.npy", "nodes.parquet"):
+        yield f"no {name}", lambda name=name: (folder / name).unlink()
+        for at in (0.0, 0.1, 0.5, 1.0):
+            yield f"{name} flipped at {at}", lambda name=name, at=at: flip(name, at)
+        yield f"{name} cut", lambda name=name: (folder / name).write_bytes((folder / name).read_bytes()[:-8])
+    yield "ends outside", lambda: forged(folder, "edge_index.npy", edges + 1000)
+    yield "ends below", lambda: forged(folder, "edge_index.npy", edges - 1)
+    yield "out of order", lambda: forged(folder, "edge_index.npy", edges[:, ::-1])
+    yield "loops", lambda: forged(folder, "edge_index.npy", np.stack([edges[0], edges[0]]))
+    yield "floats", lambda: forged(folder, "edge_index.npy", edges.astype(float))
+    yield "flat", lambda: forged(folder, "edge_index.npy", edges[0])
+    yield "not numbers", lambda: forged(folder, "x.npy", np.full_like(x, np.nan))
+    yield "fewer rows", lambda: forged(folder, "x.npy", x[1:])
+    yield "objects", lambda: forged(folder, "x.npy", x.astype(object))
+    yield "one domain", lambda: forged(folder, "is_target.npy", np.ones(NODES, dtype=bool))
+
+
+def test_a_damaged_or_forged_graph_is_refused(tmp_path):
+    nodes, edges = written(tmp_path)
+    pack(nodes, edges, tmp_path / "graph", features=["size", "vector"])
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "graph").iterdir()}
+    count = 0
+    for name, harm in damages(tmp_path / "graph"):
+        harm()
+        try:
+            open_packed(tmp_path / "graph")
+        except GraphError as problem:
+            assert "pack the tables again" in str(problem)
+        else:
+            pytest.fail(f"{name} was accepted")
+        count += 1
+        for file, data in kept.items():
+            (tmp_path / "graph" / file).write_bytes(data)
+    assert count > 40
+    open_packed(tmp_path / "graph")
+
+
+def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
+    from recoslip.fleet.device import Memory
+
+    nodes, edges = written(tmp_path)
+    monkeypatch.setattr("recoslip.tables.memory", lambda device: Memory(1000, 1000))
+    with pytest.raises(OutOfMemory, match="recoslip pack"):
+        recoslip.read_graph(nodes, edges)
+    pack(nodes, edges, tmp_path / "graph")
+    assert open_packed(tmp_path / "graph").num_nodes == NODES

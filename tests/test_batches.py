@@ -1,5 +1,7 @@
 """Batches: what they draw, what they estimate, and that a graph in parts gives what the whole graph gives."""
 
+import tempfile
+
 import numpy as np
 import psutil
 import pytest
@@ -52,6 +54,20 @@ def test_evaluation_in_chunks_equals_the_whole(encoder, kind):
         torch.testing.assert_close(parts.evaluate(fleet, "logits", chunk).double(), whole, atol=1e-5, rtol=1e-5)
     represented = evaluate(fleet, GraphView.of(graph, encoder, CPU), "representation")
     torch.testing.assert_close(evaluate(fleet, parts, "representation"), represented, atol=1e-5, rtol=1e-5)
+
+
+def test_what_would_fill_the_memory_is_held_on_disk(monkeypatch, tmp_path):
+    graph = some_graph()
+    fleet = trained(graph, "sage")
+    parts = Batches(graph, "sage", CPU, batch_size=8)
+    expected = parts.evaluate(fleet)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("recoslip.fleet.batches.memory", lambda device: Memory(100, 100))
+    made = []
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda make=tempfile.TemporaryFile: made.append(1) or make())
+    assert torch.equal(parts.evaluate(fleet), expected)
+    assert len(made) > 4
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

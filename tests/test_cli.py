@@ -282,3 +282,19 @@ def test_version_help_and_datasets(tmp_path):
         "trains a network": False,
     }
     assert json.loads(run("datasets", "--json", cwd=tmp_path).stdout)["cora-s"]["ratios"][0] == 0.1
+
+
+def test_detect_on_a_packed_graph_is_detect_on_its_tables(tables, tmp_path):
+    result = run("pack", tables / "nodes.csv", tables / "edges.csv", tmp_path / "graph", cwd=tmp_path)
+    assert "200 nodes" in result.stdout
+    settings = [a for a in DETECT[5:] if a not in ("--edges", "edges.csv")]
+    run("detect", "--nodes", "graph", "--out", "packed", *settings, "--batch-size", "50", cwd=tmp_path)
+    run(*DETECT, "--out", tmp_path / "tables", "--batch-size", "50", cwd=tables)
+    assert (tmp_path / "packed" / "scores.csv").read_text() == (tmp_path / "tables" / "scores.csv").read_text()
+    result = run("detect", "--nodes", "graph", "--id", "name", "--out", "other", cwd=tmp_path, code=2)
+    assert "--id is about tables" in result.stderr
+    assert not (tmp_path / "other").exists()
+    result = run("pack", tables / "nodes.csv", tables / "edges.csv", tmp_path / "graph", cwd=tmp_path, code=2)
+    assert "--force" in result.stderr
+    result = run("detect", "--nodes", "packed", "--out", "other", cwd=tmp_path, code=2)
+    assert "holds no graph.json" in result.stderr

@@ -16,7 +16,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from typer.core import TyperGroup
 
@@ -70,6 +78,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, n
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result in the output folder.")]
 Seed = Annotated[int, typer.Option(help="Seed of weights, dropout and split.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+IdColumn = Annotated[str, typer.Option("--id", help="Nodes' column of names.")]
+Domain = Annotated[str, typer.Option(help="Nodes' column that tells source from target.")]
+TargetValue = Annotated[str | None, typer.Option(help="Its value that means target.")]
+TimeColumn = Annotated[str | None, typer.Option("--time", help="Take the domain from this column ...")]
+Since = Annotated[str | None, typer.Option(help="... target from this number or date on.")]
+Features = Annotated[str | None, typer.Option(help="Columns to use, with commas; default: all fit.")]
+Ignore = Annotated[str, typer.Option(help="Columns not to use, with commas.")]
+Text = Annotated[str, typer.Option(help="Columns of free text, with commas.")]
+SourceColumn = Annotated[str | None, typer.Option(help="Edges' column of one end; default: first.")]
+TargetColumn = Annotated[str | None, typer.Option(help="Edges' column of the other; default: second.")]
+Weight = Annotated[str | None, typer.Option(help="Edges' column of weights.")]
+DropUnknown = Annotated[bool, typer.Option("--drop-unknown", help="Leave out edges to unknown ids.")]
+Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values.")]
 Format = Annotated[str, typer.Option("--format", help="Of the scores: csv or parquet.")]
 
 
@@ -165,22 +186,22 @@ def _shown(value: object) -> str:
 )
 def detect(
     context: typer.Context,
-    nodes: Annotated[Path, typer.Option(help="Table of nodes: .csv, .tsv, .parquet or .arrow.")],
+    nodes: Annotated[Path, typer.Option(help="Table of nodes, .csv, .tsv, .parquet or .arrow; or a packed graph.")],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     edges: Annotated[Path | None, typer.Option(help="Table of edges; without it the graph has none.")] = None,
-    id_column: Annotated[str, typer.Option("--id", help="Nodes' column of names.")] = "id",
-    domain: Annotated[str, typer.Option(help="Nodes' column that tells source from target.")] = "domain",
-    target_value: Annotated[str | None, typer.Option(help="Its value that means target.")] = None,
-    time_column: Annotated[str | None, typer.Option("--time", help="Take the domain from this column ...")] = None,
-    since: Annotated[str | None, typer.Option(help="... target from this number or date on.")] = None,
-    features: Annotated[str | None, typer.Option(help="Columns to use, with commas; default: all fit.")] = None,
-    ignore: Annotated[str, typer.Option(help="Columns not to use, with commas.")] = "",
-    text: Annotated[str, typer.Option(help="Columns of free text, with commas.")] = "",
-    source_column: Annotated[str | None, typer.Option(help="Edges' column of one end; default: first.")] = None,
-    target_column: Annotated[str | None, typer.Option(help="Edges' column of the other; default: second.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Edges' column of weights.")] = None,
-    drop_unknown: Annotated[bool, typer.Option("--drop-unknown", help="Leave out edges to unknown ids.")] = False,
-    impute: Annotated[bool, typer.Option("--impute", help="Fill missing values.")] = False,
+    id_column: IdColumn = "id",
+    domain: Domain = "domain",
+    target_value: TargetValue = None,
+    time_column: TimeColumn = None,
+    since: Since = None,
+    features: Features = None,
+    ignore: Ignore = "",
+    text: Text = "",
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    weight: Weight = None,
+    drop_unknown: DropUnknown = False,
+    impute: Impute = False,
     method: Annotated[str, typer.Option(help=f"{AUTO} ({DEFAULT}) or one of: {', '.join(DETECTORS)}.")] = AUTO,
     config: Annotated[Path | None, typer.Option(help="TOML file of the method's settings.")] = None,
     fdr: Annotated[
@@ -211,23 +232,11 @@ def detect(
         checks.number("fdr", fdr, 0, 1, open_ends=True)
     checks.number("calibration", 0 if calibration is None else calibration, 0, 0.9)
     check_free(out, ours=output.FILES, replace=force)
-    graph = recoslip.read_graph(
-        nodes,
-        edges,
-        id=id_column,
-        domain=domain,
-        target_value=target_value,
-        time=time_column,
-        since=since,
-        features=None if features is None else names(features),
-        ignore=names(ignore),
-        text=names(text),
-        source_column=source_column,
-        target_column=target_column,
-        weight=weight,
-        drop_unknown=drop_unknown,
-        impute=impute,
-    )
+    if nodes.is_dir():
+        _refuse_table_options(context)
+        graph = recoslip.open_packed(nodes)
+    else:
+        graph = recoslip.read_graph(nodes, edges, **_reading(context))
     talk.print(escape(repr(graph)))
     seconds = _fit(chosen, graph, None, calibration_share(graph) if calibration is None else calibration, talk)
     findings = recoslip.analyse(chosen, graph, fdr=fdr, grouped=HAS_REPORT)
@@ -240,6 +249,39 @@ def detect(
     _print_course(chosen, talk)
     _print_top(findings.table().head(10), talk)
     _print_outcome(facts, out, talk)
+
+
+@app.command()
+def pack(
+    context: typer.Context,
+    nodes: Annotated[Path, typer.Argument(help="Table of nodes: .csv, .tsv, .parquet or .arrow.")],
+    edges: Annotated[Path, typer.Argument(help="Table of edges.")],
+    folder: Annotated[Path, typer.Argument(help="To write; detect takes it as --nodes.")],
+    id_column: IdColumn = "id",
+    domain: Domain = "domain",
+    target_value: TargetValue = None,
+    time_column: TimeColumn = None,
+    since: Since = None,
+    features: Features = None,
+    ignore: Ignore = "",
+    text: Text = "",
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    weight: Weight = None,
+    drop_unknown: DropUnknown = False,
+    impute: Impute = False,
+    quiet: Quiet = False,
+    force: Force = False,
+) -> None:
+    """Write a graph that is larger than memory as a folder that stays on disk.
+
+    Interrupted, the same command goes on where it was.
+    """
+    talk = talk_to(quiet)
+    with _progress(talk, "packing", "rows") as report:
+        recoslip.pack(nodes, edges, folder, replace=force, progress=report, **_reading(context))
+    talk.print(escape(repr(recoslip.open_packed(folder))))
+    talk.print(f"Written to {escape(str(folder))}; detect takes it as --nodes {escape(str(folder))}", soft_wrap=True)
 
 
 @app.command()
@@ -279,6 +321,34 @@ def datasets(as_json: Json = False) -> None:
     screen.print(table)
 
 
+def _reading(context: typer.Context) -> dict[str, Any]:
+    """Turn the options about tables into the arguments of `read_graph`."""
+    given = context.params
+    plain = (
+        "domain", "target_value", "since", "source_column", "target_column", "weight", "drop_unknown", "impute",
+    )  # fmt: skip
+    return {
+        "id": given["id_column"],
+        "time": given["time_column"],
+        "features": None if given["features"] is None else names(given["features"]),
+        "ignore": names(given["ignore"]),
+        "text": names(given["text"]),
+        **{name: given[name] for name in plain},
+    }
+
+
+def _refuse_table_options(context: typer.Context) -> None:
+    """Raise if an option about tables was given where there are none."""
+    of_tables = ("edges", "id_column", "time_column", *(set(_reading(context)) - {"id", "time"}))
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in of_tables and source is not None and source.name == "COMMANDLINE":
+            raise SettingError(
+                f"{parameter.opts[0]} is about tables, and a packed graph has its edges, domains and features; "
+                "leave it out, or pack again with it"
+            )
+
+
 def main() -> None:
     """Run the command line."""
     app()
@@ -288,7 +358,7 @@ def _fit(
     chosen: Detector, graph: recoslip.NodeGraph, split: recoslip.Split | None, calibration: float, talk: Console
 ) -> float:
     begin = time.perf_counter()
-    with _progress(talk) as report:
+    with _progress(talk, "training", "epochs") as report:
         chosen.fit(graph, split, calibration=calibration, progress=report)
     return time.perf_counter() - begin
 
@@ -301,15 +371,24 @@ def _page(findings: Findings, title: str, talk: Console, **options: Any) -> Repo
     return make_report(findings.detector, findings.graph, findings=findings, title=title, **options)
 
 
+class Rate(ProgressColumn):
+    """How many steps are done in a second."""
+
+    def render(self, task: Task) -> str:
+        """Write it, once it is known."""
+        return f"{task.speed:,.0f}/s," if task.speed else ""
+
+
 @contextmanager
-def _progress(talk: Console) -> Iterator[Steps]:
-    """Show a bar with the time left on a terminal; elsewhere a line for every tenth of the work."""
+def _progress(talk: Console, doing: str, what: str) -> Iterator[Steps]:
+    """Show a bar with rate and time left on a terminal; elsewhere a line for every tenth of the work."""
     if talk.is_terminal and not talk.quiet:
         columns = (
-            TextColumn("training"),
+            TextColumn(doing),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("epochs,"),
+            TextColumn(f"{what},"),
+            Rate(),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=talk, transient=True) as bar:
@@ -322,7 +401,7 @@ def _progress(talk: Console) -> Iterator[Steps]:
         nonlocal tenths
         if 10 * done // total > tenths:
             tenths = 10 * done // total
-            talk.print(f"training: {done:,} of {total:,} epochs")
+            talk.print(f"{doing}: {done:,} of {total:,} {what}")
 
     yield line
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.fleet.bits import derive, keep_mask
+from recoslip.fleet.device import memory
 from recoslip.fleet.modules import gather
 from recoslip.fleet.network import Fleet, MemberLayer, Part
 from recoslip.fleet.products import DenseProduct, Product, SparseProduct, on_device
@@ -95,7 +97,10 @@ class Batches:
         self.start = F.pad(self.degree.cumsum(0), (1, 0))
         total = self.degree.double()
         if graph.edge_weight is not None:
-            total = torch.zeros_like(total).index_add_(0, graph.edge_index[0], graph.edge_weight.double())
+            total.zero_()
+            for begin in range(0, len(graph.edge_weight), CHUNK):
+                some = slice(begin, begin + CHUNK)
+                total.index_add_(0, graph.edge_index[0, some], graph.edge_weight[some].double())
         self.total = (total + 1 if encoder == "gcn" else total).numpy()  # weight of a node's edges, its loop included
 
     def draw(self, parts: Sequence[Tensor], steps: int, stage: int = 0) -> Iterator[tuple[list[Tensor], BatchView]]:
@@ -170,7 +175,7 @@ class Batches:
         """Logits or representation of every node and member, (nodes, members, any), on the CPU.
 
         One member after another, one layer after another. Held at once are two layers of one member for all nodes, one
-        of them on the device, and a chunk.
+        of them on the device, and a chunk; what is large is held on disk.
         """
         chunks = [slice(begin, min(begin + chunk, self.nodes)) for begin in range(0, self.nodes, chunk)]
         width = fleet.architecture.classes if part == "logits" else fleet.architecture.out_channels
@@ -191,9 +196,10 @@ class Batches:
         self, layer: MemberLayer, chunks: Sequence[slice], source: Callable[[slice], Tensor | sp.csr_array]
     ) -> Tensor:
         """Apply a convolution of one member to what `source` gives for a chunk's nodes: (nodes, out), on the CPU."""
-        result = layer.bias[0].cpu().expand(self.nodes, -1).clone()
+        result = scratch(self.nodes, layer.bias.shape[1])
+        result[:] = layer.bias[0].cpu()
         for k, weight in enumerate(layer.weights):
-            turned = torch.empty_like(result)
+            turned = scratch(*result.shape)
             for rows in chunks:
                 own = source(rows)
                 dense = DenseProduct(own) if isinstance(own, Tensor) else on_device(own, self.device, self.dtype)
@@ -220,6 +226,15 @@ class Batches:
         if self.encoder == "gcn":
             result += h[rows] / torch.from_numpy(self.total[rows]).to(h)[:, None]
         return result
+
+
+def scratch(rows: int, columns: int) -> Tensor:
+    """Return an empty matrix: in memory, or in a file that vanishes with it where it would fill much of the memory."""
+    if 4 * rows * columns <= memory(torch.device("cpu")).total / 16:
+        return torch.empty(rows, columns)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(4 * rows * columns)
+        return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, columns)))
 
 
 def _seeds(parts: Sequence[Tensor], sizes: Sequence[int], steps: int, stage: int) -> Iterator[Tensor]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.detectors.risk import first_places, parts
+from recoslip.fleet import together
 from recoslip.fleet.negatives import NonEdges
 from recoslip.fleet.network import Output
 from recoslip.graph import NodeGraph
@@ -67,7 +68,8 @@ class RecallConstrained:
         with torch.no_grad():
             hard_fpr, hard_recall = hard_rate(f, self.nodes.source), hard_rate(f, self.nodes.target)
             # D1: the dual step follows the hard recall, the primal step the soft one, see DEVIATIONS.md
-            seen = self.recall.update(hard_recall if self.dual == "hard" else recall, self.forgets)
+            counted = together.mean(hard_recall if self.dual == "hard" else recall)
+            seen = self.recall.update(counted, self.forgets)
             self.multiplier.grad = (target - seen).to(self.multiplier.dtype)
         links = torch.zeros_like(fpr)
         if self.link_pairs is not None:
@@ -121,6 +123,28 @@ class RecallConstrained:
             )
         return batch
 
+    def state(self) -> dict[str, Tensor]:
+        """Return the multiplier, what its ascent remembers, and the rates seen so far."""
+        own = {f"ascent.{name}": value for name, value in together.adam_state(self.ascent).items()}
+        own |= {"multiplier": self.multiplier.detach(), "history": self.history}
+        own |= {"recall.mean": self.recall.mean, "recall.weight": self.recall.weight}
+        if self.links == "selective":
+            batches = torch.tensor(self.cut.batches)
+            own |= {"cut.margin": self.cut.margin, "cut.value": self.cut.value, "cut.batches": batches}
+        return own
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take it back."""
+        with torch.no_grad():
+            self.multiplier.copy_(state["multiplier"])
+            self.history.copy_(state["history"])
+        self.recall.mean, self.recall.weight = state["recall.mean"], state["recall.weight"]
+        remembered = {key.removeprefix("ascent."): value for key, value in state.items() if key.startswith("ascent.")}
+        together.load_adam_state(self.ascent, remembered)
+        if self.links == "selective":
+            self.cut.margin, self.cut.value = state["cut.margin"], state["cut.value"]
+            self.cut.batches = int(state["cut.batches"])
+
     def validation_rates(self, margin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Hard FPR and recall of each member on the validation nodes."""
         f = torch.sigmoid(margin.double())
@@ -168,7 +192,7 @@ class Cut:
         def update(margin: Tensor) -> Tensor:
             self.margin[torch.searchsorted(self.target, nodes)] = margin.to(self.margin.dtype)
             if self.batches % self.EVERY == 0:
-                self.value = cut_score(self.margin[~self.margin[:, 0].isnan()], self.recall_target)
+                self.value = together.mean(cut_score(self.margin[~self.margin[:, 0].isnan()], self.recall_target))
             self.batches += 1
             return self.value
 

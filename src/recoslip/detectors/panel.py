@@ -19,6 +19,8 @@ Folds = NDArray[np.int64]
 NO_FOLD = -1  # of a network that learned from all nodes
 LIMIT = 8.0  # of a margin: beyond it a network is as sure as can be, and no node shall drown out its neighbours
 STEPS = 3  # of smoothing
+GROWN = 0.1  # source nodes among the highest, so many for each target node there if both were as many, are too many
+FEWEST = 3  # source nodes: fewer prove nothing
 
 
 class Opinion(NamedTuple):
@@ -81,6 +83,7 @@ def smooth(margin: Scores, neighbours: Neighbours, share: float) -> Scores:
         neighbours: of the graph's nodes.
         share: in [0, 1].
 
+    >>> from recoslip.graph import NodeGraph
     >>> pair = NodeGraph([[0.0], [0.0], [0.0]], [[0], [1]], [False, False, True])
     >>> smooth(np.array([4.0, 0.0, 2.0]), Neighbours(pair), 0.5).tolist()
     [2.5, 1.5, 2.0]
@@ -123,6 +126,34 @@ def choose_examples(
     known[highest] = 0
     novel[highest] = 1
     return Examples(novel, known)
+
+
+def is_grown(opinion: Opinion, is_target: Mask, nodes: Mask, core: float) -> bool:
+    """Say whether source nodes are among the highest: then those are of a known kind that grew, not of a novel one.
+
+    The networks that judge a source node did not learn from it, so those of a novel kind's surroundings stay low, and
+    those of the kind itself cannot be, for the source has none.
+
+    Args:
+        opinion: of networks that judge the nodes they did not learn from.
+        is_target: (nodes,).
+        nodes: (nodes,) those to look at.
+        core: share of the target nodes that are the highest.
+
+    >>> margin = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 4.5, 0.0])
+    >>> grown = Opinion(margin, margin), np.arange(8) < 5, np.arange(8) < 8
+    >>> is_grown(*grown, 0.4), is_grown(Opinion(np.arange(8.0), margin), *grown[1:], 0.4)
+    (False, True)
+    """
+    target, source = opinion.margin[nodes & is_target], opinion.margin[nodes & ~is_target]
+    highest = np.sort(target)[-max(1, round(core * len(target)))]
+    above = source >= highest
+    return bool(above.sum() >= FEWEST and above.mean() > GROWN * core)
+
+
+def all_examples(is_target: Mask, nodes: Mask) -> Examples:
+    """Take every target node for novel and every source node for known, as a domain discriminator does."""
+    return Examples((nodes & is_target).astype(float), (nodes & ~is_target).astype(float))
 
 
 def example_weights(count: Scores, folds: Folds, without: Folds) -> Tensor:

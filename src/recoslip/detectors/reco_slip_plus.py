@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 import torch
+from sklearn.base import clone
 from torch import Tensor, nn
 
 from recoslip.detectors import checks
@@ -17,11 +18,14 @@ from recoslip.detectors.constrained import RecallConstrained
 from recoslip.detectors.networked import NetworkDetector, below
 from recoslip.detectors.panel import (
     NO_FOLD,
+    Examples,
     Folds,
     Opinion,
+    all_examples,
     choose_examples,
     example_weights,
     folds_of,
+    is_grown,
     judge,
     smooth,
 )
@@ -47,6 +51,9 @@ class RecoSlipPlus(NetworkDetector):
     is judged by the networks that did not learn from it. So a network does not repeat what it was told of a node: a
     known node that was among the highest by chance falls back, and a novel one that was not moves up. What is said of
     its neighbours, likewise by networks that did not learn from them, counts as well.
+
+    If source nodes, too, come out among the highest, those are not novel but of a known kind that grew. Then there is
+    no telling which kind is novel, and the networks of a last round tell target from source.
 
     Args:
         recall_targets: of the proposals.
@@ -78,6 +85,7 @@ class RecoSlipPlus(NetworkDetector):
         uncertainty_: standard deviation of that score among the networks that judged the node.
         rounds_: a table of the rounds: target nodes that were examples of novel, of known, and the share of all target
             nodes that looked novel afterwards.
+        grown_: whether the rounds ended because the highest turned out to be of a known kind.
     """
 
     name: ClassVar[str] = "reco-slip-plus"
@@ -86,6 +94,7 @@ class RecoSlipPlus(NetworkDetector):
 
     uncertainty_: Scores
     rounds_: pl.DataFrame
+    grown_: bool
 
     def __init__(
         self,
@@ -164,11 +173,13 @@ class RecoSlipPlus(NetworkDetector):
         def advance(epoch: int) -> None:  # one fleet after another counts its own epochs
             nonlocal done
             done += 1
-            progress(done, steps)
+            progress(min(done, steps), steps)
 
         # Nothing is chosen by validation, so its nodes learn too.
         nodes = split.train | split.validation
-        return [own for block in blocks for own in self._learn_block(graph, view, nodes, block, advance)]
+        learned = [own for block in blocks for own in self._learn_block(graph, view, nodes, block, advance)]
+        progress(steps, steps)
+        return learned
 
     def _learn_block(
         self,
@@ -182,43 +193,61 @@ class RecoSlipPlus(NetworkDetector):
         is_target = graph.is_target.numpy()
         folds = [folds_of(graph.ids, self.folds, seed) for seed in seeds]
         neighbours = Neighbours(graph)
-        proposals = self._recall_constrained(graph, nodes, len(seeds), view.device)
-        panels = self._train(graph, view, seeds, 0, proposals, progress)
-        opinions = [self._judge(panel.margins, neighbours, own, 0) for panel, own in zip(panels, folds, strict=True)]
         rounds: list[list[tuple[int, int, int, float]]] = [[] for _ in seeds]
+        grown = [False for _ in seeds]
+
+        def learn(who: Sequence[int], stage: int, objective: Objective, networks: RecoSlipPlus) -> None:
+            """Train the networks of some seeds, by place, and note what they say."""
+            trained = networks._train(graph, view, [seeds[k] for k in who], stage, objective, progress)
+            for k, panel in zip(who, trained, strict=True):
+                panels[k], opinions[k] = panel, self._judge(panel.margins, neighbours, folds[k], stage)
+
+        def told(who: Sequence[int], stage: int, examples: Sequence[Examples]) -> WeightedCrossEntropy:
+            """Turn the examples of some seeds into what their networks shall learn."""
+            without = self._without(stage)
+            up = [example_weights(e.novel, folds[k], without) for k, e in zip(who, examples, strict=True)]
+            down = [example_weights(e.known, folds[k], without) for k, e in zip(who, examples, strict=True)]
+            high, low = (torch.cat(weights, dim=1).to(view.device) for weights in (up, down))
+            learning = positions(nodes, view.device)
+            return WeightedCrossEntropy(high, low, learning, learning)
+
+        panels: dict[int, Panel] = {}
+        opinions: dict[int, Opinion] = {}
+        everyone = list(range(len(seeds)))
+        learn(everyone, 0, self._recall_constrained(graph, nodes, len(seeds), view.device), self)
         for stage in range(1, self.rounds + 1):
+            going = [k for k in everyone if not grown[k]]
+            if not going:
+                break
             examples = [
                 choose_examples(
-                    opinion,
+                    opinions[k],
                     is_target,
                     nodes,
                     core=self.core,
                     known_below=self.known_below if stage > 1 else None,
                     source_weight=self.source_weight,
                 )
-                for opinion in opinions
+                for k in going
             ]
-            without = self._without(stage)
-            up = [example_weights(e.novel, own, without) for e, own in zip(examples, folds, strict=True)]
-            down = [example_weights(e.known, own, without) for e, own in zip(examples, folds, strict=True)]
-            high, low = (torch.cat(weights, dim=1).to(view.device) for weights in (up, down))
-            learning = positions(nodes, view.device)
-            objective = WeightedCrossEntropy(high, low, learning, learning)
-            panels = self._train(graph, view, seeds, stage, objective, progress)
-            opinions = [
-                self._judge(panel.margins, neighbours, own, stage) for panel, own in zip(panels, folds, strict=True)
-            ]
-            for rows, e, opinion in zip(rounds, examples, opinions, strict=True):
-                looks_novel = float((opinion.f[is_target] > 0.5).mean())
-                rows.append((stage, int((e.novel > 0).sum()), int((e.known > 0)[is_target].sum()), looks_novel))
+            learn(going, stage, told(going, stage, examples), self)
+            for k, e in zip(going, examples, strict=True):
+                grown[k] = self.folds > 1 and is_grown(opinions[k], is_target, nodes, self.core)
+                looks_novel = float((opinions[k].f[is_target] > 0.5).mean())
+                rounds[k].append((stage, int((e.novel > 0).sum()), int((e.known > 0)[is_target].sum()), looks_novel))
+        if refuted := [k for k in everyone if grown[k]]:
+            last = self.rounds + 1
+            objective = told(refuted, last, [all_examples(is_target, nodes)] * len(refuted))
+            learn(refuted, last, objective, clone(self).set_params(input_dropout=0.0))
         return [
             {
-                "scores_": opinion.f,
-                "uncertainty_": opinion.disagreement,
-                "rounds_": pl.DataFrame(rows, schema=ROUNDS_SCHEMA, orient="row"),
-                "fleet_": panel.fleet,
+                "scores_": opinions[k].f,
+                "uncertainty_": opinions[k].disagreement,
+                "rounds_": pl.DataFrame(rounds[k], schema=ROUNDS_SCHEMA, orient="row"),
+                "grown_": grown[k],
+                "fleet_": panels[k].fleet,
             }
-            for panel, opinion, rows in zip(panels, opinions, rounds, strict=True)
+            for k in everyone
         ]
 
     def _judge(self, margins: Scores, neighbours: Neighbours, folds: Folds, stage: int) -> Opinion:
@@ -292,7 +321,7 @@ class RecoSlipPlus(NetworkDetector):
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
         tensors["uncertainty"] = torch.from_numpy(self.uncertainty_)
-        return {"rounds": self.rounds_.to_dicts()}, tensors
+        return {"rounds": self.rounds_.to_dicts(), "grown": self.grown_}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         fleet = self._fleet(self.n_features_in_, [0] * len(self._without(self.rounds)))
@@ -301,6 +330,7 @@ class RecoSlipPlus(NetworkDetector):
             "fleet_": fleet,
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
+            "grown_": bool(values["grown"]),
         }
 
 

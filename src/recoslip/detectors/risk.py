@@ -87,6 +87,13 @@ class WeightedCrossEntropy:
         """Return the value on the validation nodes."""
         return self._value(output.margin, self.held_out)
 
+    def state(self) -> dict[str, Tensor]:
+        """Nothing is learned beside the weights."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Nothing is learned beside the weights."""
+
 
 class _Estimate(WeightedCrossEntropy):
     """Weights that are shares of the whole's already."""
@@ -133,6 +140,13 @@ class RiskObjective:
         """Return the risk of a batch."""
         nodes = first_places(chosen, self.nodes.source.device)
         return RiskObjective(self.risk, nodes, nodes, self.step)
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing is learned beside the weights."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Nothing is learned beside the weights."""
 
 
 def first_places(chosen: Sequence[Tensor], device: torch.device) -> Nodes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recoslip.fleet import together
 from recoslip.fleet.bits import derive, keep_mask
 from recoslip.fleet.device import memory
 from recoslip.fleet.modules import gather
@@ -23,6 +27,8 @@ from recoslip.fleet.products import DenseProduct, Product, SparseProduct, on_dev
 from recoslip.fleet.sampling import neighbour_loader
 from recoslip.fleet.view import Encoder, is_dense
 from recoslip.graph import NodeGraph, to_scipy
+
+T = TypeVar("T")
 
 FAN_OUT = (10, 5)  # neighbours drawn of a seed, and of each of them
 CHUNK = 2**16  # nodes evaluated at once
@@ -103,7 +109,9 @@ class Batches:
                 total.index_add_(0, graph.edge_index[0, some], graph.edge_weight[some].double())
         self.total = (total + 1 if encoder == "gcn" else total).numpy()  # weight of a node's edges, its loop included
 
-    def draw(self, parts: Sequence[Tensor], steps: int, stage: int = 0) -> Iterator[tuple[list[Tensor], BatchView]]:
+    def draw(
+        self, parts: Sequence[Tensor], steps: int, stage: int = 0, *, first: int = 0, shared: bool = True
+    ) -> Iterator[tuple[list[Tensor], BatchView]]:
         """Draw batches in which each part has its share; give the chosen nodes of each part, and the view of them all.
 
         Every part is gone through in a random order, again and again; what is left of a pass and does not fill a batch
@@ -113,12 +121,18 @@ class Batches:
             parts: nodes, by position; no node is in two of them.
             steps: how many batches.
             stage: another one draws other batches.
+            first: how many of them to leave out, where earlier work goes on.
+            shared: whether processes that train together divide each batch among them.
         """
         parts = [part.cpu() for part in parts]
         sizes = shares([len(part) for part in parts], self.batch_size)
-        seeds = list(_seeds(parts, sizes, steps, stage))
-        for drawn in neighbour_loader(self.graph, self.start, self.fan_out, seeds, stage):
-            yield list(drawn.n_id[: sum(sizes)].split(sizes)), self._view(drawn)
+        seeds = [
+            [together.share(part) for part in chosen] if shared else chosen
+            for chosen in itertools.islice(_seeds(parts, sizes, steps, stage), first, None)
+        ]
+        loader = neighbour_loader(self.graph, self.start, self.fan_out, [torch.cat(s) for s in seeds], stage, first)
+        views = (self._view(drawn) for drawn in loader)
+        yield from zip(seeds, ahead(views) if self.device.type == "cuda" else views, strict=True)
 
     def _view(self, drawn: Any) -> BatchView:
         """Turn what PyG's loader gives into the products of the two layers."""
@@ -139,7 +153,10 @@ class Batches:
     def _features(self, nodes: Tensor | slice) -> Tensor | sp.csr_array:
         x = self.graph.x
         if self.has_dense_features:
-            return x[nodes].to(self.device, self.dtype)
+            rows = x[nodes]
+            if self.device.type == "cuda":
+                rows = rows.pin_memory()
+            return rows.to(self.device, self.dtype, non_blocking=True)
         if x.layout == torch.strided:
             return sp.csr_array(x[nodes].numpy())
         return to_scipy(x)[nodes if isinstance(nodes, slice) else nodes.numpy()]
@@ -179,9 +196,10 @@ class Batches:
         """
         chunks = [slice(begin, min(begin + chunk, self.nodes)) for begin in range(0, self.nodes, chunk)]
         width = fleet.architecture.classes if part == "logits" else fleet.architecture.out_channels
-        result = torch.empty(self.nodes, fleet.members, width)
+        result = torch.zeros(self.nodes, fleet.members, width)
+        rank, size = together.place()
         with torch.no_grad():
-            for member in range(fleet.members):
+            for member in range(rank, fleet.members, size):
                 alone = gather([(fleet, member)]).to(self.device)
                 assert isinstance(alone, Fleet)
                 h = self._convolve(alone.conv1, chunks, self._features)
@@ -190,7 +208,7 @@ class Batches:
                 h = self._convolve(alone.conv2, chunks, partial(self._rows, h))
                 for rows in chunks:
                     result[rows, member] = getattr(alone.head(h[rows, None].to(self.device)), part)[:, 0].cpu()
-        return result
+        return together.gathered(result, self.device)
 
     def _convolve(
         self, layer: MemberLayer, chunks: Sequence[slice], source: Callable[[slice], Tensor | sp.csr_array]
@@ -228,6 +246,15 @@ class Batches:
         return result
 
 
+def ahead(items: Iterator[T], count: int = 3) -> Iterator[T]:
+    """Give what an iterator gives, while a thread already makes the next ones."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = deque(thread.submit(next, items, None) for _ in range(count))
+        while (item := coming.popleft().result()) is not None:
+            coming.append(thread.submit(next, items, None))
+            yield item
+
+
 def scratch(rows: int, columns: int) -> Tensor:
     """Return an empty matrix: in memory, or in a file that vanishes with it where it would fill much of the memory."""
     if 4 * rows * columns <= memory(torch.device("cpu")).total / 16:
@@ -237,7 +264,7 @@ def scratch(rows: int, columns: int) -> Tensor:
         return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, columns)))
 
 
-def _seeds(parts: Sequence[Tensor], sizes: Sequence[int], steps: int, stage: int) -> Iterator[Tensor]:
+def _seeds(parts: Sequence[Tensor], sizes: Sequence[int], steps: int, stage: int) -> Iterator[list[Tensor]]:
     generators = [torch.Generator().manual_seed(int(derive(torch.tensor(stage), 17, k))) for k in range(len(parts))]
     waiting = [part[:0] for part in parts]
     for _ in range(steps):
@@ -247,7 +274,7 @@ def _seeds(parts: Sequence[Tensor], sizes: Sequence[int], steps: int, stage: int
                 waiting[k] = part[torch.randperm(len(part), generator=generators[k])]
             chosen.append(waiting[k][:size])
             waiting[k] = waiting[k][size:]
-        yield torch.cat(chosen)
+        yield chosen
 
 
 def shares(sizes: Sequence[int], batch_size: int) -> list[int]:

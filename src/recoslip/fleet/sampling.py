@@ -26,12 +26,15 @@ class VectorisedSampler(BaseSampler):  # type: ignore[misc]
         neighbour: (entries,) the neighbours, node by node.
         fan_out: how many neighbours to draw at each hop; -1 for all.
         stage: another one draws others.
+        calls: how often it was asked before.
     """
 
-    def __init__(self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int], stage: int = 0) -> None:
+    def __init__(
+        self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int], stage: int = 0, calls: int = 0
+    ) -> None:
         self.start, self.neighbour, self.fan_out = start, neighbour, tuple(fan_out)
         self.key = derive(torch.tensor(stage), 13)
-        self.calls = 0
+        self.calls = calls
         self.place = torch.full((len(start) - 1,), -1)  # of a node in the present batch
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
@@ -86,7 +89,7 @@ class VectorisedSampler(BaseSampler):  # type: ignore[misc]
 
 
 def neighbour_loader(
-    graph: NodeGraph, start: Tensor, fan_out: Sequence[int], batches: Sequence[Tensor], stage: int
+    graph: NodeGraph, start: Tensor, fan_out: Sequence[int], batches: Sequence[Tensor], stage: int, first: int = 0
 ) -> NodeLoader:
     """Return a PyG loader of the sampled surroundings of batches of nodes.
 
@@ -96,7 +99,8 @@ def neighbour_loader(
         fan_out: neighbours to draw at each hop.
         batches: the seeds of each batch, as positions.
         stage: another one draws other neighbours.
+        first: how many batches went before.
     """
     data = Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
-    sampler = VectorisedSampler(start, graph.edge_index[1], fan_out, stage)
+    sampler = VectorisedSampler(start, graph.edge_index[1], fan_out, stage, first)
     return NodeLoader(data, sampler, batch_sampler=batches)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recoslip.errors import SettingError
+from recoslip.fleet import together
 from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, Output, Part
@@ -46,6 +47,12 @@ class Batchable(Objective, Protocol):
 
         What is learned beside the weights is shared with it.
         """
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what is learned beside the weights."""
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take it back."""
 
 
 def train(
@@ -145,32 +152,93 @@ def _train_on_batches(
     problem = cast(Batchable, objective)
     adam = torch.optim.Adam([p for p in fleet.parameters() if p.requires_grad], lr=learning_rate, fused=True)
     best = Best(fleet, None if patience is None else max(patience, ASK_EVERY))
-    clock = torch.zeros((), dtype=torch.long, device=batches.device)
+    course = Course(fleet, adam, best, problem)
+    begun, ended = course.resume()
+    clock = torch.full((), begun, dtype=torch.long, device=batches.device)
+    rank, size = together.place()
+    network = together.with_mean_gradients(fleet)
     held_out = None
     if keep_from is not None:
-        chosen, view = next(batches.draw(problem.parts(held_out=True), 1, stage))
+        chosen, view = next(batches.draw(problem.parts(held_out=True), 1, stage, shared=False))
         held_out = problem.on(chosen, held_out=True), view
-    for epoch, (chosen, view) in enumerate(batches.draw(problem.parts(held_out=False), epochs, stage), start=1):
-        estimate = problem.on(chosen, held_out=False)
-        loss = estimate.loss(fleet(view, epoch=first_epoch + clock), clock)
-        adam.zero_grad()
-        loss.sum().backward()  # type: ignore[no-untyped-call]
-        adam.step()
-        estimate.after_step()
-        clock.add_(1)
-        if held_out is not None and keep_from is not None and epoch > keep_from and epoch % ASK_EVERY == 0:
+
+    def validate(epoch: int) -> None:
+        if held_out is not None:
+            together.align(fleet)
             with torch.no_grad():
                 best.offer(fleet, held_out[0].validation(fleet(held_out[1])), epoch)
-            if best.all_ended(epoch):
-                break
-        if progress is not None:
-            progress(epoch)
+
+    epoch = begun
+    if not ended:
+        for chosen, view in batches.draw(problem.parts(held_out=False), epochs, stage, first=begun):
+            estimate = problem.on(chosen, held_out=False)
+            # Processes that share a batch drop other units.
+            loss = estimate.loss(network(view, epoch=(first_epoch + clock) * size + rank), clock)
+            adam.zero_grad()
+            loss.sum().backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            estimate.after_step()
+            clock.add_(1)
+            epoch += 1
+            if keep_from is not None and epoch > keep_from and epoch % ASK_EVERY == 0:
+                validate(epoch)
+                if best.all_ended(epoch):
+                    break
+            course.keep(epoch)
+            if progress is not None:
+                progress(epoch)
+        if epoch % ASK_EVERY:
+            validate(epoch)
+        together.align(fleet)
+        course.keep(epoch, ended=True)
     if held_out is None:
         return torch.full((fleet.members,), epochs)
-    if epoch % ASK_EVERY:
-        with torch.no_grad():
-            best.offer(fleet, held_out[0].validation(fleet(held_out[1])), epoch)
     return _best_of(best, fleet)
+
+
+class Course:
+    """Where a training is, as tensors that another process can go on from.
+
+    Args:
+        fleet: its networks.
+        adam: what moves them.
+        best: the best of them so far.
+        problem: what else is learned.
+    """
+
+    def __init__(self, fleet: Fleet, adam: torch.optim.Adam, best: Best, problem: Batchable) -> None:
+        self.fleet, self.adam, self.best, self.problem = fleet, adam, best, problem
+        self.keeper = together.keeper()
+
+    def resume(self) -> tuple[int, bool]:
+        """Go to where this training was kept, if it was; return how many epochs are done, and whether it had ended."""
+        kept = None if self.keeper is None else self.keeper.begin()
+        if kept is None:
+            return 0, False
+        own: dict[str, dict[str, Tensor]] = {name: {} for name in ("fleet", "adam", "best", "values", "problem")}
+        for name, tensor in kept.state.items():
+            whose, _, rest = name.partition(".")
+            own[whose][rest] = tensor.to(self.best.value.device)
+        self.fleet.load_state_dict(own["fleet"])
+        together.load_adam_state(self.adam, own["adam"])
+        self.best.state = own["best"]
+        self.best.value, self.best.epoch = own["values"]["value"], own["values"]["epoch"]
+        self.problem.load_state(own["problem"])
+        return kept.epoch, kept.ended
+
+    def keep(self, epoch: int, *, ended: bool = False) -> None:
+        """Keep where it is, where someone wants to and it is time."""
+        if self.keeper is None or not (ended or epoch % self.keeper.every == 0):
+            return
+        own = {
+            "fleet": self.fleet.state_dict(),
+            "adam": together.adam_state(self.adam),
+            "best": self.best.state,
+            "values": {"value": self.best.value, "epoch": self.best.epoch},
+            "problem": self.problem.state(),
+        }
+        state = {f"{whose}.{name}": tensor for whose, part in own.items() for name, tensor in part.items()}
+        self.keeper.keep(together.Kept(epoch, ended, state))
 
 
 def evaluate(fleet: Fleet | ModuleFleet, view: GraphView | Batches, part: Part = "logits") -> Tensor:

@@ -157,6 +157,11 @@ def _warnings(
         found.append("Source and target score alike: the detector found little that sets the target apart.")
     if not novel.any():
         found.append("No node is called novel. That is a finding too, if the warnings above do not explain it.")
+    if getattr(detector, "grown_", False):
+        found.append(
+            "The nodes that stood out first turned out to be of a kind that the source has, too, and that grew. No "
+            "kind could be singled out as new, so the ranking only says how unlike the source a node is."
+        )
     if separability > 0.99:
         found.append(
             "Source and target are told apart almost perfectly by a linear model. Look for a feature that says the "

@@ -2,6 +2,7 @@
 
 python benchmarks/scale.py            # 10,000 to 1,000,000 nodes
 python benchmarks/scale.py --quick    # 10,000 to 100,000 nodes and fewer epochs
+python benchmarks/scale.py --nodes 2400000 --degree 50 --batch-size 2048 0   # on a GPU, in batches and whole
 """
 
 from __future__ import annotations
@@ -18,26 +19,34 @@ import numpy as np
 QUICK = {"epochs": 40, "round_epochs": 20}
 
 
-def measure(nodes: int, settings: dict[str, object]) -> dict[str, float]:
-    """Make a graph, fit and score it, in this process; return seconds of each and the highest memory, in GiB."""
+def measure(nodes: int, degree: float, batch_sizes: list[int], settings: dict[str, object]) -> None:
+    """Make a graph, fit and score it, in this process; print seconds of each and the highest memory, in GiB."""
+    import torch
+
     from recoslip import detector, load_dataset
     from recoslip.insight.metrics import auroc
 
     begin = time.perf_counter()
-    data = load_dataset("csbm", nodes=nodes, features=64, degree=20.0, categories=8, noise=3.0, split_seed=0)
+    data = load_dataset("csbm", nodes=nodes, features=64, degree=degree, categories=8, noise=3.0, split_seed=0)
     made = time.perf_counter()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    fitted = detector("auto", **settings).fit(data.graph, data.split)
-    done = time.perf_counter()
-    return {
-        "nodes": nodes,
-        "edges": data.graph.num_edges,
-        "make": made - begin,
-        "fit": done - made,
-        "GiB to make": memory / 2**20,
-        "GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "AU-ROC": auroc(data.novel, fitted.scores_, data.split.test),
-    }
+    for batch_size in batch_sizes:
+        start = time.perf_counter()
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        fitted = detector("auto", batch_size=batch_size, **settings).fit(data.graph, data.split)
+        row = {
+            "nodes": nodes,
+            "edges": data.graph.num_edges,
+            "batch": batch_size,
+            "make": made - begin,
+            "fit": time.perf_counter() - start,
+            "GiB to make": memory / 2**20,
+            "GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            "GPU": torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0,
+            "AU-ROC": auroc(data.novel, fitted.scores_, data.split.test),
+        }
+        print(json.dumps(row), flush=True)
 
 
 def exponent(sizes: list[float], values: list[float]) -> float:
@@ -49,31 +58,44 @@ def main() -> None:
     """Measure each size in a process of its own and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[10_000, 30_000, 100_000, 300_000, 1_000_000])
-    parser.add_argument("--batch-size", type=int, default=2048, help="0 trains on the whole graph")
+    parser.add_argument("--degree", type=float, default=20.0, help="average number of neighbours")
+    parser.add_argument("--batch-size", type=int, nargs="+", default=[2048], help="0 trains on the whole graph")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        given = json.loads(arguments.one)
-        print(json.dumps(measure(given.pop("nodes"), given)))
+        measure(**json.loads(arguments.one))
         return
     sizes = [10_000, 30_000, 100_000] if arguments.quick else arguments.nodes
-    settings = {"batch_size": arguments.batch_size} | (QUICK if arguments.quick else {})
-    titles = ("nodes", "edges", "make, s", "fit and score, s", "peak GiB, made", "peak GiB, fitted", "AU-ROC")
+    given = {
+        "degree": arguments.degree,
+        "batch_sizes": arguments.batch_size,
+        "settings": QUICK if arguments.quick else {},
+    }
+    titles = (
+        "nodes", "edges", "batch", "make, s", "fit and score, s", "peak GiB, made", "peak GiB, fitted", "on the GPU",
+        "AU-ROC",
+    )  # fmt: skip
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     rows = []
     for nodes in sizes:
-        command = [sys.executable, __file__, "--one", json.dumps({"nodes": nodes} | settings)]
-        row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
-        rows.append(row)
-        print(
-            f"| {row['nodes']:,} | {row['edges']:,} | {row['make']:.1f} | {row['fit']:.1f} | {row['GiB to make']:.2f} "
-            f"| {row['GiB']:.2f} | {row['AU-ROC']:.3f} |",
-            flush=True,
-        )
-    for what in ("fit", "GiB"):
-        slope = exponent([row["nodes"] for row in rows], [row[what] for row in rows])
-        print(f"{what} grows as nodes^{slope:.2f}")
+        command = [sys.executable, __file__, "--one", json.dumps({"nodes": nodes} | given)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout or ():
+                row = json.loads(line)
+                rows.append(row)
+                print(
+                    f"| {row['nodes']:,} | {row['edges']:,} | {row['batch'] or 'whole'} | {row['make']:.1f} "
+                    f"| {row['fit']:.1f} | {row['GiB to make']:.2f} | {row['GiB']:.2f} | {row['GPU']:.2f} "
+                    f"| {row['AU-ROC']:.3f} |",
+                    flush=True,
+                )
+        if process.returncode:
+            sys.exit(process.returncode)
+    if len(sizes) > 1 and len(arguments.batch_size) == 1:
+        for what in ("fit", "GiB"):
+            slope = exponent([row["nodes"] for row in rows], [row[what] for row in rows])
+            print(f"{what} grows as nodes^{slope:.2f}")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 import recoslip
-from recoslip import output
+from recoslip import cluster, output
 from recoslip.bench.command import app as bench_app
 from recoslip.console import names, notes, read_toml, screen, talk_to, value_of
 from recoslip.detectors import DETECTORS, Detector, checks, detector
@@ -210,6 +210,13 @@ def detect(
     calibration: Annotated[
         float | None, typer.Option(help="Share of the source to hold back for p-values; default: a fifth to a third.")
     ] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Train with a Ray cluster: its address, auto, or local for one here.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes of the cluster that train.")] = 2,
+    storage: Annotated[
+        Path | None, typer.Option(help="Folder that all machines of the cluster see, for what they keep.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, dropout and split.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
@@ -238,7 +245,13 @@ def detect(
     else:
         graph = recoslip.read_graph(nodes, edges, **_reading(context))
     talk.print(escape(repr(graph)))
-    seconds = _fit(chosen, graph, None, calibration_share(graph) if calibration is None else calibration, talk)
+    held_back = calibration_share(graph) if calibration is None else calibration
+    if ray is None:
+        seconds = _fit(chosen, graph, None, held_back, talk)
+    else:
+        chosen, seconds = _fit_on_ray(
+            chosen, nodes if nodes.is_dir() else graph, held_back, talk, ray, workers, storage
+        )
     findings = recoslip.analyse(chosen, graph, fdr=fdr, grouped=HAS_REPORT)
     facts = output.summary(findings, seconds)
     page = _page(findings, title or f"What is new in {nodes.name}", talk)
@@ -361,6 +374,30 @@ def _fit(
     with _progress(talk, "training", "epochs") as report:
         chosen.fit(graph, split, calibration=calibration, progress=report)
     return time.perf_counter() - begin
+
+
+def _fit_on_ray(
+    chosen: Detector,
+    graph: recoslip.NodeGraph | Path,
+    calibration: float,
+    talk: Console,
+    address: str,
+    workers: int,
+    storage: Path | None,
+) -> tuple[Detector, float]:
+    checks.whole("workers", workers, 1)
+    begin = time.perf_counter()
+    with _progress(talk, "training", "epochs") as report:
+        fitted = cluster.fit(
+            chosen,
+            graph,
+            workers=workers,
+            address=address,
+            storage=storage,
+            calibration=calibration,
+            progress=report,
+        )
+    return fitted, time.perf_counter() - begin
 
 
 def _page(findings: Findings, title: str, talk: Console, **options: Any) -> Report | None:

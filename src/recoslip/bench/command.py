@@ -75,6 +75,10 @@ def _command(name: str, experiments: Sequence[str]) -> Callable[..., None]:
             int,
             typer.Option(help="Processes that share the work. On one GPU they take turns, unless NVIDIA's MPS runs."),
         ] = 1,
+        ray: Annotated[
+            str | None,
+            typer.Option(help="Let a Ray cluster do it: its address, auto, or local for one here of --jobs processes."),
+        ] = None,
         out: Out = Path("recoslip-bench"),
         root: Root = None,
         config: Config = None,
@@ -105,7 +109,7 @@ def _command(name: str, experiments: Sequence[str]) -> Callable[..., None]:
             cells = list({cell.runs()[0]: cell for each in plans.values() for cell in each}.values())
             resolve_device(device)
             _probe(out)
-            failed = _run(cells, sources, records, device, jobs, any_version, talk)
+            failed = _run(cells, Worker(sources, records, device, jobs, ray), any_version, talk)
         for each, cells in plans.items():
             found = recorded(cells, records)
             if render_only and not found:
@@ -250,17 +254,15 @@ def _settings(given: Sequence[str], methods: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _run(
-    cells: Sequence[Cell], sources: Sources, records: Records, device: str, jobs: int, any_version: bool, talk: Console
-) -> int:
+def _run(cells: Sequence[Cell], worker: Worker, any_version: bool, talk: Console) -> int:
     """Train what has no record yet; return how many cells failed."""
-    left = missing(cells, records, any_version=any_version)
+    left = missing(cells, worker.records, any_version=any_version)
     total, open_runs = (sum(len(cell.seeds) for cell in each) for each in (cells, left))
     talk.print(f"{total:,} runs planned, {total - open_runs:,} have a record, {open_runs:,} to do")
     if not left:
         return 0
-    where = resolve_device(device)
-    expected = _print_plan(left, sources, records, where, jobs, talk)
+    where = resolve_device(worker.device)
+    expected = _print_plan(left, worker.sources, worker.records, where, worker.jobs, talk)
     failures: list[tuple[Cell, str]] = []
     begin = time.perf_counter()
     try:
@@ -271,7 +273,7 @@ def _run(
                 if reason is not None:
                     failures.append((cell, reason))
 
-            run(left, Worker(sources, records, device, jobs), ended, epochs)
+            run(left, worker, ended, epochs)
     except KeyboardInterrupt:
         notes.print("interrupted; what had ended is stored, run the same command to go on")
         sys.exit(130)

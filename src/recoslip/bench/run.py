@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ import torch
 from recoslip.bench.plan import Cell, device_name, settings_of, threads_each
 from recoslip.bench.records import Records
 from recoslip.bench.sources import Sources
+from recoslip.cluster import RESCUES, cluster
 from recoslip.datasets import Dataset
 from recoslip.detectors import Detector, detector
 from recoslip.errors import RecoslipError, RecoslipWarning
@@ -43,6 +44,7 @@ class Worker:
     records: Records
     device: str
     jobs: int = 1  # processes that train at the same time
+    ray: str | None = None  # address of a Ray cluster whose processes they shall be
     last: dict[str, Any] = field(default_factory=dict, repr=False)  # the dataset in hand
 
     def __call__(self, cell: Cell, progress: Epochs | None = None) -> None:
@@ -104,6 +106,9 @@ def run(cells: Sequence[Cell], worker: Worker, done: Done, epochs: Epochs) -> No
         done: called with every cell that has ended, and the reason where it failed; the others go on.
         epochs: called with the progress of the cell in hand, where there is only one process.
     """
+    if worker.ray is not None:
+        _run_on_ray(cells, worker, done)
+        return
     if worker.jobs == 1:
         for cell in cells:
             done(cell, _reason(worker, cell, epochs))
@@ -130,6 +135,38 @@ def run(cells: Sequence[Cell], worker: Worker, done: Done, epochs: Epochs) -> No
                 "Run it again with fewer --jobs"
             ) from problem
         raise
+
+
+def _run_on_ray(cells: Sequence[Cell], worker: Worker, done: Done) -> None:
+    """Spread cells over a Ray cluster; where there are few of them, their seeds.
+
+    Records come back here, so that the machines need not share a folder. A cell whose process dies is tried again.
+    """
+    assert worker.ray is not None
+    if len(cells) < worker.jobs:
+        cells = [replace(cell, seeds=(seed,)) for cell in cells for seed in cell.seeds]
+    with cluster(worker.ray, worker.jobs) as ray:
+        gpus = 1 if worker.device != "cpu" and ray.cluster_resources().get("GPU", 0) else 0
+        train = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RESCUES)(_records_or_reason)
+        shared = ray.put(worker)
+        running = {train.remote(shared, cell): cell for cell in cells}
+        while running:
+            (ended,), _ = ray.wait(list(running), num_returns=1)
+            cell = running.pop(ended)
+            try:
+                records, reason = ray.get(ended)
+            except ray.exceptions.RayError as problem:
+                records, reason = [], f"its process died {RESCUES + 1} times ({type(problem).__name__})"
+            if records:
+                worker.records.add(records)
+            done(cell, reason)
+
+
+def _records_or_reason(worker: Worker, cell: Cell) -> tuple[list[dict[str, Any]], str | None]:
+    try:
+        return worker.train(cell), None
+    except RecoslipError as problem:
+        return [], str(problem)
 
 
 def _reason(worker: Worker, cell: Cell, epochs: Epochs | None = None) -> str | None:

@@ -19,7 +19,7 @@ Folds = NDArray[np.int64]
 NO_FOLD = -1  # of a network that learned from all nodes
 LIMIT = 8.0  # of a margin: beyond it a network is as sure as can be, and no node shall drown out its neighbours
 STEPS = 3  # of smoothing
-GROWN = 0.1  # source nodes among the highest, so many for each target node there if both were as many, are too many
+GROWN = 0.07  # more source nodes among the highest, for each target node there if both were as many, are too many
 FEWEST = 3  # source nodes: fewer prove nothing
 
 
@@ -146,8 +146,8 @@ def is_grown(opinion: Opinion, is_target: Mask, nodes: Mask, core: float) -> boo
     (False, True)
     """
     target, source = opinion.margin[nodes & is_target], opinion.margin[nodes & ~is_target]
-    highest = np.sort(target)[-max(1, round(core * len(target)))]
-    above = source >= highest
+    lowest = np.sort(target)[-max(1, round(core * len(target)))]
+    above = source >= lowest
     return bool(above.sum() >= FEWEST and above.mean() > GROWN * core)
 
 

@@ -232,7 +232,8 @@ class RecoSlipPlus(NetworkDetector):
             ]
             learn(going, stage, told(going, stage, examples), self)
             for k, e in zip(going, examples, strict=True):
-                grown[k] = self.folds > 1 and is_grown(opinions[k], is_target, nodes, self.core)
+                if stage == 1 and self.folds > 1:  # later, what was told of the target has a part in what is said
+                    grown[k] = is_grown(opinions[k], is_target, nodes, self.core)
                 looks_novel = float((opinions[k].f[is_target] > 0.5).mean())
                 rounds[k].append((stage, int((e.novel > 0).sum()), int((e.known > 0)[is_target].sum()), looks_novel))
         if refuted := [k for k in everyone if grown[k]]:

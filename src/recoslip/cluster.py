@@ -123,7 +123,7 @@ def fit(
         )
         with _watching(ray, tally, progress):
             result = trainer.fit()
-        if problem := (result.metrics or {}).get("problem"):
+        if problem := ray.get(tally.failed.remote()):
             raise RecoslipError(problem)
         assert result.checkpoint is not None
         with result.checkpoint.as_directory() as folder:
@@ -135,6 +135,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.steps = (0, 0)
+        self.problem = ""
 
     def put(self, done: int, total: int) -> None:
         """Note how far it is."""
@@ -143,6 +144,14 @@ class Tally:
     def get(self) -> tuple[int, int]:
         """Say how far it is."""
         return self.steps
+
+    def fail(self, problem: str) -> None:
+        """Note why it cannot be done."""
+        self.problem = problem
+
+    def failed(self) -> str:
+        """Say why it cannot be done, or nothing."""
+        return self.problem
 
 
 @contextmanager
@@ -168,7 +177,6 @@ def _watching(ray: Any, tally: Any, progress: Progress | None) -> Iterator[None]
 def _work(task: dict[str, Any]) -> None:
     """Be one of the processes: fit as if alone. What is shared is shared where batches are drawn and trained on."""
     import ray
-    from ray import train
 
     from recoslip.detectors.registry import detector
 
@@ -185,7 +193,7 @@ def _work(task: dict[str, Any]) -> None:
         model = detector(task["detector"], **task["settings"])
         model.fit(graph, task["split"], calibration=task["calibration"], progress=report)
     except RecoslipError as problem:  # tried again, it would only come again
-        train.report({"problem": str(problem)})
+        ray.get(task["tally"].fail.remote(str(problem)))
         return
     finally:
         together.set_keeper(None)

@@ -180,9 +180,12 @@ def _vector(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
     width = int(lengths[0])
     present = lists.is_not_null().to_numpy()
     values = lists.drop_nulls().explode().to_numpy().astype(np.float64).reshape(-1, width)
-    if not np.isfinite(values).all():
-        bad = (~np.isfinite(values)).any(axis=1).sum()
-        raise TableError(f"vectors in column {series.name!r} hold empty or infinite values in {bad} rows")
+    usable = (np.abs(values) <= np.finfo(np.float32).max).all(axis=1)
+    if not usable.all():
+        raise TableError(
+            f"vectors in column {series.name!r} hold empty, infinite or extreme values in {(~usable).sum()} rows; "
+            "replace them or ignore the column"
+        )
     matrix = np.empty((len(lists), width))
     matrix[present] = values
     matrix[~present] = values.mean(axis=0)

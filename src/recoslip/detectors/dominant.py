@@ -160,7 +160,8 @@ class Material:
         view = GraphView.of(graph, "gcn", device)
         adjacency = adjacency_of(graph)
         x = graph.x
-        squares = x.square().sum(dim=1).numpy() if x.layout == torch.strided else to_scipy(x).power(2).sum(axis=1)
+        with np.errstate(over="ignore"):  # training then diverges, and says so
+            squares = x.square().sum(dim=1).numpy() if x.layout == torch.strided else to_scipy(x).power(2).sum(axis=1)
         return cls(
             view,
             GraphView.of(graph, "mlp", device).first[0],

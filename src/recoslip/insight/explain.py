@@ -50,7 +50,7 @@ class Features:
         self.names = names_of(graph)
         source = self.x[np.flatnonzero(~graph.is_target.numpy())]
         mean = self._mean(source)
-        variance = np.asarray(source.power(2).mean(axis=0)).ravel() - mean**2
+        variance = np.asarray(source.astype(np.float64).power(2).mean(axis=0)).ravel() - mean**2
         # A feature that the source hardly has would make any difference infinitely strong.
         self.scale = np.sqrt(np.maximum(variance, 0) + max(1e-12, float(variance.mean())) / 10)
         self.source_mean = mean

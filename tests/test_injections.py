@@ -1,4 +1,4 @@
-"""Strings made to become code, in every place where a page shows one: none runs, none asks the network, all are text."""
+"""Strings made to become code, wherever a page shows one: none runs, none asks the network, all of them stay text."""
 
 import copy
 

@@ -83,9 +83,12 @@ def _draft(final: Path) -> Path:
 def _put_in_place(draft: Path, final: Path) -> None:
     if not final.exists():
         draft.rename(final)
-    elif not any(final.iterdir()):  # an empty folder may be a mount point, which cannot be renamed
-        for entry in sorted(draft.iterdir()):
-            shutil.move(entry, final / entry.name)
+    elif not any(final.iterdir()):
+        try:
+            draft.replace(final)
+        except OSError:  # a mount point or a link cannot be replaced; what it holds then appears file by file
+            for entry in sorted(draft.iterdir()):
+                shutil.move(entry, final / entry.name)
     else:
         aside = _draft(final)
         final.rename(aside / "old")

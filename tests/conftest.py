@@ -1,6 +1,7 @@
 """Shared material: a small graph with a novel category, its split, and the paper's data where present."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,17 @@ def paper_data() -> Path:
     if not root or not Path(root).is_dir():
         pytest.skip("needs the paper's graphs: set RECOSLIP_DATA to a folder with Cora, CiteSeer, ...")
     return Path(root)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs a Chromium: apt-get install chromium")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
+        )
+        yield started
+        started.close()

@@ -104,6 +104,13 @@ def test_missing_values_are_filled_as_in_memory(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_column_may_have_any_name(tmp_path):
+    nodes, edges = written(tmp_path)
+    pl.read_parquet(nodes).rename({"size": "*", "kind": "^.*$"}).write_parquet(nodes)
+    pack(nodes, edges, tmp_path / "graph")
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
+
+
 def test_a_graph_without_edges(tmp_path):
     nodes, edges = written(tmp_path)
     pl.read_parquet(edges)[:0].write_parquet(edges)

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -51,20 +50,6 @@ def page_file(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     recoslip.report(fitted, graph, findings=findings, title="/*data*/ <i>title</i>", explained=3).save(path)
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("needs a Chromium: apt-get install chromium")
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
-        )
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 import recoslip
 from recoslip import RecoSlip
+from recoslip.detectors.base import checksum
 from recoslip.errors import ModelFileError, RecoslipError
 from recoslip.storage import whole_folder
 
@@ -70,8 +71,9 @@ def test_settings_from_numpy_are_saved(graph, split, tmp_path):
 
 
 def edit(saved, **changes):
-    document = json.loads((saved / "model.json").read_text())
-    (saved / "model.json").write_text(json.dumps(document | changes))
+    document = json.loads((saved / "model.json").read_text()) | changes
+    document["sha256"] = checksum(document, saved / "model.safetensors")
+    (saved / "model.json").write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def encode(
     """Turn the used columns into one matrix, (rows, features), and name its columns."""
     used = [column for column in columns if column.kind != "unused"]
     if not impute:
-        refuse_missing(frame.select(column.name for column in used))
+        refuse_missing([frame[column.name] for column in used])
     parts: list[Any] = []
     names: list[str] = []
     for column in used:
@@ -149,10 +149,10 @@ def encode_column(series: pl.Series, kind: Kind) -> tuple[NDArray[np.float64] | 
     return part
 
 
-def refuse_missing(frame: pl.DataFrame, first_row: int = 0) -> None:
-    """Raise if a value is missing; the frame begins at row `first_row` of its table."""
+def refuse_missing(columns: Sequence[pl.Series], first_row: int = 0) -> None:
+    """Raise if a value is missing; the columns begin at row `first_row` of their table."""
     found = []
-    for series in frame:
+    for series in columns:
         missing = is_missing(series)
         if missing.any():
             first = first_row + int(missing.arg_max() or 0)
@@ -204,9 +204,12 @@ def _vector(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
     width = int(lengths[0])
     present = lists.is_not_null().to_numpy()
     values = lists.drop_nulls().explode().to_numpy().astype(np.float64).reshape(-1, width)
-    if not np.isfinite(values).all():
-        bad = (~np.isfinite(values)).any(axis=1).sum()
-        raise TableError(f"vectors in column {series.name!r} hold empty or infinite values in {bad} rows")
+    usable = (np.abs(values) <= np.finfo(np.float32).max).all(axis=1)
+    if not usable.all():
+        raise TableError(
+            f"vectors in column {series.name!r} hold empty, infinite or extreme values in {(~usable).sum()} rows; "
+            "replace them or ignore the column"
+        )
     matrix = np.empty((len(lists), width))
     matrix[present] = values
     matrix[~present] = values.mean(axis=0)

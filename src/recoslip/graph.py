@@ -303,7 +303,9 @@ def to_csr(matrix: sp.sparray | sp.spmatrix) -> Tensor:
     csr = sp.csr_array(matrix, copy=True)
     csr.sum_duplicates()
     crow, column = torch.from_numpy(csr.indptr.astype(np.int64)), torch.from_numpy(csr.indices.astype(np.int64))
-    return csr_tensor(crow, column, torch.from_numpy(csr.data.astype(np.float32)), csr.shape)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        values = torch.from_numpy(csr.data.astype(np.float32))
+    return csr_tensor(crow, column, values, csr.shape)
 
 
 def csr_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
@@ -410,9 +412,9 @@ def _features(x: Any) -> Tensor:
             _refuse_not_finite(np.column_stack(to_scipy(features).tocoo().coords)[bad.numpy()], x.shape)
         return features
     try:
-        raw = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
-        array = np.array(raw, dtype=np.float32, order="C")
-    except (TypeError, ValueError) as problem:
+        with np.errstate(over="ignore"):
+            array = np.array(_array("x", x), dtype=np.float32, order="C")
+    except (TypeError, ValueError, OverflowError) as problem:
         raise GraphError(f"x must hold numbers, shape (nodes, features): {problem}") from problem
     _check_feature_shape(array.shape)
     if not np.isfinite(array).all():
@@ -428,13 +430,14 @@ def _check_feature_shape(shape: tuple[int, ...]) -> None:
 def _refuse_not_finite(places: NDArray[np.int64], shape: tuple[int, ...]) -> None:
     rows, columns = np.unique(places[:, 0]), np.unique(places[:, 1])
     raise GraphError(
-        f"x holds NaN or infinite values in {len(rows)} of {shape[0]} rows (first: {rows[:5].tolist()}) and "
-        f"{len(columns)} of {shape[1]} columns (first: {columns[:5].tolist()}); fill or drop them"
+        f"x holds NaN, infinite or extreme values (above 3e38) in {len(rows)} of {shape[0]} rows "
+        f"(first: {rows[:5].tolist()}) and {len(columns)} of {shape[1]} columns (first: {columns[:5].tolist()}); "
+        "fill or drop them"
     )
 
 
 def _edge_array(edge_index: Tensor | ArrayLike, nodes: int) -> NDArray[np.int64]:
-    raw = edge_index.detach().cpu().numpy() if isinstance(edge_index, Tensor) else np.asarray(edge_index)
+    raw = _array("edge_index", edge_index)
     if raw.size == 0:
         return np.empty((2, 0), dtype=np.int64)
     if raw.ndim != 2 or raw.shape[0] != 2:
@@ -474,15 +477,20 @@ def _simple_edges(
     if weight is not None:
         per_direction = np.bincount(place, weight[keep], minlength=len(keys))
         per_pair = np.bincount(pair_of, per_direction, minlength=len(pairs)) / np.maximum(directions, 1)
-        merged_weight = torch.from_numpy(np.tile(per_pair, 2)[order].astype(np.float32))
+        with np.errstate(over="ignore", under="ignore"):
+            merged_weight = torch.from_numpy(np.tile(per_pair, 2)[order].astype(np.float32))
+        if not (torch.isfinite(merged_weight) & (merged_weight > 0)).all():
+            raise GraphError(
+                "edge_weight must stay between 1e-38 and 3e38, repetitions of an edge added up; "
+                f"got {per_pair.min():g} to {per_pair.max():g}, scale the weights"
+            )
     return torch.from_numpy(both.take(order, axis=1)), merged_weight, repairs
 
 
 def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]:
-    raw = edge_weight.detach().cpu().numpy() if isinstance(edge_weight, Tensor) else edge_weight
     try:
-        weight: NDArray[np.float64] = np.asarray(raw, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
+        weight: NDArray[np.float64] = np.asarray(_array("edge_weight", edge_weight), dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as problem:
         raise GraphError(f"edge_weight must hold one number per edge: {problem}") from problem
     if weight.shape != (edges,):
         raise GraphError(f"edge_weight must have shape ({edges},), one per edge; got shape {weight.shape}")
@@ -500,11 +508,11 @@ def check_weights(weight: NDArray[np.float64]) -> None:
 
 
 def _domains(is_target: Tensor | ArrayLike, nodes: int) -> Tensor:
-    raw = is_target.detach().cpu().numpy() if isinstance(is_target, Tensor) else np.asarray(is_target)
+    raw = _array("is_target", is_target)
     if raw.shape != (nodes,):
         raise GraphError(f"is_target must have shape ({nodes},), one per node; got shape {raw.shape}")
-    if raw.dtype != bool and not np.isin(raw, (0, 1)).all():
-        raise GraphError(f"is_target must hold true/false or 0/1; got {np.unique(raw)[:5].tolist()}")
+    if raw.dtype != bool and (strange := [value for value in raw.tolist() if value not in (0, 1)]):
+        raise GraphError(f"is_target must hold true/false or 0/1; got {strange[:5]}")
     target = torch.from_numpy(raw.astype(bool))
     if target.all() or not target.any():
         which = "source" if target.all() else "target"
@@ -519,7 +527,10 @@ def _unique_ids(ids: Sequence[Hashable] | NDArray[Any] | None, nodes: int) -> ND
     if len(array) != nodes:
         raise GraphError(f"ids must name each of the {nodes} nodes; got {len(array)}")
     seen: set[Hashable] = set()
-    repeated = [name for name in array.tolist() if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    try:
+        repeated = [name for name in array.tolist() if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    except TypeError as problem:
+        raise GraphError(f"ids must be hashable names such as numbers or texts, one per node: {problem}") from problem
     if repeated:
         raise GraphError(
             f"ids must be unique; {len(repeated)} are repeated (first: {', '.join(map(repr, repeated[:3]))})"
@@ -531,16 +542,19 @@ def _object_array(values: Sequence[Hashable]) -> NDArray[Any]:
     """Python values -> one-dimensional array: numpy's own type for plain ints and strings, else objects."""
     values = list(values)
     if values and len({type(v) for v in values}) == 1 and isinstance(values[0], int | str):
-        return np.array(values)
+        array = np.array(values)
+        if array.dtype.kind in "iuU" and array.tolist() == values:  # numpy rounds large ints and cuts off final NULs
+            return array
     array = np.empty(len(values), dtype=object)
-    array[:] = values
+    for place, value in enumerate(values):  # all at once, numpy would take tuples for rows
+        array[place] = value
     return array
 
 
 def _per_node(name: str, values: ArrayLike | None, nodes: int) -> NDArray[Any] | None:
     if values is None:
         return None
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = _array(name, values)
     if array.shape != (nodes,):
         raise GraphError(f"{name} must have shape ({nodes},), one per node; got shape {array.shape}")
     return _frozen(array.copy())
@@ -552,6 +566,13 @@ def _names(names: Sequence[str] | None, features: int) -> tuple[str, ...] | None
     if len(names) != features:
         raise GraphError(f"feature_names must name each of the {features} features; got {len(names)}")
     return tuple(map(str, names))
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as problem:  # rows of different lengths, say
+        raise GraphError(f"{name} cannot be read as an array: {problem}") from problem
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

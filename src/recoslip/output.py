@@ -27,6 +27,22 @@ FILES = (
 )  # what an output folder may hold
 
 
+# What a spreadsheet takes for the beginning of a formula; and the apostrophe, so that taking one off is the way back.
+LIVE = r"^['=+\-@\t\r\n＝＋－＠]"
+NUMBER = r"^[-+]?[0-9.]+$"
+
+
+def for_spreadsheets(table: pl.DataFrame) -> pl.DataFrame:
+    """Put an apostrophe before texts that a spreadsheet would run as formulas; numbers stay as they are.
+
+    >>> for_spreadsheets(pl.DataFrame({"id": ["=1+1", "-7", "it's", "'"]}))["id"].to_list()
+    ["'=1+1", '-7', "it's", "''"]
+    """
+    text = pl.col(pl.String)
+    live = text.str.contains(LIVE) & ~text.str.contains(NUMBER)
+    return table.with_columns(pl.when(live).then(text.str.replace("^", "'")).otherwise(text))
+
+
 def summary(findings: Findings, seconds: float) -> dict[str, Any]:
     """Sum up a run in JSON values: what went in, what was decided, and what it takes to do it again."""
     detector, graph = findings.detector, findings.graph
@@ -75,7 +91,7 @@ def write(
     table = findings.table()
     with whole_folder(folder, ours=FILES, replace=replace) as draft:
         if table_format == "csv":
-            table.write_csv(draft / "scores.csv")
+            for_spreadsheets(table).write_csv(draft / "scores.csv")
         else:
             table.write_parquet(draft / "scores.parquet")
         (draft / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

@@ -18,6 +18,7 @@ import polars as pl
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
+from polars.selectors import by_name  # names such as * and ^x$ mean themselves
 
 from recoslip.columns import DENSE_FROM, Column, encode_column, is_missing, refuse_missing
 from recoslip.errors import GraphError, RecoslipError, TableError
@@ -129,11 +130,11 @@ class OnDisk:
         return self.schema.names()
 
     def __getitem__(self, name: str) -> pl.Series:
-        return self.lazy.select(name).collect()[name]
+        return self.lazy.select(by_name(name)).collect()[name]
 
     def rows(self, begin: int, count: int, names: Sequence[str]) -> pl.DataFrame:
         """Read some rows of some columns."""
-        return self.lazy.select(names).slice(begin, count).collect()
+        return self.lazy.select(by_name(*names)).slice(begin, count).collect()
 
 
 def _inputs(nodes: Path, edges: Path, how: dict[str, Any], at_once: int) -> str:
@@ -209,7 +210,7 @@ def _encode(table: OnDisk, column: Column, impute: bool, place: Path, at_once: i
         else:
             series = table[column.name]
             if not impute:
-                refuse_missing(series.to_frame())
+                refuse_missing([series])
             part, names = encode_column(series, column.kind)
             if sp.issparse(part):
                 part = sp.csr_array(part)
@@ -230,7 +231,7 @@ def _encode_vectors(table: OnDisk, name: str, impute: bool, path: Path, at_once:
     for begin in begins:
         series = table.rows(begin, at_once, [name])[name]
         if not impute:
-            refuse_missing(series.to_frame(), begin)
+            refuse_missing([series], begin)
         if series.null_count() < len(series):
             part, names = encode_column(series.drop_nulls(), "vector")
             total, present = total + np.asarray(part).sum(axis=0), present + len(series) - series.null_count()

@@ -9,6 +9,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from polars.exceptions import PolarsError
+from safetensors import SafetensorError
+
 from recoslip.errors import RecoslipError
 
 
@@ -21,9 +24,12 @@ def check_free(path: str | os.PathLike[str], *, ours: Collection[str], replace: 
         replace: whether one that holds nothing else may be.
     """
     final = Path(path).expanduser()
-    if final.exists() and not final.is_dir():
-        raise RecoslipError(f"{path} is a file, expected a folder or nothing; choose another name")
-    present = sorted(entry.name for entry in final.iterdir()) if final.exists() else []
+    try:
+        if final.exists() and not final.is_dir():
+            raise RecoslipError(f"{path} is a file, expected a folder or nothing; choose another name")
+        present = sorted(entry.name for entry in final.iterdir()) if final.exists() else []
+    except OSError as problem:  # a name too long, a folder that may not be looked into
+        raise RecoslipError(f"cannot write {path}: {problem.strerror}; choose another folder") from problem
     foreign = [name for name in present if name not in ours]
     if foreign:
         raise RecoslipError(f"{path} is not empty: it holds {foreign[0]!r}, which is not ours; choose another folder")
@@ -44,8 +50,9 @@ def whole_folder(path: str | os.PathLike[str], *, ours: Collection[str], replace
     try:
         yield draft
         put_in_place(draft, final)
-    except OSError as problem:
-        raise RecoslipError(f"cannot write {path}: {problem.strerror or problem}") from problem
+    except (OSError, PolarsError, SafetensorError) as problem:  # whoever writes, the disk may be full
+        reason = getattr(problem, "strerror", None) or problem
+        raise RecoslipError(f"cannot write {path}: {reason}; make room or choose another folder") from problem
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -66,7 +73,9 @@ def write_file(path: Path, content: str | bytes) -> None:
         finally:
             Path(draft).unlink(missing_ok=True)
     except OSError as problem:
-        raise RecoslipError(f"cannot write {path}: {problem.strerror or problem}") from problem
+        raise RecoslipError(
+            f"cannot write {path}: {problem.strerror or problem}; make room or write elsewhere"
+        ) from problem
 
 
 def _draft(final: Path) -> Path:
@@ -75,7 +84,7 @@ def _draft(final: Path) -> Path:
         final.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     except OSError as problem:
-        raise RecoslipError(f"cannot write to {final.parent}: {problem.strerror}") from problem
+        raise RecoslipError(f"cannot write to {final.parent}: {problem.strerror}; choose another folder") from problem
     draft.chmod(0o777 & ~_umask())
     return draft
 
@@ -84,9 +93,17 @@ def put_in_place(draft: Path, final: Path) -> None:
     """Rename a folder, or replace another by it."""
     if not final.exists():
         draft.rename(final)
-    elif not any(final.iterdir()):  # an empty folder may be a mount point, which cannot be renamed
-        for entry in sorted(draft.iterdir()):
-            shutil.move(entry, final / entry.name)
+    elif not any(final.iterdir()):
+        try:
+            draft.replace(final)
+        except OSError:  # a mount point or a link cannot be replaced; what it holds then appears file by file
+            try:
+                for entry in sorted(draft.iterdir()):
+                    shutil.move(entry, final / entry.name)
+            except BaseException:
+                for entry in final.iterdir():
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                raise
     else:
         aside = _draft(final)
         final.rename(aside / "old")

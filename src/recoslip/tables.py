@@ -172,7 +172,10 @@ def _frame(table: Table, what: str, exact: Sequence[str] = ()) -> pl.DataFrame:
     elif isinstance(table, pl.DataFrame):
         frame = table
     elif type(table).__module__.startswith("pandas"):
-        frame = pl.from_pandas(table)
+        try:
+            frame = pl.from_pandas(table)
+        except (TypeError, ValueError, OverflowError) as problem:  # a name twice, or a column of mixed types
+            raise TableError(f"the {what} table cannot be read from pandas: {problem}") from problem
     else:
         raise TableError(f"{what} must be a file or a polars or pandas data frame; got {type(table).__name__}")
     if frame.height == 0 and what == "nodes":
@@ -216,7 +219,7 @@ def _kind(path: Path) -> str:
 def _file_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError, UnicodeError) as problem:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeError) as problem:
         reason = str(problem).strip().splitlines()[0]
         raise TableError(f"{what}: {path} cannot be read as {_kind(path)}: {reason}") from problem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sklearn.base import BaseEstimator, clone
@@ -29,7 +31,7 @@ from recoslip.storage import whole_folder
 Scores: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all)
 
-FORMAT, FORMAT_VERSION = "recoslip-detector", 1
+FORMAT, FORMAT_VERSION = "recoslip-detector", 2
 FILES = ("model.json", "model.safetensors")
 
 
@@ -146,10 +148,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "feature_names_in_": graph.feature_names,
         }
         for copy, own in zip(copies, learned, strict=True):
-            if not np.isfinite(own["scores_"]).all():
-                raise SettingError(
-                    f"{self.name} gave a score that is no number; look for extreme values among the features"
-                )
+            self._check_scores(own["scores_"])
             copy.__dict__.update(shared | own)
             rule = conformal.threshold if hidden.any() else fpr_threshold
             copy.threshold_ = rule(copy.scores_[copy.calibration_], self.max_fpr)
@@ -171,7 +170,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 f"this detector was fitted with other features: it knows {own!r} where the graph has {other!r}; "
                 "read both graphs' nodes as one table, so that they are encoded alike"
             )
-        return self._score(graph)
+        scores = self._score(graph)
+        self._check_scores(scores)
+        return scores
 
     def predict(self, graph: NodeGraph | None = None) -> Mask:
         """Say which nodes are novel: target nodes that score above `threshold_`. Source nodes are known."""
@@ -228,11 +229,12 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             **{f"split.{p}": torch.from_numpy(getattr(self.split_, p).copy()) for p in ("train", "validation", "test")},
         }
         with whole_folder(folder, ours=FILES, replace=True) as draft:
-            (draft / "model.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             save_file(
                 {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
                 draft / "model.safetensors",
             )
+            document["sha256"] = checksum(document, draft / "model.safetensors")
+            (draft / "model.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
     def _check_common(self) -> None:
         """Check the settings every detector has."""
@@ -242,6 +244,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _json_settings(self) -> dict[str, Any]:
         return {key: _plain(value) for key, value in self.get_params(deep=False).items()}
+
+    def _check_scores(self, scores: Scores) -> None:
+        if not ((scores >= 0) & (scores <= 1)).all():
+            raise SettingError(
+                f"{self.name} gave a score that is no number between 0 and 1; "
+                "look for extreme values among the features"
+            )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "scores_"):
@@ -267,6 +276,15 @@ def fpr_threshold(scores: Scores, max_fpr: float) -> float:
     return float(np.sort(scores)[-1 - allowed])
 
 
+def checksum(document: Mapping[str, Any], tensors: Path) -> str:
+    """Hash a saved detector, all but the hash itself. It tells damage, not malice: who can write can hash as well."""
+    with tensors.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    content = {name: value for name, value in document.items() if name != "sha256"}
+    digest.update(json.dumps(content, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
 def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
     """Read a detector that `save` wrote.
 
@@ -277,14 +295,20 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
     from recoslip.detectors.registry import DETECTORS, detector
 
     path = Path(folder).expanduser()
+    for name in FILES:
+        if not (path / name).exists():
+            raise ModelFileError(
+                f"{folder} is not a saved detector: {name} is missing; give the folder that save wrote"
+            )
+        if (path / name).is_symlink() or not (path / name).is_file():
+            raise ModelFileError(
+                f"{folder}/{name} must be a file; it is a link, a folder or a device, copy the file there"
+            )
     try:
         document = json.loads((path / "model.json").read_text(encoding="utf-8"))
         tensors = load_file(path / "model.safetensors")
-    except FileNotFoundError as problem:
-        raise ModelFileError(
-            f"{folder} is not a saved detector: {Path(problem.filename or 'a file').name} is missing"
-        ) from problem
-    except (OSError, ValueError, SafetensorError) as problem:
+        found = checksum(document, path / "model.safetensors") if isinstance(document, dict) else None
+    except (OSError, ValueError, RecursionError, SafetensorError) as problem:
         raise ModelFileError(f"{folder} cannot be read, it is truncated or not recoslip's: {problem}") from problem
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ModelFileError(f'{folder}/model.json is not recoslip\'s (expected "format": "{FORMAT}")')
@@ -293,9 +317,14 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
             f"{folder} has format version {document.get('format_version')!r}, this recoslip reads "
             f"{FORMAT_VERSION}; use the recoslip version that wrote it, or fit again"
         )
-    if document.get("detector") not in DETECTORS:
+    if document.get("sha256") != found:
+        raise ModelFileError(
+            f"{folder} is damaged: it is not what was saved (its checksum differs); copy or fit it again"
+        )
+    if document.get("detector") not in list(DETECTORS):
         raise ModelFileError(f"{folder} holds a detector {document.get('detector')!r} that this recoslip has not")
     try:
+        _check_stored(document, tensors)
         stored = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
         result = detector(document["detector"], **(stored | settings))
         result._check_settings()
@@ -305,8 +334,8 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
             calibration_=tensors["calibration"].numpy(),
             split_=Split(*(tensors[f"split.{p}"].numpy() for p in ("train", "validation", "test"))),
             threshold_=float(document["threshold"]),
-            calibrated_=bool(document["calibrated"]),
-            n_features_in_=int(document["features"]),
+            calibrated_=document["calibrated"],
+            n_features_in_=document["features"],
             feature_names_in_=None if document["feature_names"] is None else tuple(document["feature_names"]),
         )
         result.__dict__.update(result._unpack(document["learned"], tensors))
@@ -314,8 +343,25 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
         raise
     except SettingError as problem:
         raise ModelFileError(f"{folder} cannot be used: {problem}") from problem
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, PolarsError) as problem:
         raise ModelFileError(
             f"{folder} is damaged: its parts do not fit together ({type(problem).__name__}: {problem})"
         ) from problem
     return result
+
+
+def _check_stored(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Raise unless what every detector stores has the types and sizes it is saved with."""
+    kinds = {"settings": dict, "learned": dict, "threshold": float, "calibrated": bool, "features": int}
+    for name, kind in kinds.items():
+        if type(document[name]) is not kind:
+            raise TypeError(f"{name} must be {kind.__name__}, got {document[name]!r}")
+    names = document["feature_names"]
+    if names is not None and (type(names) is not list or len(names) != document["features"]):
+        raise TypeError(f"feature_names must be a list of {document['features']}")
+    scores = tensors["scores"]
+    if scores.ndim != 1 or scores.dtype != torch.float64 or not ((scores >= 0) & (scores <= 1)).all():
+        raise ValueError("scores must be numbers between 0 and 1, one per node")
+    for name in ("is_target", "calibration", "split.train", "split.validation", "split.test"):
+        if tensors[name].dtype != torch.bool or tensors[name].shape != scores.shape:
+            raise ValueError(f"{name} must say true or false, once per node")

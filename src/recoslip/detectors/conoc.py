@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from recoslip.detectors import checks
 from recoslip.detectors.base import Progress, Scores
 from recoslip.detectors.constrained import Dual, RecallConstrained
-from recoslip.detectors.networked import NetworkDetector, below, part_of
+from recoslip.detectors.networked import NetworkDetector, part_of
 from recoslip.detectors.selection import (
     CANDIDATES_SCHEMA,
     MISSED_LIMIT,
@@ -166,10 +166,10 @@ class CoNoC(NetworkDetector):
         return values, {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        fleet = self._fleet(self.n_features_in_, [0], 2 * len(self.recall_targets))
-        fleet.load_state_dict(below("fleet.", tensors))
+        fleet = self._restored(tensors, classes=2 * len(self.recall_targets))
+        checks.whole("head", values["head"], 0, len(self.recall_targets) - 1)
         candidates = pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA)
-        return {"candidates_": candidates, "head_": int(values["head"]), "fleet_": fleet}
+        return {"candidates_": candidates, "head_": values["head"], "fleet_": fleet}
 
 
 class SharedHeads(RecallConstrained):

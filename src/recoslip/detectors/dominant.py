@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Detector, Progress, Scores
-from recoslip.detectors.networked import below, part_of
+from recoslip.detectors.networked import below, part_of, refuse_larger
 from recoslip.detectors.risk import positions
 from recoslip.fleet.device import block_size, resolve_device
 from recoslip.fleet.network import Architecture, Fleet, seed_key
@@ -139,8 +139,10 @@ class Dominant(Detector):
         return {"error_mean_": self.error_mean_, "error_deviation_": self.error_deviation_}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        state = below("autoencoder.", tensors)
+        refuse_larger(state, 1, [self.n_features_in_, self.hidden_channels, self.out_channels])
         model = self._autoencoder(self.n_features_in_, [0])
-        model.load_state_dict(below("autoencoder.", tensors))
+        model.load_state_dict(state)
         return {**{name: float(values[name]) for name in ("error_mean_", "error_deviation_")}, "autoencoder_": model}
 
 
@@ -160,7 +162,8 @@ class Material:
         view = GraphView.of(graph, "gcn", device)
         adjacency = adjacency_of(graph)
         x = graph.x
-        squares = x.square().sum(dim=1).numpy() if x.layout == torch.strided else to_scipy(x).power(2).sum(axis=1)
+        with np.errstate(over="ignore"):  # training then diverges, and says so
+            squares = x.square().sum(dim=1).numpy() if x.layout == torch.strided else to_scipy(x).power(2).sum(axis=1)
         return cls(
             view,
             GraphView.of(graph, "mlp", device).first[0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from recoslip.detectors import checks
@@ -144,9 +146,16 @@ def source_clusters(graph: NodeGraph, clusters: int) -> NDArray[np.int64]:
     x = neighbourhood_features(graph)
     source = ~graph.is_target.numpy()
     found = np.full(graph.num_nodes, -1, dtype=np.int64)
-    count = min(clusters, len(np.unique(x[source], axis=0)))
-    found[source] = KMeans(count, n_init=3, random_state=0).fit_predict(x[source])
+    found[source] = k_means(x[source], clusters, n_init=3)
     return found
+
+
+def k_means(x: NDArray[np.float64], clusters: int, seed: int = 0, n_init: int = 1) -> NDArray[np.int64]:
+    """Cluster rows, into fewer than asked for where fewer differ."""
+    count = min(clusters, len(np.unique(x, axis=0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # rows may differ by less than their distances are rounded
+        return np.asarray(KMeans(count, n_init=n_init, random_state=seed).fit_predict(x), dtype=np.int64)
 
 
 def neighbourhood_features(graph: NodeGraph, width: int = 64) -> NDArray[np.float64]:
@@ -156,7 +165,8 @@ def neighbourhood_features(graph: NodeGraph, width: int = 64) -> NDArray[np.floa
     reduce = None
     if whole.shape[1] > width and min(whole.shape) > width:
         step = -(-len(neighbours.degree) // LEARN_FROM)
-        reduce = TruncatedSVD(width, random_state=0).fit(whole[::step])
+        with np.errstate(all="ignore"):  # of the explained variance, which nobody asks for
+            reduce = TruncatedSVD(width, random_state=0).fit(whole[::step])
     x = np.empty((graph.num_nodes, width if reduce else whole.shape[1]))
     for block in neighbours.blocks():
         rows = whole[block]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -94,6 +95,17 @@ class NetworkDetector(Detector):
             input_dropout=self.input_dropout,
         )
         return Fleet(shape, seeds)
+
+    def _restored(self, tensors: Mapping[str, Tensor], members: int = 1, classes: int = 2) -> Fleet | ModuleFleet:
+        """Make the networks that were saved."""
+        state = below("fleet.", tensors)
+        widths = [self.head_channels, classes]
+        if not isinstance(self.encoder, nn.Module):
+            widths = [self.n_features_in_, self.hidden_channels, self.out_channels, *widths]
+        refuse_larger(state, members, widths)
+        fleet = self._fleet(self.n_features_in_, [0] * members, classes)
+        fleet.load_state_dict(state)
+        return fleet
 
     def _blocks(self, members: Sequence[T], view: GraphView | Batches, networks: int = 1) -> list[Sequence[T]]:
         """Divide members, each of one or more networks, into groups to train together."""
@@ -240,9 +252,12 @@ class SingleNetworkDetector(NetworkDetector):
         return numbers, {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        fleet = self._fleet(self.n_features_in_, [0], self._classes())
-        fleet.load_state_dict(below("fleet.", tensors))
-        return {**{name: float(value) for name, value in values.items()}, "fleet_": fleet}
+        annotated = {
+            name: kind for base in type(self).__mro__ for name, kind in vars(base).get("__annotations__", {}).items()
+        }
+        needed = {name for name, kind in annotated.items() if kind == "float" and name.endswith("_")} - {"threshold_"}
+        numbers = {name: float(values[name]) for name in needed | {*values} if name.endswith("_")}
+        return numbers | {"fleet_": self._restored(tensors, classes=self._classes())}
 
 
 def part_of(progress: Progress, part: int, parts: int, steps: int) -> Callable[[int], None]:
@@ -256,3 +271,9 @@ def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if not found:
         raise ModelFileError(f"no tensors named {prefix}*")
     return found
+
+
+def refuse_larger(state: Mapping[str, Tensor], members: int, widths: Sequence[int]) -> None:
+    """Raise if networks with layers of these widths do not fit into what was saved, before memory is taken for them."""
+    if members * max(a * b for a, b in pairwise(widths)) > sum(tensor.numel() for tensor in state.values()):
+        raise ModelFileError("it is damaged: its settings speak of larger networks than it holds; fit it again")

@@ -219,14 +219,12 @@ class RecoSlip(NetworkDetector):
         return {"candidates": self.candidates_.to_dicts()}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        fleet = self._fleet(self.n_features_in_, [0] * self.restarts)
-        fleet.load_state_dict(below("fleet.", tensors))
         return {
             "candidates_": pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA),
             "history_": pl.DataFrame({name: t.numpy() for name, t in below("history.", tensors).items()}).select(
                 HISTORY_COLUMNS
             ),
-            "fleet_": fleet,
+            "fleet_": self._restored(tensors, self.restarts),
             "ranks_": tensors["ranks"].numpy(),
         }
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from recoslip.detectors import checks
 from recoslip.detectors.base import Progress, Scores
 from recoslip.detectors.constrained import RecallConstrained
-from recoslip.detectors.networked import NetworkDetector, below
+from recoslip.detectors.networked import NetworkDetector
 from recoslip.detectors.panel import (
     NO_FOLD,
     Examples,
@@ -325,10 +325,9 @@ class RecoSlipPlus(NetworkDetector):
         return {"rounds": self.rounds_.to_dicts(), "grown": self.grown_}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        fleet = self._fleet(self.n_features_in_, [0] * len(self._without(self.rounds)))
-        fleet.load_state_dict(below("fleet.", tensors))
+        networks = self.restarts * (self.folds if self.rounds else len(self.recall_targets))
         return {
-            "fleet_": fleet,
+            "fleet_": self._restored(tensors, networks),
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
             "grown_": bool(values["grown"]),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from recoslip.detectors import checks
 from recoslip.detectors.base import Progress, Scores
-from recoslip.detectors.networked import NetworkDetector, below
+from recoslip.detectors.networked import NetworkDetector
 from recoslip.detectors.risk import WeightedCrossEntropy, positions
 from recoslip.fleet.batches import Batches
 from recoslip.fleet.bits import derive
@@ -177,6 +177,5 @@ class SarEM(NetworkDetector):
         return {"em_step": self.em_step_}, tensors | {"propensity": torch.from_numpy(self.propensity_)}
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        fleet = self._fleet(self.n_features_in_, [0])
-        fleet.load_state_dict(below("fleet.", tensors))
-        return {"em_step_": int(values["em_step"]), "propensity_": tensors["propensity"].numpy(), "fleet_": fleet}
+        learned = {"em_step_": int(values["em_step"]), "propensity_": tensors["propensity"].numpy()}
+        return learned | {"fleet_": self._restored(tensors)}

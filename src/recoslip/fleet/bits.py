@@ -58,7 +58,7 @@ def keep_mask(key: Tensor, nodes: int, width: int, keep: float, dtype: torch.dty
     """Dropout factors, 1/keep with probability `keep` and else 0: (members,) -> (nodes, members, width)."""
     row = -(-width // 8)  # bytes for one node of one member
     packed = bernoulli_words(key, -(-nodes * row // 8), keep).view(torch.uint8)  # (members, bytes)
-    packed = packed[:, : nodes * row].view(-1, nodes, row).transpose(0, 1)  # (nodes, members, row)
+    packed = packed[:, : nodes * row].view(len(key), nodes, row).transpose(0, 1)  # (nodes, members, row)
     mask = _factors(keep, key.device, dtype).index_select(0, packed.reshape(-1).int())  # (nodes * members * row, 8)
     return mask.view(nodes, len(key), row * 8)[..., :width]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from recoslip.detectors.base import Detector
-from recoslip.detectors.energy import neighbourhood_features
+from recoslip.detectors.energy import k_means, neighbourhood_features
 from recoslip.graph import NodeGraph
 from recoslip.shift import Mask
 
@@ -93,13 +93,12 @@ def _homophily(graph: NodeGraph, seed: int) -> float:
     if graph.num_edges == 0:
         return 0.0
     x = neighbourhood_features(graph.without_edges(), 32)
-    count = min(10, len(np.unique(x, axis=0)))
-    if count < 2:
+    label = k_means(x, 10, seed)
+    if label.max() == 0:
         return 0.0
-    label = KMeans(count, n_init=1, random_state=seed).fit_predict(x)
     step = -(-graph.num_edges // COUNTED)
     left, right = label[graph.edge_index[:, ::step].numpy()]
-    degree = np.bincount(left, minlength=count) / len(left)
+    degree = np.bincount(left) / len(left)
     chance = float((degree**2).sum())
     return float(((left == right).mean() - chance) / max(1e-9, 1 - chance))
 

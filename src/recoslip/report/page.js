@@ -185,8 +185,8 @@
   for (const id of ["search", "filter", "group"]) $(id).addEventListener("input", select);
   $("previous").addEventListener("click", () => { if (first > 0) { first -= PAGE; show(); } });
   $("next").addEventListener("click", () => { if (first + PAGE < rows.length) { first += PAGE; show(); } });
-  // A cell that a spreadsheet would take for a formula gets an apostrophe in front.
-  const safe = (text) => (/^[=+\-@\t\r]/.test(text) && !/^[-+]?[0-9.]+$/.test(text) ? `'${text}` : text);
+  // As output.py's for_spreadsheets: a cell that would be taken for a formula gets an apostrophe in front.
+  const safe = (text) => (/^['=+\-@\t\r\n＝＋－＠]/.test(text) && !/^[-+]?[0-9.]+$/.test(text) ? `'${text}` : text);
   const quoted = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const lines = (separator, write) => [["id", "domain", "score", "p_value", "novel", "category"], ...rows.map((k) =>
     [safe(nodes.id[k]), domain(k), nodes.score[k], nodes.p[k] ?? "", nodes.novel[k] ? "true" : "false", group(k)])].map((row) => row.map((cell) => write(String(cell))).join(separator)).join("\n");

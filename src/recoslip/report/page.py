@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -34,6 +36,7 @@ class Report:
             "script": _part("page.js"),
             "data": embedded(self.data),
         }
+        parts["hashes"] = " ".join(map(_hash, (parts["plotly"], parts["script"])))
         if self.data.get("format") != FORMAT:
             raise KeyError(f"expected format {FORMAT}, got {self.data.get('format')!r}")
         return re.sub(r"/\*(\w+)\*/", lambda mark: parts[mark[1]], _part("page.html"))
@@ -88,6 +91,12 @@ def embedded(data: Any) -> str:
 @cache
 def _part(name: str) -> str:
     return (files("recoslip.report") / name).read_text(encoding="utf-8")
+
+
+@cache
+def _hash(script: str) -> str:
+    """Return a script's name in a content-security policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 @cache

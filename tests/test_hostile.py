@@ -1,0 +1,296 @@
+"""Saved detectors that are damaged or made to harm: refused with a reason, nothing run, no memory taken for it."""
+
+import ast
+import json
+import os
+import pickle
+import resource
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import recoslip
+from recoslip import detector
+from recoslip.datasets import load_dataset
+from recoslip.detectors import DETECTORS
+from recoslip.detectors.base import FORMAT_VERSION, checksum
+from recoslip.errors import ModelFileError, RecoslipError
+
+QUICK = {"epochs": 3, "round_epochs": 2, "prior_epochs": 2, "em_steps": 2, "max_fpr": 1.0, "device": "cpu"}
+QUICK |= {"hidden_channels": 3, "out_channels": 3, "head_channels": 3, "categories": 3, "negatives_per_edge": 2}
+FILES = ("model.json", "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def small_graph():
+    return load_dataset("csbm", nodes=40, categories=4, features=4, split_seed=1).graph
+
+
+@pytest.fixture(scope="module")
+def originals(small_graph, tmp_path_factory):
+    """One saved detector of each kind."""
+    folder = tmp_path_factory.mktemp("originals")
+    novel = small_graph.is_target.numpy() & (small_graph.x[:, 0].numpy() > 0)
+    for name in DETECTORS:
+        known = detector(name).get_params()
+        method = detector(name, **{key: value for key, value in QUICK.items() if key in known})
+        method.fit(small_graph, **({"novel": novel} if "truth" in method.needs else {})).save(folder / name)
+    return folder
+
+
+@pytest.fixture(params=list(DETECTORS))
+def saved(request, originals, tmp_path):
+    return shutil.copytree(originals / request.param, tmp_path / "model")
+
+
+@pytest.fixture
+def one(originals, tmp_path):
+    """A saved detector of the default kind."""
+    return shutil.copytree(originals / "reco-slip-plus", tmp_path / "model")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_unpickled(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("a file was unpickled")
+
+    for module, names in ((torch, ["load"]), (pickle, ["load", "loads", "Unpickler"]), (np, ["load"])):
+        for name in names:
+            monkeypatch.setattr(module, name, never)
+
+
+def refused(folder):
+    with pytest.raises(ModelFileError) as caught:
+        recoslip.load(folder)
+    assert len(str(caught.value)) > 30
+
+
+def sealed(folder, tensors=None, **changes):
+    """Change a saved detector as somebody would who knows how the checksum is made."""
+    if tensors is not None:
+        save_file(tensors, folder / "model.safetensors")
+    document = json.loads((folder / "model.json").read_text()) | changes
+    document["sha256"] = checksum(document, folder / "model.safetensors")
+    (folder / "model.json").write_text(json.dumps(document))
+
+
+def test_a_flipped_bit_is_noticed_wherever_it_is(saved):
+    expected = json.loads((saved / "model.json").read_text())
+    for name in FILES:
+        path = saved / name
+        content = path.read_bytes()
+        for place in np.linspace(0, len(content) - 1, 40).astype(int).tolist():
+            bad = bytearray(content)
+            bad[place] ^= 1 << place % 8
+            path.write_bytes(bad)
+            if name == "model.json" and same(bytes(bad), expected):
+                continue  # a blank became another blank
+            refused(saved)
+        path.write_bytes(content)
+    recoslip.load(saved)
+
+
+def same(content, expected):
+    try:
+        return json.loads(content) == expected
+    except ValueError:
+        return False
+
+
+def test_a_cut_file_is_noticed_wherever_it_ends(saved):
+    for name in FILES:
+        content = (saved / name).read_bytes()
+        for length in np.linspace(0, len(content) - 2, 15).astype(int).tolist():
+            (saved / name).write_bytes(content[:length])
+            refused(saved)
+        (saved / name).write_bytes(content)
+
+
+def test_more_at_the_end_is_noticed(one):
+    for name in FILES:
+        content = (one / name).read_bytes()
+        (one / name).write_bytes(content + b"\0" * 8)
+        refused(one)
+        (one / name).write_bytes(content)
+
+
+WRONG = [
+    None,
+    True,
+    0,
+    -1,
+    -(2**70),
+    1.5,
+    float("nan"),
+    float("inf"),
+    "",
+    "../x",
+    "/etc/passwd",
+    [],
+    [[1]],
+    {},
+    {"a": 1},
+]
+
+
+def test_wrong_values_are_refused_or_do_no_harm(saved, small_graph):
+    """With the checksum made anew: what is accepted must work."""
+    original = (saved / "model.json").read_text()
+    document = json.loads(original)
+    places = [(name, None) for name in document if name != "sha256"]
+    places += [(name, key) for name in ("settings", "learned") for key in document[name]]
+    accepted = 0
+    for name, key in places:
+        for wrong in WRONG:
+            (saved / "model.json").write_text(original)
+            sealed(saved, **{name: wrong if key is None else document[name] | {key: wrong}})
+            try:
+                loaded = recoslip.load(saved)
+                with np.errstate(all="ignore"):  # of a deviation that is zero
+                    scores = loaded.decision_function(small_graph)
+            except RecoslipError:
+                continue
+            accepted += 1
+            assert ((scores >= 0) & (scores <= 1)).all()
+    assert accepted < len(places) * len(WRONG) / 2
+
+
+def test_tensors_of_other_shapes_types_and_names_are_refused(saved, small_graph):
+    tensors = load_file(saved / "model.safetensors")
+    for name, tensor in tensors.items():
+        rest = {other: t for other, t in tensors.items() if other != name}
+        changed = [rest, rest | {f"../{name}": tensor}, rest | {name: tensor[..., :-1].contiguous()}]
+        changed += [rest | {name: tensor[None]}, rest | {name: torch.zeros(0)}]
+        for bad in changed:
+            sealed(saved, bad)
+            if name.startswith("history."):  # a table of how training went, of any length
+                continue
+            refused_or_unused(saved, small_graph)
+
+
+def refused_or_unused(folder, graph):
+    """A tensor that is only kept for the user may be of another size; one that scores rest on may not."""
+    try:
+        loaded = recoslip.load(folder)
+    except ModelFileError:
+        return
+    scores = loaded.decision_function(graph)
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("hidden_channels", 10**6),
+        ("out_channels", 10**6),
+        ("head_channels", 10**9),
+        ("restarts", 10**9),
+        ("folds", 10**9),
+    ],
+)
+def test_settings_cannot_ask_for_memory_that_the_file_does_not_fill(one, setting, value):
+    sealed(one, settings=json.loads((one / "model.json").read_text())["settings"] | {setting: value})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused(one)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"{}",
+        b"[" * 50_000,
+        b'{"scores":{"dtype":"F64","shape":[1000000000000],"data_offsets":[0,8000000000000]}}',
+        b'{"scores":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}}',
+        b'{"scores":{"dtype":"F64","shape":[-1],"data_offsets":[0,8]}}',
+        b'{"scores":{"dtype":"F64","shape":[1],"data_offsets":[8,0]}}',
+        b'{"scores":{"dtype":"PICKLE","shape":[1],"data_offsets":[0,8]}}',
+        b'{"../../scores":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}',
+        b'{"__metadata__":{"a":1},"scores":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}',
+    ],
+)
+@pytest.mark.parametrize("length", [None, 0, 1, 2**20, 2**40, 2**63, 2**64 - 1])
+def test_a_header_that_lies_is_refused_without_taking_memory(one, header, length):
+    size = struct.pack("<Q", len(header) if length is None else length)
+    (one / "model.safetensors").write_bytes(size + header + b"\0" * 8)
+    sealed(one)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused(one)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 10_000, "NaN", '"x"', "null", "\ufeff{}", ""])
+def test_json_that_is_deep_or_no_object_is_refused(one, text):
+    (one / "model.json").write_text(text)
+    refused(one)
+
+
+def test_other_versions_are_named(one):
+    for version in (FORMAT_VERSION - 1, FORMAT_VERSION + 1):
+        sealed(one, format_version=version)
+        with pytest.raises(ModelFileError, match=f"has format version {version}, this recoslip reads {FORMAT_VERSION}"):
+            recoslip.load(one)
+
+
+@pytest.mark.parametrize("name", ["../reco-slip", "/etc/passwd", "os.system", "reco_slip", "", "a" * 10_000])
+def test_names_that_lead_elsewhere_are_no_detectors(one, name):
+    sealed(one, detector=name)
+    refused(one)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_links_folders_pipes_and_devices_are_no_files(one, tmp_path, name):
+    path, elsewhere = one / name, tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    refused(one)
+    makers = [
+        lambda: path.symlink_to(elsewhere),
+        lambda: path.symlink_to("/dev/zero"),
+        lambda: path.symlink_to("/proc/self/environ"),
+        lambda: path.symlink_to(path.name),
+        lambda: path.symlink_to("nowhere"),
+        path.mkdir,
+        lambda: os.mkfifo(path),
+    ]
+    for make in makers:
+        make()
+        refused(one)
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    with pytest.raises(ModelFileError):
+        recoslip.load(elsewhere)  # a file where the folder should be
+
+
+def test_pickles_are_not_read_whatever_they_are_called(one):
+    class Trap:
+        def __reduce__(self):
+            return os.system, ("touch /tmp/recoslip-was-here",)
+
+    trap = pickle.dumps(Trap())
+    for name in FILES:
+        content = (one / name).read_bytes()
+        (one / name).write_bytes(trap)
+        refused(one)
+        (one / name).write_bytes(content)
+    assert not Path("/tmp/recoslip-was-here").exists()
+
+
+def test_the_source_never_unpickles_or_evaluates():
+    forbidden = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
+    for path in Path(recoslip.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert not forbidden & {name.partition(".")[0] for name in names}, path
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called not in ("eval", "exec", "torch.load", "np.load", "numpy.load"), (path, called)
+                assert "allow_pickle" not in {keyword.arg for keyword in node.keywords}, path

@@ -58,6 +58,11 @@ class Commands(TyperGroup):
         except RecoslipError as problem:
             notes.print(f"[bold red]error:[/] {escape(str(problem))}", highlight=False, soft_wrap=True)
             sys.exit(2)
+        except MemoryError:
+            notes.print(
+                "[bold red]error:[/] memory did not suffice; pack the graph (recoslip pack) and give the folder"
+            )
+            sys.exit(2)
         except KeyboardInterrupt:
             notes.print("interrupted; nothing was written")
             sys.exit(130)

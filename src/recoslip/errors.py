@@ -4,6 +4,7 @@ RecoslipError (a ValueError)
 ├── GraphError       a NodeGraph cannot be built or used
 │   └── TableError   a nodes or edges table cannot be read as a graph
 ├── SettingError     a detector, split or simulator was given a setting it cannot have
+│   └── Diverged     training left the numbers, from every seed that was tried
 ├── OutOfMemory      the work would not fit, and was not begun
 ├── DatasetError     a named dataset is unknown or its files are not there
 └── ModelFileError   a saved detector is truncated, foreign, or from another format version
@@ -27,6 +28,10 @@ class TableError(GraphError):
 
 class SettingError(RecoslipError):
     """A detector, split or simulator was given a setting it cannot have."""
+
+
+class Diverged(SettingError):  # noqa: N818
+    """Training left the numbers."""
 
 
 class OutOfMemory(RecoslipError):  # noqa: N818

@@ -24,6 +24,8 @@ from recoslip.graph import NodeGraph
 
 log = logging.getLogger("recoslip")
 
+TIMES = {"nodes": 12, "edges": 80}  # its file that a table may take in memory, until it is a graph
+
 Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
 Since: TypeAlias = "int | float | str | date | datetime"
 
@@ -226,10 +228,10 @@ def _file_errors(path: Path, what: str) -> Iterator[None]:
 
 def _refuse_large(path: Path, what: str) -> None:
     """Raise if a table will hardly fit into memory with what is made of it."""
-    needed, free = 4 * path.stat().st_size if path.is_file() else 0, memory(torch.device("cpu")).free
+    needed, free = TIMES[what] * path.stat().st_size if path.is_file() else 0, memory(torch.device("cpu")).free
     if needed > free:
         raise OutOfMemory(
-            f"{what}: {path} takes about {needed / 2**30:.1f} GiB in memory, and {free / 2**30:.1f} GiB are free; "
+            f"{what}: {path} may take {needed / 2**30:.1f} GiB in memory, and {free / 2**30:.1f} GiB are free; "
             "write the graph as a folder that stays on disk (recoslip pack), and give that"
         )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -21,7 +24,8 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from recoslip.detectors import checks
-from recoslip.errors import GraphError, ModelFileError, SettingError
+from recoslip.errors import Diverged, GraphError, ModelFileError, OutOfMemory, RecoslipWarning, SettingError
+from recoslip.fleet.bits import derive
 from recoslip.fleet.device import resolve_device
 from recoslip.graph import NodeGraph
 from recoslip.objectives import conformal
@@ -33,6 +37,7 @@ Progress: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all)
 
 FORMAT, FORMAT_VERSION = "recoslip-detector", 2
 FILES = ("model.json", "model.safetensors")
+RESTARTS = 2  # from other seeds, where training diverged
 
 
 class Detector(BaseEstimator, ABC):  # type: ignore[misc]
@@ -52,6 +57,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     device: str
 
     scores_: Scores  # (nodes,) of the graph it was fitted on
+    seed_: int  # that it was trained from: random_state, unless training diverged from that
     threshold_: float  # novel is greater
     is_target_: Mask  # (nodes,)
     categories_: NDArray[np.int64]  # (nodes,) set by `recoslip.analyse`
@@ -137,7 +143,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         copies: list[Self] = [clone(self).set_params(random_state=seed) for seed in seeds]
         for copy in copies:
             copy._check_settings()
-        learned = self._learn(seen, split, seeds, progress or (lambda done, total: None), **given)
+        learned = self._learn_or_restart(seen, split, seeds, progress or (lambda done, total: None), **given)
         shared = {
             "is_target_": graph.is_target.numpy().copy(),
             # D4: not f > 1/2 but the lowest threshold that keeps the FPR, see DEVIATIONS.md
@@ -148,11 +154,36 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "feature_names_in_": graph.feature_names,
         }
         for copy, own in zip(copies, learned, strict=True):
-            self._check_scores(own["scores_"])
             copy.__dict__.update(shared | own)
             rule = conformal.threshold if hidden.any() else fpr_threshold
             copy.threshold_ = rule(copy.scores_[copy.calibration_], self.max_fpr)
         return copies
+
+    def _learn_or_restart(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+    ) -> list[dict[str, Any]]:
+        """Learn; where training diverges, find out from which seed, and let others, which follow from it, take over."""
+        try:
+            with memory_errors():
+                learned = self._learn(graph, split, seeds, progress, **given)
+            for own in learned:
+                self._check_scores(own["scores_"])
+            return [{"seed_": seed, **own} for seed, own in zip(seeds, learned, strict=True)]
+        except Diverged as problem:
+            if len(seeds) > 1:
+                return [self._learn_or_restart(graph, split, [seed], progress, **given)[0] for seed in seeds]
+            first = problem
+        for attempt in range(1, RESTARTS + 1):
+            other = int(derive(torch.tensor(seeds[0]), 97, attempt)) & (2**63 - 1)
+            with contextlib.suppress(Diverged):
+                (own,) = self._learn(graph, split, [other], progress, **given)
+                self._check_scores(own["scores_"])
+                warnings.warn(
+                    RecoslipWarning(f"training diverged from seed {seeds[0]} and was begun again from seed {other}"),
+                    stacklevel=4,
+                )
+                return [{"seed_": other, **own}]
+        raise first
 
     def decision_function(self, graph: NodeGraph | None = None) -> Scores:
         """Score the nodes of `graph`, or of the graph it was fitted on: in [0, 1], higher is more novel."""
@@ -216,6 +247,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "format_version": FORMAT_VERSION,
             "detector": self.name,
             "settings": self._json_settings(),
+            "seed": self.seed_,
             "threshold": self.threshold_,
             "calibrated": self.calibrated_,
             "features": self.n_features_in_,
@@ -247,7 +279,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _check_scores(self, scores: Scores) -> None:
         if not ((scores >= 0) & (scores <= 1)).all():
-            raise SettingError(
+            raise Diverged(
                 f"{self.name} gave a score that is no number between 0 and 1; "
                 "look for extreme values among the features"
             )
@@ -255,6 +287,19 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_fitted(self) -> None:
         if not hasattr(self, "scores_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(graph) first")
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Say in our own words that memory did not suffice."""
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError, RuntimeError) as problem:
+        if isinstance(problem, RuntimeError) and "memory" not in str(problem):
+            raise
+        raise OutOfMemory(
+            "memory did not suffice; set batch_size, or a smaller one, or smaller hidden_channels, or pack the graph"
+        ) from problem
 
 
 def _plain(value: Any) -> Any:
@@ -333,6 +378,7 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
             is_target_=tensors["is_target"].numpy(),
             calibration_=tensors["calibration"].numpy(),
             split_=Split(*(tensors[f"split.{p}"].numpy() for p in ("train", "validation", "test"))),
+            seed_=document["seed"],
             threshold_=float(document["threshold"]),
             calibrated_=document["calibrated"],
             n_features_in_=document["features"],
@@ -352,7 +398,7 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
 
 def _check_stored(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Raise unless what every detector stores has the types and sizes it is saved with."""
-    kinds = {"settings": dict, "learned": dict, "threshold": float, "calibrated": bool, "features": int}
+    kinds = {"settings": dict, "learned": dict, "threshold": float, "calibrated": bool, "features": int, "seed": int}
     for name, kind in kinds.items():
         if type(document[name]) is not kind:
             raise TypeError(f"{name} must be {kind.__name__}, got {document[name]!r}")

@@ -19,8 +19,9 @@ Folds = NDArray[np.int64]
 NO_FOLD = -1  # of a network that learned from all nodes
 LIMIT = 8.0  # of a margin: beyond it a network is as sure as can be, and no node shall drown out its neighbours
 STEPS = 3  # of smoothing
-GROWN = 0.07  # more source nodes among the highest, for each target node there if both were as many, are too many
-FEWEST = 3  # source nodes: fewer prove nothing
+TOP = 0.4  # share of the core that surely is of one kind, if the novel one is smaller than the core
+GROWN = 0.1  # more source nodes there, for each target node there if both were as many, are too many
+FEWEST = 2  # source nodes: a single one proves nothing
 
 
 class Opinion(NamedTuple):
@@ -138,17 +139,18 @@ def is_grown(opinion: Opinion, is_target: Mask, nodes: Mask, core: float) -> boo
         opinion: of networks that judge the nodes they did not learn from.
         is_target: (nodes,).
         nodes: (nodes,) those to look at.
-        core: share of the target nodes that are the highest.
+        core: share of the target nodes that are examples of novel; the highest of them are looked at.
 
     >>> margin = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 4.5, 0.0])
     >>> grown = Opinion(margin, margin), np.arange(8) < 5, np.arange(8) < 8
-    >>> is_grown(*grown, 0.4), is_grown(Opinion(np.arange(8.0), margin), *grown[1:], 0.4)
+    >>> is_grown(*grown, 0.5), is_grown(Opinion(np.arange(8.0), margin), *grown[1:], 0.5)
     (False, True)
     """
     target, source = opinion.margin[nodes & is_target], opinion.margin[nodes & ~is_target]
-    lowest = np.sort(target)[-max(1, round(core * len(target)))]
+    share = TOP * core
+    lowest = np.sort(target)[-max(1, round(share * len(target)))]
     above = source >= lowest
-    return bool(above.sum() >= FEWEST and above.mean() > GROWN * core)
+    return bool(above.sum() >= FEWEST and above.mean() > GROWN * share)
 
 
 def all_examples(is_target: Mask, nodes: Mask) -> Examples:

@@ -308,7 +308,7 @@ class RecoSlipPlus(NetworkDetector):
         return np.tile(np.arange(self.folds), self.restarts)
 
     def _opinion(self, graph: NodeGraph) -> Opinion:
-        folds = folds_of(graph.ids, self.folds, self.random_state)
+        folds = folds_of(graph.ids, self.folds, self.seed_)
         return self._judge(_margins(self._logits(graph)), Neighbours(graph), folds, self.rounds)
 
     def _score(self, graph: NodeGraph) -> Scores:

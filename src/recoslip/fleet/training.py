@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from recoslip.errors import SettingError
+from recoslip.errors import Diverged
 from recoslip.fleet import together
 from recoslip.fleet.batches import Batches
 from recoslip.fleet.modules import ModuleFleet
@@ -129,7 +129,7 @@ def train(
 def _best_of(best: Best, fleet: Fleet | ModuleFleet) -> Tensor:
     kept = best.restore(fleet)
     if (kept == 0).any():
-        raise SettingError(
+        raise Diverged(
             "training diverged: a validation value never was a number; "
             "lower learning_rate, or look for extreme values among the features"
         )

@@ -19,9 +19,9 @@ Folds = NDArray[np.int64]
 NO_FOLD = -1  # of a network that learned from all nodes
 LIMIT = 8.0  # of a margin: beyond it a network is as sure as can be, and no node shall drown out its neighbours
 STEPS = 3  # of smoothing
-TOP = 0.4  # share of the core that surely is of one kind, if the novel one is smaller than the core
-GROWN = 0.1  # more source nodes there, for each target node there if both were as many, are too many
-FEWEST = 2  # source nodes: a single one proves nothing
+TOP = 0.4  # share of the core that is its top
+GROWN = 0.05  # more source nodes than that, for each target node if both were as many, are too many
+FEWEST = 3  # source nodes: fewer prove nothing
 
 
 class Opinion(NamedTuple):
@@ -132,25 +132,25 @@ def choose_examples(
 def is_grown(opinion: Opinion, is_target: Mask, nodes: Mask, core: float) -> bool:
     """Say whether source nodes are among the highest: then those are of a known kind that grew, not of a novel one.
 
-    The networks that judge a source node did not learn from it, so those of a novel kind's surroundings stay low, and
-    those of the kind itself cannot be, for the source has none.
+    The networks that judge a source node did not learn from it. If the highest are novel, no source node is like them;
+    where the novel kind is smaller than the core, known nodes fill it up, but not its top.
 
     Args:
         opinion: of networks that judge the nodes they did not learn from.
         is_target: (nodes,).
         nodes: (nodes,) those to look at.
-        core: share of the target nodes that are examples of novel; the highest of them are looked at.
+        core: share of the target nodes that are the highest.
 
-    >>> margin = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 4.5, 0.0])
-    >>> grown = Opinion(margin, margin), np.arange(8) < 5, np.arange(8) < 8
-    >>> is_grown(*grown, 0.5), is_grown(Opinion(np.arange(8.0), margin), *grown[1:], 0.5)
-    (False, True)
+    >>> target = np.arange(12) < 5
+    >>> is_grown(Opinion(np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
+    True
+    >>> is_grown(Opinion(-np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
+    False
     """
-    target, source = opinion.margin[nodes & is_target], opinion.margin[nodes & ~is_target]
-    share = TOP * core
-    lowest = np.sort(target)[-max(1, round(share * len(target)))]
-    above = source >= lowest
-    return bool(above.sum() >= FEWEST and above.mean() > GROWN * share)
+    target, source = np.sort(opinion.margin[nodes & is_target])[::-1], opinion.margin[nodes & ~is_target]
+    above = {share: source >= target[max(1, round(share * len(target))) - 1] for share in (core, TOP * core)}
+    too_many = all(found.mean() > GROWN * share for share, found in above.items())
+    return bool(too_many and above[core].sum() >= FEWEST)
 
 
 def all_examples(is_target: Mask, nodes: Mask) -> Examples:

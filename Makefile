@@ -9,7 +9,7 @@ demo: install
 	$(BIN)/recoslip demo
 
 test: check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: install
 	$(BIN)/ruff check .

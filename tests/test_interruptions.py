@@ -118,6 +118,14 @@ def save(tables, out):
     return ["save", tables / "saved", out]
 
 
+def pack(tables, out):
+    return ["pack", tables / "nodes.csv", tables / "edges.csv", out, "--ignore", "kind", "--quiet"]
+
+
+def is_packed(out):
+    assert recoslip.open_packed(out).num_nodes == NODES
+
+
 def is_result(out):
     assert sorted(path.name for path in out.iterdir()) == [
         "model",
@@ -140,7 +148,8 @@ def is_model(out):
 # there, what a whole output is, and how many kills at random moments.
 WRITERS = [
     pytest.param(detect, ["--force"], is_result, 30, id="detect"),
-    pytest.param(save, [], is_model, 250, id="save"),
+    pytest.param(save, [], is_model, 200, id="save"),
+    pytest.param(pack, ["--force"], is_packed, 60, id="pack"),
 ]
 
 

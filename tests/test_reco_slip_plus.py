@@ -2,8 +2,18 @@
 
 import numpy as np
 
-from recoslip import detector, load_dataset
-from recoslip.detectors.panel import LIMIT, NO_FOLD, Opinion, choose_examples, example_weights, folds_of, judge, smooth
+from recoslip import analyse, detector, load, load_dataset
+from recoslip.detectors.panel import (
+    LIMIT,
+    NO_FOLD,
+    Opinion,
+    choose_examples,
+    example_weights,
+    folds_of,
+    is_grown,
+    judge,
+    smooth,
+)
 from recoslip.graph import Neighbours, NodeGraph
 from recoslip.insight.metrics import auroc
 
@@ -88,3 +98,43 @@ def test_what_it_reports(small):
     assert (fitted.uncertainty_ >= 0).all()
     assert fitted.uncertainty_.max() > 0
     np.testing.assert_allclose(fitted.uncertainty(small.graph), fitted.uncertainty_, atol=1e-6)
+
+
+def test_a_known_kind_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown", lambda *_: True)
+    fitted = detector("reco-slip-plus", rounds=3, **QUICK).fit(small.graph, small.split, calibration=0.2)
+    assert fitted.grown_
+    assert fitted.rounds_.height == 1
+    np.testing.assert_allclose(fitted.decision_function(small.graph), fitted.scores_, atol=1e-6)
+    fitted.save(tmp_path / "model")
+    assert load(tmp_path / "model").grown_
+    assert any(
+        "of a kind that the source has" in warning for warning in analyse(fitted, small.graph).diagnosis.warnings
+    )
+
+
+def test_of_several_seeds_only_those_whose_kind_grew_end_early(small, monkeypatch):
+    said = iter([True, False])
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown", lambda *_: next(said))
+    grown, other = detector("reco-slip-plus", rounds=2, **QUICK).fit_seeds(small.graph, [1, 2], small.split)
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown", lambda *_: False)
+    alone = detector("reco-slip-plus", rounds=2, random_state=2, **QUICK).fit(small.graph, small.split)
+    assert (grown.grown_, other.grown_) == (True, False)
+    np.testing.assert_allclose(other.scores_, alone.scores_, atol=1e-4)
+
+
+def test_what_counts_as_grown():
+    is_target = np.arange(2000) < 1000
+    everyone = np.ones(2000, dtype=bool)
+    margin = np.where(is_target, 0.0, -5.0) + np.linspace(1, 0, 2000)
+    margin[:50] += 3  # the core
+
+    def with_source_like(count: int, how: float) -> bool:
+        own = margin.copy()
+        own[1000 : 1000 + count] = how
+        return is_grown(Opinion(own, own), is_target, everyone, 0.05)
+
+    assert not with_source_like(0, 5.0)
+    assert not with_source_like(2, 5.0)  # fewer than three prove nothing
+    assert with_source_like(4, 5.0)
+    assert not with_source_like(40, margin[45])  # in the core, and not in its top

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -199,6 +200,7 @@ def _work(task: dict[str, Any]) -> None:
         together.set_keeper(None)
     model.save(keeper.folder / "model")
     keeper.report()
+    shutil.rmtree(keeper.folder)
 
 
 class RayKeeper:

@@ -1,13 +1,30 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recoslip.detectors.panel import (
+    LIMIT,
+    Opinion,
+    all_examples,
+    choose_examples,
+    example_weights,
+    folds_of,
+    is_grown,
+    judge,
+)
 from recoslip.fleet.negatives import NonEdges
-from recoslip.objectives.links import first_of_each, inner_products, link_loss, undecided
+from recoslip.objectives import links, paths
+from recoslip.objectives.conformal import benjamini_hochberg, p_values, threshold
+from recoslip.objectives.links import first_of_each, inner_products, link_loss, structure_loss, undecided
+from recoslip.objectives.prior import best_bin
+from recoslip.objectives.propensity import log_likelihood, posterior_known
+from recoslip.objectives.pu import domain_risk, entropy, label_distribution, non_negative_risk, non_negative_step
 from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
 
 
@@ -39,6 +56,11 @@ def test_undecided_keeps_the_bottom_share_of_each_member():
     assert undecided(scores, alpha).sum(dim=0).tolist() == [int(1391 * (1 - a)) for a in (0.05, 0.1, 0.25)]
 
 
+def test_a_recall_of_nothing_leaves_all_but_the_highest_undecided():
+    found = undecided(torch.tensor([[0.1], [0.9], [0.5]]), torch.tensor([0.0]))
+    assert found.flatten().tolist() == [True, False, True]
+
+
 def test_link_loss_by_hand():
     positive = torch.tensor([[0.0], [2.0], [100.0]])
     negative = torch.tensor([[1.0], [-1.0]])
@@ -65,8 +87,6 @@ def test_inner_products_and_their_gradient_over_several_blocks():
 
 
 def test_blocks_do_not_change_inner_products(monkeypatch):
-    from recoslip.objectives import links
-
     g = torch.rand(50, 4, 8, requires_grad=True)
     left, right = torch.randint(0, 50, (2, 300), generator=torch.Generator().manual_seed(0))
     weight = torch.rand(300, 4)
@@ -101,3 +121,165 @@ def test_a_complete_graph_has_no_negatives():
     nodes = torch.arange(4)
     left, right = torch.triu_indices(4, 4, offset=1)
     assert not NonEdges(nodes, left, right, 1000).draw(0).valid.any()
+
+
+def by_hand(expected):
+    return pytest.approx(expected, rel=1e-5)
+
+
+def log_sigma(t):
+    return -math.log1p(math.exp(-t))
+
+
+def test_losses_of_two_members_are_each_their_own():
+    both = torch.tensor([[1, 1], [1, 0], [0, 1]]).bool()
+    positive, negative = torch.tensor([[0.0, 2.0], [1.0, 5.0], [7.0, -1.0]]), torch.tensor([[1.0, 0.0]] * 3)
+    expected = [
+        -(log_sigma(0) + log_sigma(1)) / 2 - log_sigma(-1),
+        -(log_sigma(2) + log_sigma(-1)) / 2 - log_sigma(0),
+    ]
+    assert link_loss(positive, both, negative, both).tolist() == by_hand(expected)
+    no_edge = torch.tensor([True, False, True])
+    squares = [[math.exp(2 * log_sigma(-value)) for value in column] for column in positive.t().tolist()]
+    expected = [
+        sum(squares[0]) / 3 + math.exp(2 * log_sigma(1)),
+        sum(squares[1]) / 3 + math.exp(2 * log_sigma(0)),
+    ]
+    assert structure_loss(positive, negative, no_edge).tolist() == by_hand(expected)
+
+
+def test_risks_of_two_members_are_each_their_own():
+    margin = torch.tensor([[0.0, 1.0], [2.0, -1.0], [0.5, 3.0]])
+    expected = [
+        -(log_sigma(0) + log_sigma(-2) + log_sigma(0.5)) / 3,
+        -(log_sigma(-1) + log_sigma(1) + log_sigma(3)) / 3,
+    ]
+    assert domain_risk(margin, torch.tensor([0, 1]), torch.tensor([2])).tolist() == by_hand(expected)
+    swapped = domain_risk(-margin, torch.tensor([2]), torch.tensor([0, 1]))
+    assert swapped.tolist() == by_hand(expected)
+    means, priors = torch.tensor([[0.1, 0.5], [0.6, 0.2]]), torch.tensor([[1.0, 1.0], [0.5, 0.9]])
+    weights = torch.tensor([[1.0, 2.0], [3.0, 1.0]])
+    assert label_distribution(means, priors, weights).tolist() == by_hand([0.1 + 0.3, 1.0 + 0.1])
+    f = [1 / (1 + math.exp(-t)) for t in (0.0, 2.0, 1.0, -1.0)]
+    bits = [-v * math.log(v) - (1 - v) * math.log(1 - v) for v in f]
+    expected = [(bits[0] + bits[1]) / 2, (bits[2] + bits[3]) / 2]
+    assert entropy(margin, torch.tensor([0, 1])).tolist() == by_hand(expected)
+
+
+def test_nnpu_above_at_and_below_zero():
+    source, target, prior = torch.tensor([0.2, 0.5, 0.25]), torch.tensor([0.4, 0.75, 0.875]), torch.tensor([0.5] * 3)
+    # novel parts: 0.6 - 0.4, 0.25 - 0.25 and 0.125 - 0.375
+    assert non_negative_risk(source, target, prior).tolist() == by_hand([0.1 + 0.2, 0.25, 0.125])
+    assert non_negative_step(source, target, prior).tolist() == by_hand([0.1 + 0.2, 0.25, 0.25])
+
+
+def test_likelihood_of_source_and_target_nodes_of_two_members_and_at_the_limits():
+    s = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    p, e = torch.tensor([[0.5, 0.4], [0.8, 0.5]]), torch.tensor([[0.5, 0.5], [0.25, 0.2]])
+    expected = [(math.log(0.25) + math.log(0.8)) / 2, (math.log(0.2) + math.log(0.9)) / 2]
+    assert log_likelihood(s, p, e).tolist() == by_hand(expected)
+    one, zero = torch.ones(1, 1), torch.zeros(1, 1)
+    assert log_likelihood(one, zero, one).item() == pytest.approx(math.log(1e-6), rel=1e-3)
+    assert log_likelihood(zero, one, one).item() == pytest.approx(math.log(1e-6), rel=0.05)
+    assert posterior_known(zero, one, one).item() == 0  # 0 / 0 by the equation
+
+
+def test_cuts_and_p_values_by_hand():
+    calibration = [0.4, 0.1, 0.4, 0.8]
+    assert p_values([0.0, 0.1, 0.4, 0.5, 0.8, 0.9], calibration).tolist() == [1, 1, 0.8, 0.4, 0.4, 0.2]
+    levels = (0.19, 0.2, 0.39, 0.4, 0.6, 0.8, 0.99)
+    assert [threshold(calibration, level) for level in levels] == [1, 0.8, 0.8, 0.4, 0.4, 0.1, 0.1]
+    assert -1e-300 < threshold(calibration, 1.0) < 0  # every score is above
+    assert benjamini_hochberg([0.02, 0.5, 0.04, 0.06], 0.08).tolist() == [True, False, True, True]
+    none = benjamini_hochberg([0.03, 0.5], 0.05)
+    assert (none.dtype, none.tolist()) == (np.dtype(bool), [False, False])
+    assert benjamini_hochberg([], 0.1).tolist() == []
+
+
+def test_best_bin_by_hand():
+    source, target = np.repeat([0.9, 0.2], 100), np.repeat([0.9, 0.5, 0.1], [40, 120, 240])
+    width = math.sqrt(math.log(10) / 800) + math.sqrt(math.log(10) / 400)
+    # q_T / q_S is 0.1 / 0.5 at a cut of 0.9 and 0.4 / 1 at 0.2: even where (1 + gamma) * width is 0.2
+    strict, lax = (best_bin(source, target, delta=0.4, gamma=gamma) for gamma in (0.5, 0.6))
+    assert (strict.cut, strict.prior, strict.upper) == (0.9, by_hand(0.2), by_hand((0.1 + width) / 0.5))
+    assert (lax.cut, lax.prior, lax.upper) == (0.2, by_hand(0.4), by_hand(0.4 + width))
+    capped = best_bin([0.5], [0.6, 0.7])
+    assert (capped.cut, capped.prior, capped.upper) == (0.5, 1, 1)
+
+
+def test_distances_from_more_sources_than_a_word_has_bits():
+    nodes = 200  # a path
+    adjacency = sp.csr_array(sp.diags_array([np.ones(nodes - 1)] * 2, offsets=[-1, 1]))
+    for count in (1, 63, 64, 65, 128, 129):
+        expected = np.abs(np.arange(nodes)[:, None] - np.arange(count)).mean(axis=1)
+        np.testing.assert_allclose(paths.mean_distance(adjacency, np.arange(count)), expected)
+    nobody = sp.csr_array((3, 3))
+    assert paths.mean_distance(nobody, np.array([1])).tolist() == [math.inf, 0, math.inf]
+    assert paths.or_neighbours(nobody, np.ones((3, 1), dtype=np.uint64)).tolist() == [[0], [0], [0]]
+
+
+@pytest.mark.parametrize(("members", "out", "pairs"), [(2, 3, 200_000), (7, 11, 20_000), (1, 2**19, 5)])
+def test_blocks_cover_all_pairs_within_the_budget(members, out, pairs):
+    blocks = links._blocks(torch.empty(0, members, out), pairs)
+    step = max(1, 2**18 // (members * out))
+    assert [(block.start, block.stop) for block in blocks] == [(s, s + step) for s in range(0, pairs, step)]
+
+
+def test_opinions_are_limited_on_both_sides():
+    nobody = np.array([-1, -1])
+    opinion = judge(np.array([[-100.0, -100.0], [100.0, 0.0]]), np.array([0, 1]), nobody)
+    assert opinion.margin.tolist() == [-LIMIT, LIMIT / 2]
+    assert opinion.disagreement.tolist() == by_hand([0, (1 / (1 + math.exp(-LIMIT)) - 0.5) / 2])
+
+
+def test_folds_stay_what_they_were():
+    names = np.array([f"node {number}" for number in range(24)])
+    assert "".join(map(str, folds_of(names, 5, seed=3))) == "102404301022414142024210"
+
+
+def test_examples_by_hand():
+    margin = np.array([3.0, 0.0, 2.0, -1.0, 1.0, 3.0])
+    is_target, nodes = np.array([True, True, True, True, False, True]), np.array([True] * 5 + [False])
+    opinion = Opinion(margin, margin)
+    half = choose_examples(opinion, is_target, nodes, core=0.5, known_below=0.5, source_weight=0.25)
+    assert half.novel.tolist() == [1, 0, 1, 0, 0, 0]
+    assert half.known.tolist() == [0, 0, 0, 1, 0.25, 0]  # f of exactly one half is not below it
+    tied = Opinion(np.zeros(6), margin)
+    first = choose_examples(tied, is_target, nodes, core=0.25, known_below=None, source_weight=1)
+    assert first.novel.tolist() == [1, 0, 0, 0, 0, 0]
+    assert first.known.tolist() == [0, 0, 1, 1, 1, 0]
+    everyone = all_examples(is_target, nodes)
+    assert everyone.novel.tolist() == [1, 1, 1, 1, 0, 0]
+    assert everyone.known.tolist() == [0, 0, 0, 0, 1, 0]
+
+
+def test_weights_of_a_network_left_without_examples_are_those_of_all():
+    weights = example_weights(np.array([1.0, 3.0, 0.0]), np.array([0, 0, 1]), np.array([0, 1, -1]))
+    assert weights.dtype == torch.float32
+    assert weights.t().tolist() == [[0.25, 0.75, 0]] * 3
+
+
+def test_ties_are_kept_in_the_order_of_nodes():
+    everyone = np.ones(100, dtype=bool)
+    margin = np.where(np.arange(100) % 7 < 3, 1.0, 0.0)
+    tied = Opinion(margin, margin)
+    examples = choose_examples(tied, everyone, everyone, core=0.3, known_below=None, source_weight=1)
+    assert np.flatnonzero(examples.novel).tolist() == np.flatnonzero(margin)[:30].tolist()
+
+
+@pytest.mark.parametrize(("high", "core", "grown"), [(2, 0.5, False), (3, 0.5, True), (3, 0.9, False), (4, 0.9, True)])
+def test_a_known_kind_has_grown_when_enough_source_nodes_are_as_high(high, core, grown):
+    target, source = np.arange(10.0), np.full(50, -1.0)  # 3 of 50 are 0.06: more than 0.07 * 0.5, not than 0.07 * 0.9
+    source[:high] = 10 - round(core * 10)  # as high as the lowest of the highest
+    margin = np.concatenate([target, source, np.full(90, 99.0)])
+    where = np.arange(150)
+    assert is_grown(Opinion(margin, margin), where < 10, where < 60, core) is grown
+
+
+def test_a_known_kind_has_not_grown_at_the_limit_or_below_the_highest():
+    where = np.arange(110)
+    margin = np.where(where < 10, where, -1.0)
+    margin[10:17] = 9  # 7 of 100 source nodes
+    assert not is_grown(Opinion(margin, margin), where < 10, where < 110, 1.0)
+    margin[10:17] = 8.5  # the one highest target node is at 9
+    assert not is_grown(Opinion(margin, margin), where < 10, where < 110, 0.1)

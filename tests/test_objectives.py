@@ -15,7 +15,6 @@ from recoslip.detectors.panel import (
     choose_examples,
     example_weights,
     folds_of,
-    is_grown,
     judge,
 )
 from recoslip.fleet.negatives import NonEdges
@@ -265,21 +264,3 @@ def test_ties_are_kept_in_the_order_of_nodes():
     tied = Opinion(margin, margin)
     examples = choose_examples(tied, everyone, everyone, core=0.3, known_below=None, source_weight=1)
     assert np.flatnonzero(examples.novel).tolist() == np.flatnonzero(margin)[:30].tolist()
-
-
-@pytest.mark.parametrize(("high", "core", "grown"), [(2, 0.5, False), (3, 0.5, True), (3, 0.9, False), (4, 0.9, True)])
-def test_a_known_kind_has_grown_when_enough_source_nodes_are_as_high(high, core, grown):
-    target, source = np.arange(10.0), np.full(50, -1.0)  # 3 of 50 are 0.06: more than 0.07 * 0.5, not than 0.07 * 0.9
-    source[:high] = 10 - round(core * 10)  # as high as the lowest of the highest
-    margin = np.concatenate([target, source, np.full(90, 99.0)])
-    where = np.arange(150)
-    assert is_grown(Opinion(margin, margin), where < 10, where < 60, core) is grown
-
-
-def test_a_known_kind_has_not_grown_at_the_limit_or_below_the_highest():
-    where = np.arange(110)
-    margin = np.where(where < 10, where, -1.0)
-    margin[10:17] = 9  # 7 of 100 source nodes
-    assert not is_grown(Opinion(margin, margin), where < 10, where < 110, 1.0)
-    margin[10:17] = 8.5  # the one highest target node is at 9
-    assert not is_grown(Opinion(margin, margin), where < 10, where < 110, 0.1)

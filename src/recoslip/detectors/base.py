@@ -402,6 +402,7 @@ def _check_stored(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     for name, kind in kinds.items():
         if type(document[name]) is not kind:
             raise TypeError(f"{name} must be {kind.__name__}, got {document[name]!r}")
+    checks.whole("seed", document["seed"], 0, 2**63 - 1)
     names = document["feature_names"]
     if names is not None and (type(names) is not list or len(names) != document["features"]):
         raise TypeError(f"feature_names must be a list of {document['features']}")

@@ -148,8 +148,8 @@ def is_model(out):
 # there, what a whole output is, and how many kills at random moments.
 WRITERS = [
     pytest.param(detect, ["--force"], is_result, 30, id="detect"),
-    pytest.param(save, [], is_model, 200, id="save"),
-    pytest.param(pack, ["--force"], is_packed, 60, id="pack"),
+    pytest.param(save, [], is_model, 150, id="save"),
+    pytest.param(pack, ["--force"], is_packed, 50, id="pack"),
 ]
 
 

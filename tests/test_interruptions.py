@@ -147,9 +147,9 @@ def is_model(out):
 # A command that writes a folder joins by one more line: how to call it, whether it must be told to replace what is
 # there, what a whole output is, and how many kills at random moments.
 WRITERS = [
-    pytest.param(detect, ["--force"], is_result, 30, id="detect"),
-    pytest.param(save, [], is_model, 150, id="save"),
-    pytest.param(pack, ["--force"], is_packed, 50, id="pack"),
+    pytest.param(detect, ["--force"], is_result, 24, id="detect"),
+    pytest.param(save, [], is_model, 100, id="save"),
+    pytest.param(pack, ["--force"], is_packed, 40, id="pack"),
 ]
 
 

@@ -25,8 +25,6 @@ from recoslip.graph import NodeGraph
 from recoslip.packed import open_packed
 from recoslip.shift import Split
 
-log = logging.getLogger("recoslip")
-
 LOCAL = "local"  # in place of an address: a cluster of this machine alone, for this call
 RESCUES = 3  # times that a training goes on after a process died
 
@@ -43,13 +41,11 @@ def cluster(address: str, workers: int) -> Iterator[Any]:
         return
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray 2.60 asks to be told
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
+    where: dict[str, Any] = {"address": address}
     if address == LOCAL:
-        options |= {"num_cpus": workers}
-    else:
-        options = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
+        where = {"num_cpus": workers, "include_dashboard": False}
     try:
-        ray.init(**options)
+        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as problem:
         raise SettingError(
             f"no Ray cluster answers at {address!r} ({problem}); use local, auto or the address of one"
@@ -100,10 +96,9 @@ def fit(
         from ray.train.torch import TorchTrainer
 
         tally = ray.remote(num_cpus=0)(Tally).remote()
-        settings = detector.get_params()
         task = {
             "detector": detector.name,
-            "settings": settings,
+            "settings": detector.get_params(),
             "graph": str(Path(graph).absolute()) if not isinstance(graph, NodeGraph) else ray.put(graph),
             "split": split,
             "calibration": calibration,

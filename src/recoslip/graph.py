@@ -462,29 +462,35 @@ def _simple_edges(
     given = edges.shape[1]
     weight = None if edge_weight is None else _weights(edge_weight, given)
     keep = edges[0] != edges[1]
-    directed = edges[0, keep] * nodes + edges[1, keep]
-    keys, place = np.unique(directed, return_inverse=True)  # each direction once
-    low = np.minimum(keys // nodes, keys % nodes)
-    high = np.maximum(keys // nodes, keys % nodes)
-    pairs, pair_of, directions = np.unique(low * nodes + high, return_inverse=True, return_counts=True)
+    ends = edges[:, keep]
+    directed = _adjacency(np.ones(ends.shape[1], dtype=np.int32), ends, nodes)
+    directed.data[:] = 1  # repetitions merge
+    directions = directed + directed.T  # 1 or 2 of each edge
     repairs = EdgeRepairs(
-        mirrored=int((directions == 1).sum()), merged=len(directed) - len(keys), loops=given - len(directed)
+        mirrored=int((directions.data == 1).sum()) // 2,
+        merged=ends.shape[1] - directed.nnz,
+        loops=given - ends.shape[1],
     )
-    low, high = pairs // nodes, pairs % nodes
-    both = np.stack([np.concatenate([low, high]), np.concatenate([high, low])])
-    order = np.argsort(both[0] * nodes + both[1])
     merged_weight = None
     if weight is not None:
-        per_direction = np.bincount(place, weight[keep], minlength=len(keys))
-        per_pair = np.bincount(pair_of, per_direction, minlength=len(pairs)) / np.maximum(directions, 1)
+        summed = _adjacency(weight[keep], ends, nodes)
         with np.errstate(over="ignore", under="ignore"):
-            merged_weight = torch.from_numpy(np.tile(per_pair, 2)[order].astype(np.float32))
+            mean = (summed + summed.T).data / directions.data
+            merged_weight = torch.from_numpy(mean.astype(np.float32))
         if not (torch.isfinite(merged_weight) & (merged_weight > 0)).all():
             raise GraphError(
                 "edge_weight must stay between 1e-38 and 3e38, repetitions of an edge added up; "
-                f"got {per_pair.min():g} to {per_pair.max():g}, scale the weights"
+                f"got {mean.min():g} to {mean.max():g}, scale the weights"
             )
-    return torch.from_numpy(both.take(order, axis=1)), merged_weight, repairs
+    both = np.empty((2, directions.nnz), dtype=np.int64)
+    both[0] = np.repeat(np.arange(nodes), np.diff(directions.indptr))
+    both[1] = directions.indices
+    return torch.from_numpy(both), merged_weight, repairs
+
+
+def _adjacency(values: NDArray[Any], ends: NDArray[np.int64], nodes: int) -> sp.csr_array:
+    """Directed edges -> their sparse matrix, sorted by row and column, the values of repeated edges added up."""
+    return sp.coo_array((values, (ends[0], ends[1])), shape=(nodes, nodes)).tocsr()
 
 
 def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ from recoslip.fleet.network import Fleet, MemberLayer, Part
 from recoslip.fleet.products import DenseProduct, Product, SparseProduct, on_device
 from recoslip.fleet.sampling import neighbour_loader
 from recoslip.fleet.view import Encoder, is_dense
-from recoslip.graph import NodeGraph, to_scipy
+from recoslip.graph import NodeGraph, csr_tensor, to_scipy
 
 T = TypeVar("T")
 
@@ -161,9 +161,7 @@ class Batches:
             return sp.csr_array(x[nodes].numpy())
         return to_scipy(x)[nodes if isinstance(nodes, slice) else nodes.numpy()]
 
-    def _weights(
-        self, owner: NDArray[np.int64], neighbour: NDArray[np.int64], entry: Tensor | slice
-    ) -> NDArray[np.float64]:
+    def _weights(self, owner: NDArray[np.int64], neighbour: NDArray[np.int64], entry: Tensor) -> NDArray[np.float64]:
         """Weigh edges as the whole graph's propagation does."""
         weight = 1.0 if self.graph.edge_weight is None else self.graph.edge_weight[entry].double().numpy()
         if self.encoder == "gcn":
@@ -217,33 +215,40 @@ class Batches:
         result = scratch(self.nodes, layer.bias.shape[1])
         result[:] = layer.bias[0].cpu()
         for k, weight in enumerate(layer.weights):
+            alone = self.encoder == "mlp" or k == 1  # a node's own part
             turned = scratch(*result.shape)
             for rows in chunks:
                 own = source(rows)
                 dense = DenseProduct(own) if isinstance(own, Tensor) else on_device(own, self.device, self.dtype)
-                turned[rows] = dense(weight[0]).cpu()
+                turned[rows] = (dense(weight[0]) if alone else self._scaled(rows, dense(weight[0]))).cpu()
             turned = turned.to(self.device)
             for rows in chunks:
-                result[rows] += self._spread(rows, k, turned).cpu()
+                result[rows] += (turned[rows] if alone else self._spread(rows, turned)).cpu()
         return result
 
     def _rows(self, h: Tensor, rows: slice) -> Tensor:
         return h[rows].to(self.device)
 
-    def _spread(self, rows: slice, k: int, h: Tensor) -> Tensor:
-        """Multiply h, (nodes, any), by the rows of a layer's k-th matrix."""
-        if self.encoder == "mlp" or k == 1:
-            return h[rows]
+    def _scaled(self, rows: slice, h: Tensor) -> Tensor:
+        """Multiply the rows h of some nodes by the right-hand factor of the propagation, D^-1/2 of a GCN."""
+        return h * self._factor(rows, -0.5) if self.encoder == "gcn" else h
+
+    def _spread(self, rows: slice, h: Tensor) -> Tensor:
+        """Sum h, (nodes, any), scaled, over the neighbours of some nodes, and multiply by the left-hand factor."""
         entry = slice(int(self.start[rows.start]), int(self.start[rows.stop]))
-        neighbour = self.graph.edge_index[1, entry].numpy()
-        owner = np.repeat(np.arange(rows.start, rows.stop), self.degree[rows].numpy())
-        value = self._weights(owner, neighbour, entry)
-        indptr = (self.start[rows.start : rows.stop + 1] - self.start[rows.start]).numpy()
-        matrix = sp.csr_array((value, neighbour, indptr), shape=(rows.stop - rows.start, self.nodes))
+        neighbour, weight = self.graph.edge_index[1, entry], self.graph.edge_weight
+        value = torch.ones(len(neighbour)) if weight is None else weight[entry]
+        begin = self.start[rows.start : rows.stop + 1] - self.start[rows.start]
+        matrix = csr_tensor(begin, neighbour, value, (rows.stop - rows.start, self.nodes))
         result = on_device(matrix, self.device, self.dtype)(h)
-        if self.encoder == "gcn":
-            result += h[rows] / torch.from_numpy(self.total[rows]).to(h)[:, None]
-        return result
+        if self.encoder == "sage":
+            return result * self._factor(rows, -1.0)
+        return (result + h[rows]) * self._factor(rows, -0.5)
+
+    def _factor(self, rows: slice, power: float) -> Tensor:
+        total = self.total[rows]
+        factor = np.power(total, power, where=total > 0, out=np.zeros_like(total))  # without neighbours there is no sum
+        return torch.from_numpy(factor).to(self.device, self.dtype)[:, None]
 
 
 def ahead(items: Iterator[T], count: int = 3) -> Iterator[T]:

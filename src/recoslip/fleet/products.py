@@ -102,10 +102,10 @@ class _SparseMatmul(torch.autograd.Function):
 # Not `matrix @ dense`, neither here nor there: docs/decisions/sparse-products.md.
 
 
-def on_device(matrix: sp.sparray, device: torch.device, dtype: torch.dtype) -> Rows | Segments:
-    """Put a scipy matrix on a device, for products without a gradient."""
+def on_device(matrix: sp.sparray | Tensor, device: torch.device, dtype: torch.dtype) -> Rows | Segments:
+    """Put a scipy matrix or a CSR tensor on a device, for products without a gradient."""
     kind: type[Rows | Segments] = Segments if device.type == "cuda" else Rows
-    return kind.of(to_csr(matrix), device, dtype)
+    return kind.of(matrix if isinstance(matrix, Tensor) else to_csr(matrix), device, dtype)
 
 
 @dataclass(frozen=True, eq=False)

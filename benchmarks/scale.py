@@ -2,7 +2,7 @@
 
 python benchmarks/scale.py            # 10,000 to 1,000,000 nodes
 python benchmarks/scale.py --quick    # 10,000 to 100,000 nodes and fewer epochs
-python benchmarks/scale.py --nodes 2400000 --degree 50 --batch-size 2048 0   # on a GPU, in batches and whole
+python benchmarks/scale.py --quick --nodes 2400000 --degree 50 --batch-size 2048 0   # on a GPU, in batches and whole
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 
 import numpy as np
 
+SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000]
 QUICK = {"epochs": 40, "round_epochs": 20}
 
 
@@ -57,16 +58,16 @@ def exponent(sizes: list[float], values: list[float]) -> float:
 def main() -> None:
     """Measure each size in a process of its own and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[10_000, 30_000, 100_000, 300_000, 1_000_000])
+    parser.add_argument("--nodes", type=int, nargs="+", help="sizes of the graphs")
     parser.add_argument("--degree", type=float, default=20.0, help="average number of neighbours")
     parser.add_argument("--batch-size", type=int, nargs="+", default=[2048], help="0 trains on the whole graph")
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="fewer epochs and, unless given, smaller sizes")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         measure(**json.loads(arguments.one))
         return
-    sizes = [10_000, 30_000, 100_000] if arguments.quick else arguments.nodes
+    sizes = arguments.nodes or SIZES[: 3 if arguments.quick else None]
     given = {
         "degree": arguments.degree,
         "batch_sizes": arguments.batch_size,

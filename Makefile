@@ -1,15 +1,23 @@
 # make demo: see it work.  make test: everything CI checks.  make install: set-up alone.
+# make coverage: the branches that the tests take; longer than the tests alone.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check install clean
+.PHONY: demo test check coverage install clean
 
 demo: install
 	$(BIN)/recoslip demo
 
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+coverage: install
+	$(BIN)/pip install --quiet --disable-pip-version-check 'coverage>=7.10'
+	$(BIN)/coverage erase
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --show-missing
 
 check: install
 	$(BIN)/ruff check .
@@ -27,4 +35,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $(INSTALLED)
 
 clean:
-	rm -rf .venv recoslip-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv recoslip-demo .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,12 +15,12 @@ from recoslip.detectors.constrained import Cut, RecallConstrained, Running
 from recoslip.detectors.risk import WeightedCrossEntropy
 from recoslip.errors import OutOfMemory, SettingError
 from recoslip.fleet.batches import Batches, shares
-from recoslip.fleet.device import Memory, memory
 from recoslip.fleet.network import Architecture, Fleet
 from recoslip.fleet.sampling import VectorisedSampler
 from recoslip.fleet.training import Best, evaluate, train
 from recoslip.fleet.view import GraphView
 from recoslip.insight.metrics import auroc
+from recoslip.memory import Memory, memory
 from recoslip.objectives.links import undecided
 
 CPU = torch.device("cpu")

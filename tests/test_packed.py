@@ -261,7 +261,7 @@ def test_a_damaged_or_forged_graph_is_refused(tmp_path):
 
 
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
-    from recoslip.fleet.device import Memory
+    from recoslip.memory import Memory
 
     nodes, edges = written(tmp_path)
     monkeypatch.setattr("recoslip.tables.memory", lambda device: Memory(1000, 1000))

@@ -19,8 +19,8 @@ from pyarrow.lib import ArrowException
 
 from recoslip.columns import Column, Frame, describe, encode, is_missing, looks_like_date, plan_columns
 from recoslip.errors import OutOfMemory, TableError, nearest
-from recoslip.fleet.device import memory
 from recoslip.graph import NodeGraph
+from recoslip.memory import memory
 
 log = logging.getLogger("recoslip")
 

@@ -14,12 +14,13 @@ from recoslip.detectors import checks
 from recoslip.detectors.base import Detector, Progress, Scores
 from recoslip.errors import ModelFileError, OutOfMemory, SettingError
 from recoslip.fleet.batches import Batches
-from recoslip.fleet.device import BATCH_SIZE, block_size, memory, memory_needed, resolve_device
+from recoslip.fleet.device import BATCH_SIZE, block_size, memory_needed, resolve_device
 from recoslip.fleet.modules import ModuleFleet, gather
 from recoslip.fleet.network import Architecture, Fleet, seed_key
 from recoslip.fleet.training import Objective, evaluate, train
 from recoslip.fleet.view import Encoder, GraphView
 from recoslip.graph import NodeGraph
+from recoslip.memory import memory
 from recoslip.shift import Split
 
 T = TypeVar("T")

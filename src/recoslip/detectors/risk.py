@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recoslip.fleet.network import Output
+from recoslip.fleet.training import Batchable
 from recoslip.graph import NodeGraph
 from recoslip.shift import Mask, Split
 
@@ -38,7 +39,7 @@ def parts(graph: NodeGraph, split: Split, device: torch.device) -> tuple[Nodes, 
     return train, validation
 
 
-class WeightedCrossEntropy:
+class WeightedCrossEntropy(Batchable):
     r"""$\frac{\sum_v u_v \log(1 + e^{-m_v}) + d_v \log(1 + e^{m_v})}{\sum_v u_v + d_v}$ of margins m, per member.
 
     Args:
@@ -87,13 +88,6 @@ class WeightedCrossEntropy:
         """Return the value on the validation nodes."""
         return self._value(output.margin, self.held_out)
 
-    def state(self) -> dict[str, Tensor]:
-        """Nothing is learned beside the weights."""
-        return {}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Nothing is learned beside the weights."""
-
 
 class _Estimate(WeightedCrossEntropy):
     """Weights that are shares of the whole's already."""
@@ -105,7 +99,7 @@ class _Estimate(WeightedCrossEntropy):
 Risk: TypeAlias = Callable[[Output, Nodes], Tensor]  # -> (members,)
 
 
-class RiskObjective:
+class RiskObjective(Batchable):
     """Descend on a risk of the training nodes, keep the weights with the lowest risk of the validation nodes.
 
     Args:
@@ -140,13 +134,6 @@ class RiskObjective:
         """Return the risk of a batch."""
         nodes = first_places(chosen, self.nodes.source.device)
         return RiskObjective(self.risk, nodes, nodes, self.step)
-
-    def state(self) -> dict[str, Tensor]:
-        """Nothing is learned beside the weights."""
-        return {}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Nothing is learned beside the weights."""
 
 
 def first_places(chosen: Sequence[Tensor], device: torch.device) -> Nodes:

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from recoslip.fleet import together
 from recoslip.fleet.bits import derive, keep_mask
-from recoslip.fleet.device import memory
 from recoslip.fleet.modules import gather
 from recoslip.fleet.network import Fleet, MemberLayer, Part
 from recoslip.fleet.products import DenseProduct, Product, SparseProduct, on_device
 from recoslip.fleet.sampling import neighbour_loader
 from recoslip.fleet.view import Encoder, is_dense
 from recoslip.graph import NodeGraph, csr_tensor, to_scipy
+from recoslip.memory import memory
 
 T = TypeVar("T")
 

@@ -49,10 +49,12 @@ class Batchable(Objective, Protocol):
         """
 
     def state(self) -> dict[str, Tensor]:
-        """Return what is learned beside the weights."""
+        """Return what is learned beside the weights, by default nothing."""
+        return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take it back."""
+        return
 
 
 def train(

@@ -309,9 +309,10 @@ def to_csr(matrix: sp.sparray | sp.spmatrix) -> Tensor:
 
 
 def csr_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
-    """Put a CSR tensor together, without PyTorch's remark that these are in beta."""
+    """Put a CSR tensor together, without PyTorch's remarks that these are in beta, and unchecked as was asked."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
         return torch.sparse_csr_tensor(crow, column, values, size=tuple(shape), check_invariants=False)
 
 

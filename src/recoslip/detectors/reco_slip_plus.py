@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -190,66 +190,54 @@ class RecoSlipPlus(NetworkDetector):
         progress: Callable[[int], None],
     ) -> list[dict[str, Any]]:
         """Learn from the domains of `nodes`, for several seeds at once."""
-        is_target = graph.is_target.numpy()
-        folds = [folds_of(graph.ids, self.folds, seed) for seed in seeds]
-        neighbours = Neighbours(graph)
-        rounds: list[list[tuple[int, int, int, float]]] = [[] for _ in seeds]
-        grown = [False for _ in seeds]
+        is_target, neighbours = graph.is_target.numpy(), Neighbours(graph)
+        courses = [Course(seed, folds_of(graph.ids, self.folds, seed)) for seed in seeds]
 
-        def learn(who: Sequence[int], stage: int, objective: Objective, networks: RecoSlipPlus) -> None:
-            """Train the networks of some seeds, by place, and note what they say."""
-            trained = networks._train(graph, view, [seeds[k] for k in who], stage, objective, progress)
-            for k, panel in zip(who, trained, strict=True):
-                panels[k], opinions[k] = panel, self._judge(panel.margins, neighbours, folds[k], stage)
+        def learn(who: Sequence[Course], stage: int, objective: Objective, networks: RecoSlipPlus = self) -> None:
+            """Train the networks of a stage and note what they say."""
+            trained = networks._train(graph, view, [course.seed for course in who], stage, objective, progress)
+            for course, (fleet, margins) in zip(who, trained, strict=True):
+                course.fleet, course.opinion = fleet, self._judge(margins, neighbours, course.folds, stage)
 
-        def told(who: Sequence[int], stage: int, examples: Sequence[Examples]) -> WeightedCrossEntropy:
-            """Turn the examples of some seeds into what their networks shall learn."""
-            without = self._without(stage)
-            up = [example_weights(e.novel, folds[k], without) for k, e in zip(who, examples, strict=True)]
-            down = [example_weights(e.known, folds[k], without) for k, e in zip(who, examples, strict=True)]
-            high, low = (torch.cat(weights, dim=1).to(view.device) for weights in (up, down))
-            learning = positions(nodes, view.device)
-            return WeightedCrossEntropy(high, low, learning, learning)
-
-        panels: dict[int, Panel] = {}
-        opinions: dict[int, Opinion] = {}
-        everyone = list(range(len(seeds)))
-        learn(everyone, 0, self._recall_constrained(graph, nodes, len(seeds), view.device), self)
+        learn(courses, 0, self._recall_constrained(graph, nodes, len(seeds), view.device))
         for stage in range(1, self.rounds + 1):
-            going = [k for k in everyone if not grown[k]]
+            going = [course for course in courses if not course.grown]
             if not going:
                 break
-            examples = [
-                choose_examples(
-                    opinions[k],
-                    is_target,
-                    nodes,
-                    core=self.core,
-                    known_below=self.known_below if stage > 1 else None,
-                    source_weight=self.source_weight,
-                )
-                for k in going
-            ]
-            learn(going, stage, told(going, stage, examples), self)
-            for k, e in zip(going, examples, strict=True):
+            examples = [self._examples(course.opinion, stage, is_target, nodes) for course in going]
+            learn(going, stage, self._told(going, examples, stage, nodes, view.device))
+            for course, chosen in zip(going, examples, strict=True):
+                course.note(stage, chosen, is_target)
                 if stage == 1 and self.folds > 1:  # later, what was told of the target has a part in what is said
-                    grown[k] = is_grown(opinions[k], is_target, nodes, self.core)
-                looks_novel = float((opinions[k].f[is_target] > 0.5).mean())
-                rounds[k].append((stage, int((e.novel > 0).sum()), int((e.known > 0)[is_target].sum()), looks_novel))
-        if refuted := [k for k in everyone if grown[k]]:
-            last = self.rounds + 1
-            objective = told(refuted, last, [all_examples(is_target, nodes)] * len(refuted))
+                    course.grown = is_grown(course.opinion, is_target, nodes, self.core)
+        if refuted := [course for course in courses if course.grown]:
+            last, examples = self.rounds + 1, [all_examples(is_target, nodes)] * len(refuted)
+            objective = self._told(refuted, examples, last, nodes, view.device)
             learn(refuted, last, objective, clone(self).set_params(input_dropout=0.0))
-        return [
-            {
-                "scores_": opinions[k].f,
-                "uncertainty_": opinions[k].disagreement,
-                "rounds_": pl.DataFrame(rounds[k], schema=ROUNDS_SCHEMA, orient="row"),
-                "grown_": grown[k],
-                "fleet_": panels[k].fleet,
-            }
-            for k in everyone
-        ]
+        return [course.learned() for course in courses]
+
+    def _examples(self, opinion: Opinion, stage: int, is_target: Mask, nodes: Mask) -> Examples:
+        """Choose whom a round learns from."""
+        return choose_examples(
+            opinion,
+            is_target,
+            nodes,
+            core=self.core,
+            known_below=self.known_below if stage > 1 else None,
+            source_weight=self.source_weight,
+        )
+
+    def _told(
+        self, courses: Sequence[Course], examples: Sequence[Examples], stage: int, nodes: Mask, device: torch.device
+    ) -> WeightedCrossEntropy:
+        """Turn the examples of each course into what its networks shall learn."""
+        without = self._without(stage)
+        novel, known = (
+            torch.cat([example_weights(c, course.folds, without) for course, c in zip(courses, count, strict=True)], 1)
+            for count in zip(*examples, strict=True)
+        )
+        learning = positions(nodes, device)
+        return WeightedCrossEntropy(novel.to(device), known.to(device), learning, learning)
 
     def _judge(self, margins: Scores, neighbours: Neighbours, folds: Folds, stage: int) -> Opinion:
         """Sum up what the networks of a stage say, (nodes, networks), with a say for the neighbours after a round."""
@@ -266,8 +254,8 @@ class RecoSlipPlus(NetworkDetector):
         stage: int,
         objective: Objective,
         progress: Callable[[int], None],
-    ) -> list[Panel]:
-        """Train the networks of one stage, of all seeds together; return those of each seed."""
+    ) -> list[tuple[Fleet | ModuleFleet, Scores]]:
+        """Train the networks of one stage, of all seeds together; return each seed's, and their margins."""
         without = self._without(stage)
         keys = [member_seed(seed, stage, place) for seed in seeds for place in range(len(without))]
         fleet = self._fleet(graph.num_features, keys).to(view.device)
@@ -282,11 +270,8 @@ class RecoSlipPlus(NetworkDetector):
             progress=progress,
         )
         margins = _margins(evaluate(fleet, view))
-        panels = []
-        for k in range(len(seeds)):
-            mine = range(k * len(without), (k + 1) * len(without))
-            panels.append(Panel(gather([(fleet, member) for member in mine]), margins[:, mine]))
-        return panels
+        places = [range(k * len(without), (k + 1) * len(without)) for k in range(len(seeds))]
+        return [(gather([(fleet, member) for member in mine]), margins[:, mine]) for mine in places]
 
     def _recall_constrained(self, graph: NodeGraph, nodes: Mask, seeds: int, device: torch.device) -> RecallConstrained:
         nobody = np.zeros_like(nodes)
@@ -334,12 +319,32 @@ class RecoSlipPlus(NetworkDetector):
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """The networks of one seed and stage."""
+@dataclass(eq=False)
+class Course:
+    """How far one seed has come: its newest networks, what they say, and the rounds behind it."""
 
-    fleet: Fleet | ModuleFleet  # on the CPU
-    margins: Scores  # (nodes, networks)
+    seed: int
+    folds: Folds
+    rounds: list[tuple[int, int, int, float]] = field(default_factory=list)
+    grown: bool = False
+    fleet: Fleet | ModuleFleet = field(init=False)  # on the CPU
+    opinion: Opinion = field(init=False)
+
+    def note(self, stage: int, examples: Examples, is_target: Mask) -> None:
+        """Put a round into the table."""
+        known = (examples.known > 0) & is_target
+        looks_novel = float((self.opinion.f[is_target] > 0.5).mean())
+        self.rounds.append((stage, int((examples.novel > 0).sum()), int(known.sum()), looks_novel))
+
+    def learned(self) -> dict[str, Any]:
+        """Return the attributes of a fitted detector."""
+        return {
+            "scores_": self.opinion.f,
+            "uncertainty_": self.opinion.disagreement,
+            "rounds_": pl.DataFrame(self.rounds, schema=ROUNDS_SCHEMA, orient="row"),
+            "grown_": self.grown,
+            "fleet_": self.fleet,
+        }
 
 
 def _margins(logits: Tensor) -> Scores:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from recoslip.detectors.panel import (
     LIMIT,
     Opinion,
-    all_examples,
     choose_examples,
     example_weights,
     folds_of,
@@ -247,9 +246,6 @@ def test_examples_by_hand():
     first = choose_examples(tied, is_target, nodes, core=0.25, known_below=None, source_weight=1)
     assert first.novel.tolist() == [1, 0, 0, 0, 0, 0]
     assert first.known.tolist() == [0, 0, 1, 1, 1, 0]
-    everyone = all_examples(is_target, nodes)
-    assert everyone.novel.tolist() == [1, 1, 1, 1, 0, 0]
-    assert everyone.known.tolist() == [0, 0, 0, 0, 1, 0]
 
 
 def test_weights_of_a_network_left_without_examples_are_those_of_all():

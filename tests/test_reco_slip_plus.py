@@ -105,6 +105,7 @@ def test_a_known_kind_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
     fitted = detector("reco-slip-plus", rounds=3, **QUICK).fit(small.graph, small.split, calibration=0.2)
     assert fitted.grown_
     assert fitted.rounds_.height == 1
+    assert fitted.fleet_.members == 2 * 3  # new proposals: restarts of each recall target
     np.testing.assert_allclose(fitted.decision_function(small.graph), fitted.scores_, atol=1e-6)
     fitted.save(tmp_path / "model")
     assert load(tmp_path / "model").grown_

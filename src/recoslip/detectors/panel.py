@@ -153,11 +153,6 @@ def is_grown(opinion: Opinion, is_target: Mask, nodes: Mask, core: float) -> boo
     return bool(too_many and above[core].sum() >= FEWEST)
 
 
-def all_examples(is_target: Mask, nodes: Mask) -> Examples:
-    """Take every target node for novel and every source node for known, as a domain discriminator does."""
-    return Examples((nodes & is_target).astype(float), (nodes & ~is_target).astype(float))
-
-
 def example_weights(count: Scores, folds: Folds, without: Folds) -> Tensor:
     """Weigh examples, (nodes, networks): those of each network sum to 1 and leave its fold out.
 

@@ -21,7 +21,6 @@ from recoslip.detectors.panel import (
     Examples,
     Folds,
     Opinion,
-    all_examples,
     choose_examples,
     example_weights,
     folds_of,
@@ -52,8 +51,8 @@ class RecoSlipPlus(NetworkDetector):
     known node that was among the highest by chance falls back, and a novel one that was not moves up. What is said of
     its neighbours, likewise by networks that did not learn from them, counts as well.
 
-    If source nodes, too, come out among the highest, those are not novel but of a known kind that grew. Then there is
-    no telling which kind is novel, and the networks of a last round tell target from source.
+    If source nodes, too, come out among the highest, those are not novel but of a known kind that grew, and there is
+    nothing to learn from them. Then the rounds end, and new proposals, by networks that see all of the features, stand.
 
     Args:
         recall_targets: of the proposals.
@@ -211,9 +210,8 @@ class RecoSlipPlus(NetworkDetector):
                 if stage == 1 and self.folds > 1:  # later, what was told of the target has a part in what is said
                     course.grown = is_grown(course.opinion, is_target, nodes, self.core)
         if refuted := [course for course in courses if course.grown]:
-            last, examples = self.rounds + 1, [all_examples(is_target, nodes)] * len(refuted)
-            objective = self._told(refuted, examples, last, nodes, view.device)
-            learn(refuted, last, objective, clone(self).set_params(input_dropout=0.0))
+            objective = self._recall_constrained(graph, nodes, len(refuted), view.device)
+            learn(refuted, self.rounds + 1, objective, clone(self).set_params(input_dropout=0.0))
         return [course.learned() for course in courses]
 
     def _examples(self, opinion: Opinion, stage: int, is_target: Mask, nodes: Mask) -> Examples:
@@ -263,7 +261,7 @@ class RecoSlipPlus(NetworkDetector):
             fleet,
             view,
             objective,
-            epochs=self.round_epochs if stage else self.epochs,
+            epochs=self.epochs if self._proposes(stage) else self.round_epochs,
             learning_rate=self.learning_rate,
             keep_from=None,
             stage=stage,
@@ -286,15 +284,19 @@ class RecoSlipPlus(NetworkDetector):
             links="none",
         )
 
+    def _proposes(self, stage: int) -> bool:
+        """Say whether a stage is one of proposals: the first, and the one after refuted rounds."""
+        return stage in (0, self.rounds + 1)
+
     def _without(self, stage: int) -> Folds:
         """Return the fold that each network of a stage does without; the proposals learn from all."""
-        if stage == 0 or self.folds == 1:
-            return np.full(self.restarts * (len(self.recall_targets) if stage == 0 else 1), NO_FOLD)
-        return np.tile(np.arange(self.folds), self.restarts)
+        if self._proposes(stage):
+            return np.full(self.restarts * len(self.recall_targets), NO_FOLD)
+        return np.tile(np.arange(self.folds) if self.folds > 1 else [NO_FOLD], self.restarts)
 
     def _opinion(self, graph: NodeGraph) -> Opinion:
         folds = folds_of(graph.ids, self.folds, self.seed_)
-        return self._judge(_margins(self._logits(graph)), Neighbours(graph), folds, self.rounds)
+        return self._judge(_margins(self._logits(graph)), Neighbours(graph), folds, self.rounds + self.grown_)
 
     def _score(self, graph: NodeGraph) -> Scores:
         return self._opinion(graph).f
@@ -310,12 +312,12 @@ class RecoSlipPlus(NetworkDetector):
         return {"rounds": self.rounds_.to_dicts(), "grown": self.grown_}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        networks = self.restarts * (self.folds if self.rounds else len(self.recall_targets))
+        grown = bool(values["grown"])
         return {
-            "fleet_": self._restored(tensors, networks),
+            "fleet_": self._restored(tensors, len(self._without(self.rounds + grown))),
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
-            "grown_": bool(values["grown"]),
+            "grown_": grown,
         }
 
 

@@ -41,7 +41,9 @@ class BatchView:
     nodes: int  # the seeds
     inner: int  # the seeds and their drawn neighbours, which the first layer represents
     features: Tensor | sp.csr_array  # of those and their own drawn neighbours
-    spread: tuple[sp.csr_array | None, ...]  # (inner, all of them); None is the node itself
+    spread: tuple[
+        Product | sp.csr_array | None, ...
+    ]  # (inner, all of them), a product for dense features; None: itself
     hidden: tuple[Product, ...]  # (inner, any) -> (seeds, any)
     device: torch.device
     dtype: torch.dtype
@@ -64,8 +66,7 @@ class BatchView:
         products: list[Product] = []
         for part in self.spread:
             if isinstance(features, Tensor):
-                own = features[: self.inner] if part is None else on_device(part, self.device, self.dtype)(features)
-                products.append(DenseProduct(own))
+                products.append(DenseProduct(features[: self.inner] if part is None else part(features)))
             else:
                 matrix = sp.csr_array(features[: self.inner] if part is None else part @ features)
                 products.append(SparseProduct.of(matrix, self.device, self.dtype))
@@ -142,13 +143,15 @@ class Batches:
         near = drawn.num_sampled_edges[0]  # the edges of the seeds come first
         behind = self.degree[node].numpy() / np.maximum(np.bincount(owner, minlength=len(node)), 1)
         value = self._weights(node.numpy()[owner], node.numpy()[neighbour], entry) * behind[owner]
-        matrices = self._with_loops(node.numpy(), value, owner, neighbour, (inner, len(node)))
+        spread: tuple[Any, ...] = self._with_loops(node.numpy(), value, owner, neighbour, (inner, len(node)))
+        if self.has_dense_features:
+            spread = tuple(part if part is None else on_device(part, self.device, self.dtype) for part in spread)
         last = self._with_loops(node.numpy(), value[:near], owner[:near], neighbour[:near], (seeds, inner))
         hidden = tuple(
             (lambda h: h[:seeds]) if matrix is None else SparseProduct.of(matrix, self.device, self.dtype)
             for matrix in last
         )
-        return BatchView(seeds, inner, self._features(node), matrices, hidden, self.device, self.dtype)
+        return BatchView(seeds, inner, self._features(node), spread, hidden, self.device, self.dtype)
 
     def _features(self, nodes: Tensor | slice) -> Tensor | sp.csr_array:
         x = self.graph.x

@@ -159,7 +159,7 @@ def _warnings(
     if getattr(detector, "grown_", False):
         found.append(
             "The nodes that stood out first turned out to be of a kind that the source has, too, and that grew. No "
-            "kind could be singled out as new, so the ranking only says how unlike the source a node is."
+            "kind could be confirmed as new; the ranking is a proposal, look at each group."
         )
     if separability > 0.99:
         found.append(

@@ -14,7 +14,7 @@ from recoslip import NodeGraph, detector, load_dataset
 from recoslip.detectors.constrained import Cut, RecallConstrained, Running
 from recoslip.detectors.risk import WeightedCrossEntropy
 from recoslip.errors import OutOfMemory, SettingError
-from recoslip.fleet.batches import Batches, shares
+from recoslip.fleet.batches import Batches, ahead, shares
 from recoslip.fleet.network import Architecture, Fleet
 from recoslip.fleet.sampling import VectorisedSampler
 from recoslip.fleet.training import Best, evaluate, train
@@ -306,3 +306,31 @@ def test_validation_in_batches_keeps_the_best_weights(monkeypatch, patience):
         epoch, _, bias = min(offered, key=lambda one: one[1][member])
         assert kept[member] == epoch
         assert torch.equal(fleet.linear2.bias[member], bias[member])
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_dropped_features_of_a_batch_are_dropped_as_often_as_asked(kind):
+    graph = some_graph(kind)
+    batches = Batches(graph, "gcn", CPU, batch_size=len(graph.ids), fan_out=(-1, -1))
+    ((_, view),) = batches.draw([torch.arange(graph.num_nodes)], 1)
+    (whole,) = view.first
+    identity = torch.eye(graph.num_features)
+    total = torch.zeros_like(whole(identity))
+    for key in range(400):
+        (dropped,) = view.first_dropped(torch.tensor(key), 0.5)
+        total += dropped(identity)
+    assert not torch.equal(dropped(identity), whole(identity))
+    torch.testing.assert_close(total / 400, whole(identity), atol=0.1, rtol=0.2)  # kept ones count double
+
+
+def test_what_a_thread_makes_ahead_comes_in_order_and_so_do_its_errors():
+    assert list(ahead(iter(range(1, 20)))) == list(range(1, 20))
+
+    def failing():
+        yield 1
+        raise ValueError("no more")
+
+    coming = ahead(failing())
+    assert next(coming) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(coming)

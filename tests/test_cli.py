@@ -1,7 +1,10 @@
 """The command line, as a person uses it: in a process of its own."""
 
+import contextlib
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -298,3 +301,26 @@ def test_detect_on_a_packed_graph_is_detect_on_its_tables(tables, tmp_path):
     assert "--force" in result.stderr
     result = run("detect", "--nodes", "packed", "--out", "other", cwd=tmp_path, code=2)
     assert "holds no graph.json" in result.stderr
+
+
+def on_a_terminal(*arguments, cwd) -> str:
+    """What a person sees."""
+    controller, terminal = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "50"}
+    with subprocess.Popen(
+        [*RECOSLIP, *map(str, arguments)], cwd=cwd, stdout=terminal, stderr=terminal, stdin=terminal, env=environment
+    ) as process:
+        os.close(terminal)
+        seen = b""
+        with contextlib.suppress(OSError):  # the other side has been closed
+            while part := os.read(controller, 2**16):
+                seen += part
+    os.close(controller)
+    assert process.returncode == 0, seen.decode()
+    return seen.decode()
+
+
+def test_a_terminal_shows_rate_and_time_left(tables, tmp_path):
+    seen = on_a_terminal(*DETECT, "--epochs", "300", "--domain", "domain", "--out", tmp_path / "out", cwd=tables)
+    assert re.search(r"training.*\d+/\d+.*epochs,.*/s,.*\d:\d\d:\d\d", seen), seen
+    assert "trains a network" in on_a_terminal("methods", cwd=tables)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
+from torch_geometric.nn import GCN
 
 import recoslip
 from recoslip import NodeGraph, analyse, detector
@@ -308,6 +309,9 @@ def test_the_plain_module_scores_as_the_detector(graph, settings):
         fitted = detector(name, epochs=20, **settings).fit(graph)
         logits = as_module(fitted)(graph.x, graph.edge_index).detach()
         np.testing.assert_allclose(torch.sigmoid(logits[:, 1] - logits[:, 0]).numpy(), fitted.scores_, atol=1e-5)
+    own = detector("domain-discriminator", epochs=5, encoder=GCN(graph.num_features, 8, 2, 4)).fit(graph)
+    logits = as_module(own)(graph.x, graph.edge_index).detach()
+    np.testing.assert_allclose(torch.sigmoid(logits[:, 1] - logits[:, 0]).numpy(), own.scores_, atol=1e-5)
     assert as_module(detector("lp-pul").fit(graph)) is None
     assert as_module(detector("energy", epochs=5).fit(graph)) is None
 

@@ -70,17 +70,33 @@ def assert_same(one: NodeGraph, other: NodeGraph) -> None:
     [
         {},
         {"weight": "w", "category": "truth"},
-        {"text": ["words"], "ignore": ["vector", "size"]},  # sparse features
+        {"text": ["words"], "ignore": ["vector", "size"]},
         {"time": "when", "since": 2010, "features": ["vector"]},
         {"features": ["kind", "size"], "source_column": "to", "target_column": "from"},
     ],
-    ids=["plain", "weighted", "sparse", "by time", "chosen"],
+    ids=["plain", "weighted", "text", "by time", "chosen"],
 )
 def test_it_is_the_graph_of_the_tables(how, at_once, tmp_path):
     nodes, edges = written(tmp_path)
     pack(nodes, edges, tmp_path / "graph", at_once=at_once, **how)
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, **how))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.parquet", "graph", "nodes.parquet"]
+
+
+@pytest.mark.parametrize("at_once", [7, 10_000])
+def test_sparse_features_stay_sparse(at_once, tmp_path):
+    rng = np.random.default_rng(1)
+    words = pl.Series([" ".join(f"word{k}" for k in rng.integers(0, 400, 3)) for _ in range(NODES)])
+    nodes, edges = written(tmp_path, words=words)
+    pack(nodes, edges, tmp_path / "graph", at_once=at_once, text=["words"], ignore=["vector"])
+    graph = open_packed(tmp_path / "graph")
+    assert graph.x.layout == torch.sparse_csr
+    assert_same(graph, recoslip.read_graph(nodes, edges, text=["words"], ignore=["vector"]))
+    value = np.load(tmp_path / "graph" / "x.value.npy", mmap_mode="r+")
+    value[3] = np.nan
+    value.flush()
+    with pytest.raises(GraphError, match="pack the tables again"):
+        open_packed(tmp_path / "graph")
 
 
 def test_text_files_are_packed_too(tmp_path):

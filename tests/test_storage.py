@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +129,27 @@ def test_a_failed_replacement_keeps_the_old_folder(tmp_path):
     with whole_folder(target, ours=("old", "new"), replace=True) as draft:
         (draft / "new").write_text("here")
     assert [path.name for path in target.iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_replacement_that_cannot_be_put_in_place_leaves_the_old_folder(tmp_path, monkeypatch):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "old").write_text("still here")
+    rename = Path.rename
+
+    def refuse(self, other):
+        if (self / "new").exists():
+            raise PermissionError(13, "Permission denied")
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with (
+        pytest.raises(RecoslipError, match="Permission denied"),
+        whole_folder(target, ours=("old", "new"), replace=True) as draft,
+    ):
+        (draft / "new").write_text("here")
+    assert (target / "old").read_text() == "still here"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

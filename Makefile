@@ -13,7 +13,7 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 coverage: install
-	$(BIN)/pip install --quiet --disable-pip-version-check 'coverage>=7.10'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt 'coverage>=7.10'
 	$(BIN)/coverage erase
 	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/coverage combine --quiet

@@ -15,6 +15,7 @@ from recoslip.detectors.constrained import Cut, RecallConstrained, Running
 from recoslip.detectors.risk import WeightedCrossEntropy
 from recoslip.errors import OutOfMemory, SettingError
 from recoslip.fleet.batches import Batches, ahead, shares
+from recoslip.fleet.device import memory_needed
 from recoslip.fleet.network import Architecture, Fleet
 from recoslip.fleet.sampling import VectorisedSampler
 from recoslip.fleet.training import Best, evaluate, train
@@ -43,10 +44,11 @@ def trained(graph: NodeGraph, encoder: str, members: int = 2) -> Fleet:
     return fleet
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mostly zero"])
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_evaluation_in_chunks_equals_the_whole(encoder, kind):
-    graph = some_graph(kind, weighted=True)
+def test_evaluation_in_chunks_equals_the_whole(encoder, kind, weighted):
+    graph = some_graph(kind, weighted)
     fleet = trained(graph, encoder)
     whole = evaluate(fleet, GraphView.of(graph, encoder, CPU))
     parts = Batches(graph, encoder, CPU, batch_size=8)
@@ -54,6 +56,20 @@ def test_evaluation_in_chunks_equals_the_whole(encoder, kind):
         torch.testing.assert_close(parts.evaluate(fleet, "logits", chunk).double(), whole, atol=1e-5, rtol=1e-5)
     represented = evaluate(fleet, GraphView.of(graph, encoder, CPU), "representation")
     torch.testing.assert_close(evaluate(fleet, parts, "representation"), represented, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("weight", [None, 2e-44, 1e38])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_extreme_weights_and_no_edges_are_evaluated_in_chunks_too(encoder, weight):
+    graph = some_graph()
+    edges = graph.edge_index if weight else graph.edge_index[:, :0]
+    weights = np.full(edges.shape[1], weight) if weight else None
+    graph = NodeGraph(graph.x, edges, graph.is_target, edge_weight=weights)
+    fleet = trained(graph, encoder)
+    whole = evaluate(fleet, GraphView.of(graph, encoder, CPU))
+    assert torch.isfinite(whole).all()
+    parts = Batches(graph, encoder, CPU, batch_size=8).evaluate(fleet, "logits", 7)
+    torch.testing.assert_close(parts.double(), whole, atol=1e-5, rtol=1e-5)
 
 
 def test_what_would_fill_the_memory_is_held_on_disk(monkeypatch, tmp_path):
@@ -244,6 +260,11 @@ def test_strange_graphs_in_batches(method):
 def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     data = load_dataset("csbm", nodes=300, split_seed=0)
     assert isinstance(detector("auto")._view(data.graph), GraphView)
+    one, six = detector("reco-slip", hidden_channels=64, out_channels=64), detector("auto")
+    needed = memory_needed(data.graph, 64)
+    monkeypatch.setattr("recoslip.detectors.networked.memory", lambda device: Memory(5 * needed, 5 * needed))
+    assert isinstance(one._view(data.graph), GraphView)
+    assert isinstance(six._view(data.graph), Batches)  # six networks at once
     monkeypatch.setattr("recoslip.detectors.networked.memory", lambda device: Memory(2**20, 2**19))
     model = detector("reco-slip-none", epochs=12)
     assert isinstance(model._view(data.graph), Batches)
@@ -308,19 +329,22 @@ def test_validation_in_batches_keeps_the_best_weights(monkeypatch, patience):
         assert torch.equal(fleet.linear2.bias[member], bias[member])
 
 
+@pytest.mark.parametrize("keep", [0.5, 0.8])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_dropped_features_of_a_batch_are_dropped_as_often_as_asked(kind):
-    graph = some_graph(kind)
-    batches = Batches(graph, "gcn", CPU, batch_size=len(graph.ids), fan_out=(-1, -1))
-    ((_, view),) = batches.draw([torch.arange(graph.num_nodes)], 1)
-    (whole,) = view.first
-    identity = torch.eye(graph.num_features)
-    total = torch.zeros_like(whole(identity))
-    for key in range(400):
-        (dropped,) = view.first_dropped(torch.tensor(key), 0.5)
-        total += dropped(identity)
-    assert not torch.equal(dropped(identity), whole(identity))
-    torch.testing.assert_close(total / 400, whole(identity), atol=0.1, rtol=0.2)  # kept ones count double
+def test_features_of_a_batch_are_dropped_one_by_one_as_often_as_asked(kind, keep):
+    graph = some_graph(kind, nodes=3000)
+    batches = Batches(graph, "mlp", CPU, batch_size=graph.num_nodes)
+    ((chosen, view),) = batches.draw([torch.arange(graph.num_nodes)], 1)
+    whole = graph.x.to_dense()[chosen[0]]
+    (product,) = view.first_dropped(torch.tensor(7), keep)
+    dropped = product(torch.eye(graph.num_features))
+    kept = dropped != 0
+    torch.testing.assert_close(dropped, torch.where(kept, whole / keep, 0.0))
+    present = whole != 0
+    error = 4 * (keep * (1 - keep) / present.sum()) ** 0.5
+    assert abs(kept[present].float().mean() - keep) < error
+    several = present.sum(dim=1) > 1
+    assert (kept.any(dim=1) & (kept != present).any(dim=1))[several].float().mean() > 0.2  # not whole nodes
 
 
 def test_what_a_thread_makes_ahead_comes_in_order_and_so_do_its_errors():

@@ -446,7 +446,7 @@ def _edge_array(edge_index: Tensor | ArrayLike, nodes: int) -> NDArray[np.int64]
         raise GraphError(f"edge_index must have shape (2, edges); got shape {raw.shape}{hint}")
     if not np.issubdtype(raw.dtype, np.integer):
         raise GraphError(f"edge_index must hold whole numbers (node positions); got {raw.dtype}")
-    edges: NDArray[np.int64] = raw.astype(np.int64)
+    edges: NDArray[np.int64] = raw.astype(np.int64, copy=False)
     if edges.min() < 0 or edges.max() >= nodes:
         outside = np.unique(edges[(edges < 0) | (edges >= nodes)])
         raise GraphError(
@@ -463,7 +463,7 @@ def _simple_edges(
     given = edges.shape[1]
     weight = None if edge_weight is None else _weights(edge_weight, given)
     keep = edges[0] != edges[1]
-    ends = edges[:, keep]
+    ends = edges[:, keep].astype(np.int32 if nodes < 2**31 else np.int64, copy=False)
     directed = _adjacency(np.ones(ends.shape[1], dtype=np.int32), ends, nodes)
     directed.data[:] = 1  # repetitions merge
     directions = directed + directed.T  # 1 or 2 of each edge
@@ -480,7 +480,7 @@ def _simple_edges(
             merged_weight = torch.from_numpy(mean.astype(np.float32))
         if not (torch.isfinite(merged_weight) & (merged_weight > 0)).all():
             raise GraphError(
-                "edge_weight must stay between 1e-38 and 3e38, repetitions of an edge added up; "
+                "edge_weight must stay between 1e-45 and 3e38, repetitions of an edge added up; "
                 f"got {mean.min():g} to {mean.max():g}, scale the weights"
             )
     both = np.empty((2, directions.nnz), dtype=np.int64)
@@ -489,7 +489,7 @@ def _simple_edges(
     return torch.from_numpy(both), merged_weight, repairs
 
 
-def _adjacency(values: NDArray[Any], ends: NDArray[np.int64], nodes: int) -> sp.csr_array:
+def _adjacency(values: NDArray[Any], ends: NDArray[Any], nodes: int) -> sp.csr_array:
     """Directed edges -> their sparse matrix, sorted by row and column, the values of repeated edges added up."""
     return sp.coo_array((values, (ends[0], ends[1])), shape=(nodes, nodes)).tocsr()
 

@@ -101,7 +101,8 @@ def code_version(kind: type[Detector]) -> str:
     Comments, docstrings and layout do not count, nor does anything outside the rooms that results pass through.
     """
     package = Path(recoslip.__file__).parent
-    files = [package / name for name in ("columns.py", "graph.py", "shift.py", "tables.py", "insight/metrics.py")]
+    names = ("columns.py", "graph.py", "insight/metrics.py", "memory.py", "shift.py", "tables.py")
+    files = [package / name for name in names]
     files += [package / "bench" / name for name in ("run.py", "sources.py")]
     for room in ("datasets", "detectors", "fleet", "objectives"):
         files += sorted((package / room).glob("*.py"))

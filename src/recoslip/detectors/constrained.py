@@ -17,6 +17,7 @@ from recoslip.detectors.risk import first_places, parts
 from recoslip.fleet import together
 from recoslip.fleet.negatives import NonEdges
 from recoslip.fleet.network import Output
+from recoslip.fleet.training import Batchable
 from recoslip.graph import NodeGraph
 from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss, undecided
 from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
@@ -26,7 +27,7 @@ Links: TypeAlias = Literal["selective", "target", "all", "none"]
 Dual: TypeAlias = Literal["hard", "soft"]
 
 
-class RecallConstrained:
+class RecallConstrained(Batchable):
     r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ."""
 
     COLUMNS = ("fpr", "recall", "multiplier", "link_loss")

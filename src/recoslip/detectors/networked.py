@@ -57,11 +57,18 @@ class NetworkDetector(Detector):
         if self.batch_size is not None:
             checks.whole("batch_size", self.batch_size, 0)
 
+    def _widest(self) -> int:
+        return max(self.hidden_channels, self.out_channels, self.head_channels)
+
+    def _together(self) -> int:
+        """How many networks of one seed are trained at once, at least."""
+        return 1
+
     def _view(self, graph: NodeGraph) -> GraphView | Batches:
         """Return the graph as the networks shall see it: whole, or in batches where that was asked for or must be."""
         device = resolve_device(self.device)
         encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
-        needed = memory_needed(graph, max(self.hidden_channels, self.out_channels, self.head_channels))
+        needed = memory_needed(graph, self._together() * self._widest())
         if self.divisible and encoder is not None:
             # By what the machine has, not by what is free just now: the same seed shall give the same scores.
             size = self.batch_size
@@ -82,7 +89,9 @@ class NetworkDetector(Detector):
             )
         return GraphView.of(graph, encoder, device)
 
-    def _fleet(self, features: int, seeds: Sequence[int], classes: int = 2) -> Fleet | ModuleFleet:
+    def _fleet(
+        self, features: int, seeds: Sequence[int], classes: int = 2, input_dropout: float | None = None
+    ) -> Fleet | ModuleFleet:
         if isinstance(self.encoder, nn.Module):
             return ModuleFleet(self.encoder, self.head_channels, self.dropout, seeds, classes)
         shape = Architecture(
@@ -93,7 +102,7 @@ class NetworkDetector(Detector):
             encoder=self.encoder,
             dropout=self.dropout,
             classes=classes,
-            input_dropout=self.input_dropout,
+            input_dropout=self.input_dropout if input_dropout is None else input_dropout,
         )
         return Fleet(shape, seeds)
 
@@ -108,11 +117,10 @@ class NetworkDetector(Detector):
         fleet.load_state_dict(state)
         return fleet
 
-    def _blocks(self, members: Sequence[T], view: GraphView | Batches, networks: int = 1) -> list[Sequence[T]]:
+    def _blocks(self, members: Sequence[T], view: GraphView | Batches) -> list[Sequence[T]]:
         """Divide members, each of one or more networks, into groups to train together."""
-        widest = max(self.hidden_channels, self.out_channels, self.head_channels)
         at_once = min(view.nodes, view.batch_size * 32) if isinstance(view, Batches) else view.nodes
-        size = block_size(at_once, networks * widest, view.device)
+        size = block_size(at_once, self._together() * self._widest(), view.device)
         return [members[start : start + size] for start in range(0, len(members), size)]
 
     def _logits(self, graph: NodeGraph) -> Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 import torch
-from sklearn.base import clone
 from torch import Tensor, nn
 
 from recoslip.detectors import checks
@@ -63,7 +62,8 @@ class RecoSlipPlus(NetworkDetector):
         folds: parts the nodes are divided into; a network learns from all but one. 1 lets it learn from all nodes.
         smoothing: share of the neighbours in what is said of a node; 0 for none.
         restarts: networks for each recall target and fold.
-        input_dropout: share of the feature entries dropped (not before a PyG module of your own).
+        input_dropout: share of the feature entries dropped, but by new proposals after refuted rounds (nor before a
+            PyG module of your own).
         max_fpr: share of the source nodes that may score above the threshold.
         multiplier: of the recall constraint at the start.
         hidden_channels: width of the encoder's first layer.
@@ -165,20 +165,16 @@ class RecoSlipPlus(NetworkDetector):
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
     ) -> list[dict[str, Any]]:
         view = self._view(graph)
-        blocks = self._blocks(seeds, view, self.restarts * max(len(self.recall_targets), self.folds))
-        steps = len(blocks) * (self.epochs + self.rounds * self.round_epochs)
-        done = 0
-
-        def advance(epoch: int) -> None:  # one fleet after another counts its own epochs
-            nonlocal done
-            done += 1
-            progress(min(done, steps), steps)
-
+        blocks = self._blocks(seeds, view)
+        steps = Steps(progress, len(blocks) * (self.epochs + self.rounds * self.round_epochs))
         # Nothing is chosen by validation, so its nodes learn too.
         nodes = split.train | split.validation
-        learned = [own for block in blocks for own in self._learn_block(graph, view, nodes, block, advance)]
-        progress(steps, steps)
+        learned = [own for block in blocks for own in self._learn_block(graph, view, nodes, block, steps)]
+        progress(steps.total, steps.total)
         return learned
+
+    def _together(self) -> int:
+        return max(self._networks(stage) for stage in (0, 1))
 
     def _learn_block(
         self,
@@ -186,33 +182,34 @@ class RecoSlipPlus(NetworkDetector):
         view: GraphView | Batches,
         nodes: Mask,
         seeds: Sequence[int],
-        progress: Callable[[int], None],
+        steps: Steps,
     ) -> list[dict[str, Any]]:
         """Learn from the domains of `nodes`, for several seeds at once."""
         is_target, neighbours = graph.is_target.numpy(), Neighbours(graph)
-        courses = [Course(seed, folds_of(graph.ids, self.folds, seed)) for seed in seeds]
+        learners = [Learner(seed, folds_of(graph.ids, self.folds, seed)) for seed in seeds]
 
-        def learn(who: Sequence[Course], stage: int, objective: Objective, networks: RecoSlipPlus = self) -> None:
+        def learn(who: Sequence[Learner], stage: int, objective: Objective) -> None:
             """Train the networks of a stage and note what they say."""
-            trained = networks._train(graph, view, [course.seed for course in who], stage, objective, progress)
-            for course, (fleet, margins) in zip(who, trained, strict=True):
-                course.fleet, course.opinion = fleet, self._judge(margins, neighbours, course.folds, stage)
+            trained = self._train(graph, view, [learner.seed for learner in who], stage, objective, steps)
+            for learner, (fleet, margins) in zip(who, trained, strict=True):
+                learner.fleet, learner.opinion = fleet, self._judge(margins, neighbours, learner.folds, stage)
 
-        learn(courses, 0, self._recall_constrained(graph, nodes, len(seeds), view.device))
+        learn(learners, 0, self._recall_constrained(graph, nodes, len(seeds), view.device))
         for stage in range(1, self.rounds + 1):
-            going = [course for course in courses if not course.grown]
+            going = [learner for learner in learners if not learner.grown]
             if not going:
+                steps.total -= (self.rounds + 1 - stage) * self.round_epochs
                 break
-            examples = [self._examples(course.opinion, stage, is_target, nodes) for course in going]
+            examples = [self._examples(learner.opinion, stage, is_target, nodes) for learner in going]
             learn(going, stage, self._told(going, examples, stage, nodes, view.device))
-            for course, chosen in zip(going, examples, strict=True):
-                course.note(stage, chosen, is_target)
+            for learner, chosen in zip(going, examples, strict=True):
+                learner.note(stage, chosen, is_target)
                 if stage == 1 and self.folds > 1:  # later, what was told of the target has a part in what is said
-                    course.grown = is_grown(course.opinion, is_target, nodes, self.core)
-        if refuted := [course for course in courses if course.grown]:
-            objective = self._recall_constrained(graph, nodes, len(refuted), view.device)
-            learn(refuted, self.rounds + 1, objective, clone(self).set_params(input_dropout=0.0))
-        return [course.learned() for course in courses]
+                    learner.grown = is_grown(learner.opinion, is_target, nodes, self.core)
+        if refuted := [learner for learner in learners if learner.grown]:
+            steps.total += self.epochs
+            learn(refuted, self.rounds + 1, self._recall_constrained(graph, nodes, len(refuted), view.device))
+        return [learner.learned() for learner in learners]
 
     def _examples(self, opinion: Opinion, stage: int, is_target: Mask, nodes: Mask) -> Examples:
         """Choose whom a round learns from."""
@@ -226,19 +223,22 @@ class RecoSlipPlus(NetworkDetector):
         )
 
     def _told(
-        self, courses: Sequence[Course], examples: Sequence[Examples], stage: int, nodes: Mask, device: torch.device
+        self, learners: Sequence[Learner], examples: Sequence[Examples], stage: int, nodes: Mask, device: torch.device
     ) -> WeightedCrossEntropy:
-        """Turn the examples of each course into what its networks shall learn."""
+        """Turn the examples of each seed into what its networks shall learn."""
         without = self._without(stage)
         novel, known = (
-            torch.cat([example_weights(c, course.folds, without) for course, c in zip(courses, count, strict=True)], 1)
+            torch.cat([example_weights(c, own.folds, without) for own, c in zip(learners, count, strict=True)], dim=1)
             for count in zip(*examples, strict=True)
         )
         learning = positions(nodes, device)
         return WeightedCrossEntropy(novel.to(device), known.to(device), learning, learning)
 
     def _judge(self, margins: Scores, neighbours: Neighbours, folds: Folds, stage: int) -> Opinion:
-        """Sum up what the networks of a stage say, (nodes, networks), with a say for the neighbours after a round."""
+        """Sum up what the networks of a stage say, (nodes, networks).
+
+        The neighbours have a say, but not in the first proposals: a round is to learn from what a node is itself.
+        """
         opinion = judge(margins, folds, self._without(stage))
         if stage == 0:
             return opinion
@@ -251,12 +251,13 @@ class RecoSlipPlus(NetworkDetector):
         seeds: Sequence[int],
         stage: int,
         objective: Objective,
-        progress: Callable[[int], None],
+        steps: Steps,
     ) -> list[tuple[Fleet | ModuleFleet, Scores]]:
         """Train the networks of one stage, of all seeds together; return each seed's, and their margins."""
-        without = self._without(stage)
-        keys = [member_seed(seed, stage, place) for seed in seeds for place in range(len(without))]
-        fleet = self._fleet(graph.num_features, keys).to(view.device)
+        networks = self._networks(stage)
+        keys = [member_seed(seed, stage, place) for seed in seeds for place in range(networks)]
+        input_dropout = self.input_dropout if stage <= self.rounds else 0.0
+        fleet = self._fleet(graph.num_features, keys, input_dropout=input_dropout).to(view.device)
         train(
             fleet,
             view,
@@ -265,10 +266,10 @@ class RecoSlipPlus(NetworkDetector):
             learning_rate=self.learning_rate,
             keep_from=None,
             stage=stage,
-            progress=progress,
+            progress=steps.advance,
         )
         margins = _margins(evaluate(fleet, view))
-        places = [range(k * len(without), (k + 1) * len(without)) for k in range(len(seeds))]
+        places = [range(k * networks, (k + 1) * networks) for k in range(len(seeds))]
         return [(gather([(fleet, member) for member in mine]), margins[:, mine]) for mine in places]
 
     def _recall_constrained(self, graph: NodeGraph, nodes: Mask, seeds: int, device: torch.device) -> RecallConstrained:
@@ -288,11 +289,14 @@ class RecoSlipPlus(NetworkDetector):
         """Say whether a stage is one of proposals: the first, and the one after refuted rounds."""
         return stage in (0, self.rounds + 1)
 
+    def _networks(self, stage: int) -> int:
+        return self.restarts * (len(self.recall_targets) if self._proposes(stage) else self.folds)
+
     def _without(self, stage: int) -> Folds:
         """Return the fold that each network of a stage does without; the proposals learn from all."""
-        if self._proposes(stage):
-            return np.full(self.restarts * len(self.recall_targets), NO_FOLD)
-        return np.tile(np.arange(self.folds) if self.folds > 1 else [NO_FOLD], self.restarts)
+        if self._proposes(stage) or self.folds == 1:
+            return np.full(self._networks(stage), NO_FOLD)
+        return np.tile(np.arange(self.folds), self.restarts)
 
     def _opinion(self, graph: NodeGraph) -> Opinion:
         folds = folds_of(graph.ids, self.folds, self.seed_)
@@ -314,7 +318,7 @@ class RecoSlipPlus(NetworkDetector):
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         grown = bool(values["grown"])
         return {
-            "fleet_": self._restored(tensors, len(self._without(self.rounds + grown))),
+            "fleet_": self._restored(tensors, self._networks(self.rounds + grown)),
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
             "grown_": grown,
@@ -322,7 +326,21 @@ class RecoSlipPlus(NetworkDetector):
 
 
 @dataclass(eq=False)
-class Course:
+class Steps:
+    """Epochs that one fleet after another has done, and how many there will be."""
+
+    progress: Progress
+    total: int
+    done: int = 0
+
+    def advance(self, epoch: int) -> None:
+        """Count one more, whatever its number in its own fleet."""
+        self.done += 1
+        self.progress(self.done, self.total)
+
+
+@dataclass(eq=False)
+class Learner:
     """How far one seed has come: its newest networks, what they say, and the rounds behind it."""
 
     seed: int

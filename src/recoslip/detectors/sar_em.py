@@ -104,12 +104,15 @@ class SarEM(NetworkDetector):
         for name in ("em_steps", "em_patience", "patience"):
             checks.whole(name, getattr(self, name), 1)
 
+    def _together(self) -> int:
+        return 2  # novelty and propensity
+
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
     ) -> list[dict[str, Any]]:
         view = self._view(graph)
         learned = []
-        blocks = self._blocks([seed_key(seed) for seed in seeds], view, networks=2)
+        blocks = self._blocks([seed_key(seed) for seed in seeds], view)
         for place, keys in enumerate(blocks):
             before, total = place * self.em_steps, len(blocks) * self.em_steps
             learned += self._maximise(graph, view, split, keys, lambda step: progress(before + step, total))  # noqa: B023

@@ -41,9 +41,7 @@ class BatchView:
     nodes: int  # the seeds
     inner: int  # the seeds and their drawn neighbours, which the first layer represents
     features: Tensor | sp.csr_array  # of those and their own drawn neighbours
-    spread: tuple[
-        Product | sp.csr_array | None, ...
-    ]  # (inner, all of them), a product for dense features; None: itself
+    spread: tuple[Any, ...]  # (inner, all of them): a product, or a matrix for sparse features; None is the node itself
     hidden: tuple[Product, ...]  # (inner, any) -> (seeds, any)
     device: torch.device
     dtype: torch.dtype
@@ -192,8 +190,8 @@ class Batches:
     def evaluate(self, fleet: Fleet, part: Part = "logits", chunk: int = CHUNK) -> Tensor:
         """Logits or representation of every node and member, (nodes, members, any), on the CPU.
 
-        One member after another, one layer after another. Held at once are two layers of one member for all nodes, one
-        of them on the device, and a chunk; what is large is held on disk.
+        One member after another, one layer after another. Held at once are the result, three layers of one member for
+        all nodes, one of them on the device, and a chunk; layers that are large are held on disk.
         """
         chunks = [slice(begin, min(begin + chunk, self.nodes)) for begin in range(0, self.nodes, chunk)]
         width = fleet.architecture.classes if part == "logits" else fleet.architecture.out_channels
@@ -218,40 +216,41 @@ class Batches:
         result = scratch(self.nodes, layer.bias.shape[1])
         result[:] = layer.bias[0].cpu()
         for k, weight in enumerate(layer.weights):
-            alone = self.encoder == "mlp" or k == 1  # a node's own part
-            turned = scratch(*result.shape)
+            spreads = self.encoder != "mlp" and k == 0  # else it is a node's own part
+            turned = scratch(*result.shape) if spreads else result
             for rows in chunks:
                 own = source(rows)
                 dense = DenseProduct(own) if isinstance(own, Tensor) else on_device(own, self.device, self.dtype)
-                turned[rows] = (dense(weight[0]) if alone else self._scaled(rows, dense(weight[0]))).cpu()
-            turned = turned.to(self.device)
-            for rows in chunks:
-                result[rows] += (turned[rows] if alone else self._spread(rows, turned)).cpu()
+                part = dense(weight[0])
+                if spreads:
+                    turned[rows] = (part * self._root(rows) if self.encoder == "gcn" else part).cpu()
+                else:
+                    result[rows] += part.cpu()
+            if spreads:
+                turned = turned.to(self.device)
+                for rows in chunks:
+                    result[rows] += self._spread(rows, turned).cpu()
         return result
 
     def _rows(self, h: Tensor, rows: slice) -> Tensor:
         return h[rows].to(self.device)
 
-    def _scaled(self, rows: slice, h: Tensor) -> Tensor:
-        """Multiply the rows h of some nodes by the right-hand factor of the propagation, D^-1/2 of a GCN."""
-        return h * self._factor(rows, -0.5) if self.encoder == "gcn" else h
-
     def _spread(self, rows: slice, h: Tensor) -> Tensor:
-        """Sum h, (nodes, any), scaled, over the neighbours of some nodes, and multiply by the left-hand factor."""
+        """Propagate h, (nodes, any), to some nodes; of a GCN, h has been multiplied by D^-1/2 already."""
         entry = slice(int(self.start[rows.start]), int(self.start[rows.stop]))
         neighbour, weight = self.graph.edge_index[1, entry], self.graph.edge_weight
         value = torch.ones(len(neighbour)) if weight is None else weight[entry]
+        if self.encoder == "sage":  # the mean; divided first, so that no weights are too large or small to add
+            total = torch.from_numpy(self.total[rows]).repeat_interleave(self.degree[rows])
+            value = (value.double() / total).float()
         begin = self.start[rows.start : rows.stop + 1] - self.start[rows.start]
         matrix = csr_tensor(begin, neighbour, value, (rows.stop - rows.start, self.nodes))
         result = on_device(matrix, self.device, self.dtype)(h)
-        if self.encoder == "sage":
-            return result * self._factor(rows, -1.0)
-        return (result + h[rows]) * self._factor(rows, -0.5)
+        return result if self.encoder == "sage" else (result + h[rows]) * self._root(rows)
 
-    def _factor(self, rows: slice, power: float) -> Tensor:
-        total = self.total[rows]
-        factor = np.power(total, power, where=total > 0, out=np.zeros_like(total))  # without neighbours there is no sum
-        return torch.from_numpy(factor).to(self.device, self.dtype)[:, None]
+    def _root(self, rows: slice) -> Tensor:
+        """D^-1/2 of a GCN, of some nodes."""
+        return torch.from_numpy(self.total[rows] ** -0.5).to(self.device, self.dtype)[:, None]
 
 
 def ahead(items: Iterator[T], count: int = 3) -> Iterator[T]:

@@ -20,7 +20,7 @@ _LAYERS = 12  # of a network's width that training holds for every node: activat
 
 
 def memory_needed(graph: NodeGraph, width: int) -> int:
-    """About how many bytes training a network of this width on the whole graph takes, besides the graph itself."""
+    """About how many bytes training networks of this width in all on the whole graph takes, besides the graph."""
     entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
     return 4 * (graph.num_nodes * width * _LAYERS + 2 * entries) + 64 * graph.num_edges
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from pyarrow.lib import ArrowException, ArrowNotImplementedError
-from pyarrow.parquet import ParquetFile
+from pyarrow.lib import ArrowException
 
 from recoslip.columns import Column, Frame, describe, encode, is_missing, looks_like_date, plan_columns
 from recoslip.errors import OutOfMemory, TableError, nearest
@@ -208,7 +207,6 @@ def scan(path: Path, what: str, exact: Sequence[str] = ()) -> pl.LazyFrame:
             names = {name: pl.String for name in (*exact, *(header[:2] if what == "edges" else ())) if name in header}
             return pl.scan_csv(path, separator=separator, infer_schema_length=None, schema_overrides=names)
         if kind in ("parquet", "pq"):
-            _check_pages(path)
             return pl.scan_parquet(path)
         if kind in ("arrow", "feather", "ipc"):
             return pl.scan_ipc(path)
@@ -223,16 +221,9 @@ def _kind(path: Path) -> str:
 def _file_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ArrowException, OSError, UnicodeError) as problem:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeError) as problem:
         reason = str(problem).strip().splitlines()[0]
         raise TableError(f"{what}: {path} cannot be read as {_kind(path)}: {reason}") from problem
-
-
-def _check_pages(path: Path) -> None:
-    """Raise if a Parquet file is damaged: where a page claims more values than fit, polars ends the process."""
-    with ParquetFile(path) as file, suppress(ArrowNotImplementedError):  # a type that polars alone knows
-        for _ in file.iter_batches():
-            pass
 
 
 def _refuse_large(path: Path, what: str) -> None:

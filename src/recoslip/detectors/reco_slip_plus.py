@@ -62,8 +62,8 @@ class RecoSlipPlus(NetworkDetector):
         folds: parts the nodes are divided into; a network learns from all but one. 1 lets it learn from all nodes.
         smoothing: share of the neighbours in what is said of a node; 0 for none.
         restarts: networks for each recall target and fold.
-        input_dropout: share of the feature entries dropped, but by new proposals after refuted rounds (nor before a
-            PyG module of your own).
+        input_dropout: share of the feature entries dropped; none by the new proposals after refuted rounds, nor before
+            a PyG module of your own.
         max_fpr: share of the source nodes that may score above the threshold.
         multiplier: of the recall constraint at the start.
         hidden_channels: width of the encoder's first layer.

@@ -328,6 +328,15 @@ def test_damaged_parquet_and_arrow_files_are_a_graph_or_an_error(folder, data):
     graph_or_error(read_graph, path, None)
 
 
+def test_no_byte_of_a_parquet_file_ends_the_process(folder):
+    path = folder / "one-byte.parquet"
+    pl.DataFrame({"id": ["a", "b", "c", "d"], "domain": [0, 0, 1, 1], "v": [1.0, 2.0, 3.0, 4.0]}).write_parquet(path)
+    content = path.read_bytes()
+    for place in range(len(content)):  # one of them says how many values a page holds
+        path.write_bytes(content[:place] + b"\x01" + content[place + 1 :])
+        graph_or_error(read_graph, path, None)
+
+
 # What graphs are made of.
 
 

@@ -10,7 +10,8 @@ import pytest
 CAP = 700  # MiB beside what the program itself takes
 CAPPED = f"""
 import resource, sys
-import igraph, leidenalg, plotly, psutil, sklearn.manifold, torch_geometric.explain, recoslip.cli
+import igraph, leidenalg, plotly, psutil, pyarrow, sklearn.manifold, torch_geometric.explain, recoslip.cli
+pyarrow.array([1])  # Arrow sets addresses aside, though not memory
 limit = psutil.Process().memory_info().vms + {CAP} * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 recoslip.cli.main()

@@ -203,11 +203,14 @@ def test_unknown_ids_are_refused_or_dropped(at_once, tmp_path):
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, drop_unknown=True))
 
 
-def forged(folder: Path, name: str, array: np.ndarray) -> None:
+def forged(folder: Path, name: str, content: np.ndarray | bytes) -> None:
     """Change a file of a packed graph, and what the index says of it."""
     from recoslip.packed import _checksum
 
-    np.save(folder / name, array)
+    if isinstance(content, bytes):
+        (folder / name).write_bytes(content)
+    else:
+        np.save(folder / name, content)
     index = json.loads((folder / "graph.json").read_text())
     index["files"][name] = [(folder / name).stat().st_size, _checksum(folder / name)]
     (folder / "graph.json").write_text(json.dumps(index))
@@ -274,6 +277,22 @@ def test_a_damaged_or_forged_graph_is_refused(tmp_path):
             (tmp_path / "graph" / file).write_bytes(data)
     assert count > 40
     open_packed(tmp_path / "graph")
+
+
+def test_no_byte_of_a_forged_graphs_names_ends_the_process(tmp_path):
+    nodes, edges = tmp_path / "nodes.parquet", tmp_path / "edges.parquet"
+    pl.DataFrame({"id": [1, 2, 3, 4], "domain": [0, 0, 1, 1], "v": [1.0, 2.0, 3.0, 4.0]}).write_parquet(nodes)
+    pl.DataFrame({"from": [1, 3], "to": [2, 4]}).write_parquet(edges)
+    pack(nodes, edges, tmp_path / "graph")
+    kept = (tmp_path / "graph" / "nodes.parquet").read_bytes()
+    refused = 0
+    for place in range(len(kept)):  # one of them says how many values a page holds
+        forged(tmp_path / "graph", "nodes.parquet", kept[:place] + b"\x01" + kept[place + 1 :])
+        try:
+            assert len(open_packed(tmp_path / "graph").ids) == 4
+        except GraphError as problem:
+            refused += "pack the tables again" in str(problem)
+    assert len(kept) / 4 < refused < len(kept)
 
 
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):

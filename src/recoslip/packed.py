@@ -24,7 +24,7 @@ from recoslip.columns import DENSE_FROM, Column, encode_column, is_missing, refu
 from recoslip.errors import GraphError, RecoslipError, TableError
 from recoslip.graph import EdgeRepairs, NodeGraph, check_weights, csr_tensor
 from recoslip.storage import check_free, put_in_place, write_file
-from recoslip.tables import AboutNodes, EdgeReader, Reading, scan, table_errors
+from recoslip.tables import UNREADABLE, AboutNodes, EdgeReader, Reading, check_pages, scan, table_errors
 
 FORMAT, VERSION = "recoslip packed graph", 1
 INDEX = "graph.json"
@@ -463,11 +463,12 @@ class _Opened:
             return self._graph()
         except GraphError:
             raise
-        except (KeyError, TypeError, ValueError, OSError, OverflowError, pl.exceptions.PolarsError) as problem:
+        except (KeyError, TypeError, ValueError, OverflowError, *UNREADABLE) as problem:
             raise self.refuse(f"its parts do not fit together ({type(problem).__name__}: {problem})") from problem
 
     def _graph(self) -> NodeGraph:
         nodes, features, names = int(self.index["nodes"]), int(self.index["features"]), self.index["feature_names"]
+        check_pages(self.folder / "nodes.parquet")
         frame = pl.read_parquet(self.folder / "nodes.parquet")
         is_target = self.array("is_target.npy", np.bool_, (nodes,))
         edges = self.array("edge_index.npy", np.int64, (2, None))

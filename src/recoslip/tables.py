@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from pyarrow.lib import ArrowException
+from pyarrow.lib import ArrowException, ArrowNotImplementedError
+from pyarrow.parquet import ParquetFile
 
 from recoslip.columns import Column, Frame, describe, encode, is_missing, looks_like_date, plan_columns
 from recoslip.errors import OutOfMemory, TableError, nearest
@@ -24,6 +25,7 @@ from recoslip.memory import memory
 
 log = logging.getLogger("recoslip")
 
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, ArrowException, OSError, UnicodeError)
 TIMES = {"nodes": 12, "edges": 80}  # its file that a table may take in memory, until it is a graph
 
 Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
@@ -207,6 +209,7 @@ def scan(path: Path, what: str, exact: Sequence[str] = ()) -> pl.LazyFrame:
             names = {name: pl.String for name in (*exact, *(header[:2] if what == "edges" else ())) if name in header}
             return pl.scan_csv(path, separator=separator, infer_schema_length=None, schema_overrides=names)
         if kind in ("parquet", "pq"):
+            check_pages(path)
             return pl.scan_parquet(path)
         if kind in ("arrow", "feather", "ipc"):
             return pl.scan_ipc(path)
@@ -221,9 +224,17 @@ def _kind(path: Path) -> str:
 def _file_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeError) as problem:
+    except UNREADABLE as problem:
         reason = str(problem).strip().splitlines()[0]
         raise TableError(f"{what}: {path} cannot be read as {_kind(path)}: {reason}") from problem
+
+
+def check_pages(path: Path) -> None:
+    """Raise if a Parquet file is damaged: where a page claims more values than fit, polars ends the process."""
+    # Threads of Arrow's would hang where memory is short, instead of raising.
+    with ParquetFile(path, pre_buffer=False) as file, suppress(ArrowNotImplementedError):  # a type polars alone knows
+        for _ in file.iter_batches(use_threads=False):
+            pass
 
 
 def _refuse_large(path: Path, what: str) -> None:

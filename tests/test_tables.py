@@ -67,6 +67,19 @@ def test_numbers_are_scaled_and_categories_become_columns(caplog):
     )
 
 
+def test_large_numbers_that_hardly_differ_are_scaled_like_small_ones():
+    nodes = NODES.with_columns(
+        price=pl.lit(1.6e18),  # one moment, in nanoseconds
+        near=pl.Series([1e15 + k % 3 for k in range(6)]),
+        small=pl.Series([k % 3 for k in range(6)]),
+        gap=pl.Series([1e99, None, 1e99, None, None, None]),
+    )
+    x = dense(read_graph(nodes, None, features=["price", "near", "small", "gap"], impute=True))
+    assert not x[:, 0].any()
+    assert not x[:, 3].any()
+    assert torch.equal(x[:, 1], x[:, 2])
+
+
 def test_text_becomes_sparse_words():
     graph = read_graph(NODES, EDGES, text=["title"], ignore=["price", "brand"])
     assert graph.x.layout == torch.sparse_csr

@@ -172,8 +172,9 @@ def _number(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
     if (values.abs() > LARGEST).fill_null(False).any():
         raise TableError(f"column {series.name!r} holds infinite or extreme values; replace them or ignore the column")
     middle = values.median()
-    filled = values.fill_null(middle if isinstance(middle, float) else 0.0)
-    return StandardScaler().fit_transform(filled.to_numpy()[:, None]), [series.name]
+    # Around the median, where differences are exact: the mean of equal large numbers is not quite that number.
+    around = (values - middle).fill_null(0.0) if isinstance(middle, float) else values.fill_null(0.0)
+    return StandardScaler().fit_transform(around.to_numpy()[:, None]), [series.name]
 
 
 def _category(series: pl.Series) -> tuple[sp.csr_array, list[str]]:

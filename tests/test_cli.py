@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import recoslip
-from recoslip.cli import app
+from recoslip.cli import _holds_demo, app
 from recoslip.datasets import csbm
 
 RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
@@ -221,6 +221,7 @@ def test_demo_finds_the_nines_and_writes_what_detect_writes(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == FILES
     summary = json.loads((out / "summary.json").read_text())
     assert summary["truth"]["auroc_test"] > 0.85
+    assert _holds_demo(out)  # so the next demo may replace it
     for wanted in (
         "round",
         "examples of novel",
@@ -230,6 +231,23 @@ def test_demo_finds_the_nines_and_writes_what_detect_writes(tmp_path):
         "report.html in a browser",
     ):
         assert wanted in result.stdout
+
+
+def test_demo_does_not_replace_what_detect_wrote(tables, tmp_path):
+    run(*DETECT, "--out", tmp_path / "out", cwd=tables)
+    before = (tmp_path / "out" / "scores.csv").read_bytes()
+    assert "--force" in run("demo", "--out", tmp_path / "out", cwd=tables, code=2).stderr
+    assert (tmp_path / "out" / "scores.csv").read_bytes() == before
+
+
+def test_ctrl_c_while_packing_says_how_to_go_on(tables, tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recoslip.pack", interrupted)
+    result = CliRunner().invoke(app, ["pack", str(tables / "nodes.csv"), str(tables / "edges.csv"), "out"])
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted; what was done is kept, run the same command to go on\n"
 
 
 def test_the_page_is_rebuilt_from_what_a_run_left(tables, tmp_path):

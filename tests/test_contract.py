@@ -11,7 +11,8 @@ from sklearn.exceptions import NotFittedError
 import recoslip
 from recoslip import NodeGraph, Split, detector
 from recoslip.detectors import DETECTORS
-from recoslip.errors import GraphError, RecoslipWarning, SettingError
+from recoslip.detectors.base import memory_errors
+from recoslip.errors import GraphError, OutOfMemory, RecoslipWarning, SettingError
 
 QUICK = {
     "epochs": 12,
@@ -154,6 +155,19 @@ def test_saved_and_loaded_it_is_the_same_detector(quick, graph, split, tmp_path)
     assert np.array_equal(again.scores_, quick.scores_)
     assert np.array_equal(again.predict(), quick.predict())
     np.testing.assert_allclose(again.decision_function(graph), quick.decision_function(graph), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes", OutOfMemory),
+        ("CUDA out of memory. Tried to allocate 9 GiB", OutOfMemory),
+        ("CUDA error: an illegal memory access was encountered", RuntimeError),
+    ],
+)
+def test_want_of_memory_is_told_from_other_trouble_with_it(said, expected):
+    with pytest.raises(expected), memory_errors():
+        raise RuntimeError(said)
 
 
 def test_an_interrupted_fit_leaves_it_unfitted(quick, graph, split):

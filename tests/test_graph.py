@@ -134,6 +134,23 @@ def test_from_networkx_takes_nodes_as_ids_and_attributes_as_features():
     assert graph.feature_names == ("age", "size")
     with pytest.raises(GraphError, match="no attribute 'height'"):
         NodeGraph.from_networkx(g, features=["height"], is_target="new")
+    g.nodes["ann"]["age"] = [1.0, 2.0]
+    with pytest.raises(GraphError, match="features cannot be read as an array"):
+        NodeGraph.from_networkx(g, features="age", is_target="new")
+    nx.set_node_attributes(g, {"ann": "source", "bob": "source", "cyd": "target"}, "new")
+    with pytest.raises(GraphError, match="is_target must hold true/false"):
+        NodeGraph.from_networkx(g, features=["size"], is_target="new")
+    with pytest.raises(GraphError, match="at least one of each"):
+        NodeGraph.from_networkx(nx.Graph(), features=["size"], is_target="new")
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_other_domains_and_no_edges_share_the_features(make):
+    graph = NodeGraph(make(np.eye(4)), [[0, 1], [1, 2]], [False, False, True, True])
+    for other in (graph.with_target([True, False, False, True]), graph.without_edges()):
+        assert other.x is graph.x
+    assert graph.is_target.tolist() == [False, False, True, True]
+    assert graph.num_edges == 2
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])

@@ -192,14 +192,16 @@ def test_an_earlier_graph_is_replaced_only_on_demand(tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [9, 10_000])
-def test_unknown_ids_are_refused_or_dropped(at_once, tmp_path):
+def test_unknown_ids_are_refused_or_dropped(at_once, tmp_path, caplog):
     nodes, edges = written(tmp_path)
     frame = pl.read_parquet(edges)
     pl.concat([frame, pl.DataFrame({"from": ["n001"], "to": ["nobody"], "w": [1.0]})]).write_parquet(edges)
     with pytest.raises(TableError, match="'nobody'"):
         pack(nodes, edges, tmp_path / "graph", at_once=at_once)
     assert not (tmp_path / "graph").exists()
-    pack(nodes, edges, tmp_path / "graph", at_once=at_once, drop_unknown=True)
+    with caplog.at_level("INFO", logger="recoslip"):
+        pack(nodes, edges, tmp_path / "graph", at_once=at_once, drop_unknown=True)
+    assert "edges: 1 dropped that name unknown nodes" in caplog.messages
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, drop_unknown=True))
 
 

@@ -82,6 +82,7 @@ def test_it_says_what_was_found(page, run):
     assert page.locator("#map canvas").count() > 0
     assert page.locator(".group").count() == len(findings.groups)
     assert f"{graph.num_nodes} nodes" in page.locator("#made").inner_text()
+    assert "holds with 95 % confidence" in page.locator("#made").text_content()
 
 
 def test_search_narrows_the_table_and_filters_widen_it(page, run):
@@ -198,6 +199,19 @@ def test_colours_by_group_and_score(page):
     for value in ("group", "score", "domain"):
         page.select_option("#colour", value)
         assert page.evaluate("document.getElementById('map').data.length") > 0
+
+
+def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
+    _, graph, _ = run
+    plain = detector("lp-pul").fit(graph)
+    recoslip.report(plain, graph, explained=0).save(tmp_path / "report.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_selector("body[data-ready]")
+    said = page.locator("#made").text_content()
+    page.close()
+    assert "Nothing is promised of the lower end" in said
+    assert "95 % confidence" not in said
 
 
 def test_nothing_in_the_data_can_end_the_script():

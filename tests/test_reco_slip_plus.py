@@ -1,6 +1,8 @@
 """Networks judge what they did not learn from, and learning from the highest ranked finds the rest."""
 
 import numpy as np
+import pytest
+import torch
 
 from recoslip import analyse, detector, load, load_dataset
 from recoslip.detectors.panel import (
@@ -16,6 +18,7 @@ from recoslip.detectors.panel import (
 )
 from recoslip.graph import Neighbours, NodeGraph
 from recoslip.insight.metrics import auroc
+from recoslip.shift import random_split
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
 
@@ -43,6 +46,30 @@ def test_smoothing_weighs_neighbours_and_leaves_the_isolated_alone():
         expected = np.array([(3 * expected[1] + expected[2]) / 8, 2 + expected[0] / 2, 4 + expected[0] / 2, -5.0])
     np.testing.assert_allclose(smooth(own, Neighbours(graph), 0.5), expected)
     np.testing.assert_allclose(smooth(own, Neighbours(graph), 0.0), own)
+
+
+def test_who_judges_did_not_learn_from_the_node():
+    data = load_dataset("csbm", nodes=200, categories=3, features=4)
+    fitted = detector("reco-slip-plus", epochs=3, round_epochs=2).fit(data.graph)
+    assert not fitted.grown_
+    fold = folds_of(data.graph.ids, 3, fitted.seed_)
+    for node in range(10):
+        judges = fitted.judges(data.graph.ids[node])
+        assert judges == [fold[node], fold[node] + 3]  # two networks for each of three folds
+    alone = detector("reco-slip-plus", epochs=3, rounds=0).fit(data.graph)
+    assert alone.judges("anybody") == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("settings", [{"rounds": 0}, {"folds": 1, "rounds": 1}])
+def test_networks_that_judge_what_they_learned_do_without_the_source_of_validation(settings):
+    rng = np.random.default_rng(0)
+    target = np.arange(600) % 2 == 0
+    noise = NodeGraph(rng.normal(size=(600, 200)), np.empty((2, 0), dtype=int), target)
+    split = random_split(noise.is_target, torch.Generator().manual_seed(0))
+    fitted = detector("reco-slip-plus", encoder="mlp", input_dropout=0, dropout=0, **settings).fit(noise, split)
+    unseen = split.test & target
+    assert 0.4 < auroc(target, fitted.scores_, unseen | (split.validation & ~target)) < 0.6
+    assert auroc(target, fitted.scores_, unseen | (split.train & ~target)) > 0.65
 
 
 def test_a_fold_follows_the_id_and_not_the_place():

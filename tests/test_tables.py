@@ -183,6 +183,32 @@ def test_an_edge_list_without_a_header_is_refused(tmp_path):
         read_graph(frame(), tmp_path / "e.csv")
 
 
+@pytest.mark.parametrize("order", [["w", "s", "t"], ["s", "w", "t"], ["s", "t", "w"]])
+@pytest.mark.parametrize("named", [{}, {"source_column": "s", "target_column": "t"}, {"target_column": "t"}])
+def test_weights_may_stand_anywhere(order, named, tmp_path):
+    nodes = write(NODES.with_columns(id=pl.Series([f"00{k}" for k in range(6)])), tmp_path / "nodes.csv")
+    edges = pl.DataFrame({"s": ["000", "001"], "t": ["001", "002"], "w": [2.0, 3.0]}).select(order)
+    graph = read_graph(nodes, write(edges, tmp_path / "edges.csv"), weight="w", **named)
+    assert graph.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert graph.edge_weight.tolist() == [2, 2, 3, 3]
+
+
+def test_the_domain_is_no_feature_where_time_tells_it():
+    nodes = NODES.with_columns(year=pl.Series([2000, 2001, 2002, 2003, 2004, 2005]))
+    assert read_graph(nodes, None, time="year", since=2003, ignore=["brand"]).feature_names == ("price",)
+    with pytest.raises(TableError, match=r"from a column .* or from time; give one"):
+        read_graph(nodes, None, time="year", since=2003, domain="brand")
+    with pytest.raises(TableError, match=r"from a column .* or from time; give one"):
+        read_graph(nodes, None, time="year", since=2003, target_value="target")
+
+
+def test_quoted_names_between_semicolons_are_names(tmp_path):
+    (tmp_path / "nodes.csv").write_text('"id";"domain";"a"\n007;source;1\n008;target;2\n')
+    graph = read_graph(tmp_path / "nodes.csv", None)
+    assert graph.ids.tolist() == ["007", "008"]
+    assert graph.feature_names == ("a",)
+
+
 def test_semicolons_separate_too(tmp_path):
     (tmp_path / "n.csv").write_text("id;domain;v\na;0;1\nb;0;2\nc;1;3\n")
     assert read_graph(tmp_path / "n.csv", None).num_nodes == 3

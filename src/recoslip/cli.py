@@ -114,6 +114,7 @@ def demo(
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
+    force: Force = False,
     table_format: Format = "csv",
 ) -> None:
     """See it work: handwritten digits, of which nobody told the detector that 9 exists."""
@@ -121,7 +122,8 @@ def demo(
 
     wanted_format = _format(table_format)
     talk = talk_to(quiet or as_json)
-    check_free(out, ours=output.FILES, replace=True)  # an earlier demo gives way
+    replace = force or _holds_demo(out)
+    check_free(out, ours=output.FILES, replace=replace)
     data = recoslip.load_dataset("digits")
     categories, target = data.graph.categories, data.graph.is_target.numpy()
     assert categories is not None
@@ -141,7 +143,7 @@ def demo(
     }
     facts = output.summary(findings, seconds) | {"dataset": "digits", "truth": truth}
     page = _page(findings, "Handwritten digits: what is new?", talk, image_shape=(8, 8))
-    output.write(out, findings, facts, page, table_format=wanted_format, replace=True)
+    output.write(out, findings, facts, page, table_format=wanted_format, replace=replace)
     if as_json:
         print(json.dumps(facts))
         return
@@ -296,8 +298,12 @@ def pack(
     Interrupted, the same command goes on where it was.
     """
     talk = talk_to(quiet)
-    with _progress(talk, "packing", "rows") as report:
-        recoslip.pack(nodes, edges, folder, replace=force, progress=report, **_reading(context))
+    try:
+        with _progress(talk, "packing", "rows") as report:
+            recoslip.pack(nodes, edges, folder, replace=force, progress=report, **_reading(context))
+    except KeyboardInterrupt:
+        notes.print("interrupted; what was done is kept, run the same command to go on")
+        sys.exit(130)
     talk.print(escape(repr(recoslip.open_packed(folder))))
     talk.print(f"Written to {escape(str(folder))}; detect takes it as --nodes {escape(str(folder))}", soft_wrap=True)
 
@@ -337,6 +343,15 @@ def datasets(as_json: Json = False) -> None:
     for name, entry in CATALOGUE.items():
         table.add_row(name, entry.about, " ".join(f"{ratio:g}" for ratio in entry.ratios) or "-")
     screen.print(table)
+
+
+def _holds_demo(folder: Path) -> bool:
+    """Say whether an earlier demo wrote a folder; that one gives way to the next."""
+    try:
+        summary = json.loads((folder.expanduser() / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and summary.get("dataset") == "digits"
 
 
 def _reading(context: typer.Context) -> dict[str, Any]:

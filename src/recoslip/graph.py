@@ -141,6 +141,9 @@ class NodeGraph:
         for name, value in state.items():
             object.__setattr__(self, name, to_csr(value) if sp.issparse(value) else value)
 
+    def __copy__(self) -> Self:
+        return self.of_parts(**{name: getattr(self, name) for name in self.__slots__})
+
     def __repr__(self) -> str:
         target = int(self.is_target.sum())
         return (
@@ -230,15 +233,15 @@ class NodeGraph:
             return [graph.nodes[node][name] for node in ids]
 
         if isinstance(features, str):
-            x, names = np.asarray(column(features), dtype=np.float32), None
-            x = x.reshape(len(ids), -1)
+            x, names = _array("features", column(features)), None
+            x = x.reshape(len(ids), -1) if len(ids) else x
         else:
-            x, names = np.column_stack([column(name) for name in features]).astype(np.float32), features
+            x, names = _array("features", list(zip(*map(column, features), strict=True))), features
         edges = [(position[a], position[b]) for a, b in graph.edges()]
         return cls(
             x,
             np.asarray(edges, dtype=np.int64).reshape(-1, 2).T,
-            np.asarray(column(is_target), dtype=bool),
+            column(is_target),
             edge_weight=None if weight is None else [d for _, _, d in graph.edges(data=weight)],
             ids=ids,
             categories=None if category is None else column(category),

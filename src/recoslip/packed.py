@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import zlib
@@ -25,6 +26,8 @@ from recoslip.errors import GraphError, RecoslipError, TableError
 from recoslip.graph import EdgeRepairs, NodeGraph, check_weights, csr_tensor
 from recoslip.storage import check_free, put_in_place, write_file
 from recoslip.tables import UNREADABLE, AboutNodes, EdgeReader, Reading, check_pages, scan, table_errors
+
+log = logging.getLogger("recoslip")
 
 FORMAT, VERSION = "recoslip packed graph", 1
 INDEX = "graph.json"
@@ -67,9 +70,8 @@ def pack(
     try:
         with table_errors():
             _settle(place, _inputs(Path(nodes), Path(edges), how, at_once))
-            table = OnDisk(Path(nodes), "nodes", place, (reading.id,))
-            ends = [name for name in (reading.source_column, reading.target_column) if name]
-            links = OnDisk(Path(edges), "edges", place, ends)
+            table = OnDisk(Path(nodes), "nodes", place, reading)
+            links = OnDisk(Path(edges), "edges", place, reading)
             about = reading.nodes(table)
             used = [column for column in about.columns if column.kind != "unused"]
             count = Counter(progress, table.height * len(used) + 2 * links.height)
@@ -108,11 +110,11 @@ class OnDisk:
         path: the file. One that is not Parquet is turned into it first, for its rows cannot be found quickly.
         what: "nodes" or "edges".
         place: folder for the Parquet file.
-        exact: columns that stay text.
+        how: which columns to read.
     """
 
-    def __init__(self, path: Path, what: str, place: Path, exact: Sequence[str]) -> None:
-        lazy = scan(path, what, exact)
+    def __init__(self, path: Path, what: str, place: Path, how: Reading) -> None:
+        lazy = scan(path, what, how)
         if path.suffix.lower() not in (".parquet", ".pq"):
             copy = place / f"{what}.parquet"
             if not copy.exists():
@@ -249,10 +251,7 @@ def _encode_vectors(table: OnDisk, name: str, impute: bool, path: Path, at_once:
             block[missing] = total / present
             if not missing.all():
                 block[~missing] = encode_column(series.drop_nulls(), "vector")[0]
-            with np.errstate(over="ignore"):
-                matrix[begin : begin + len(series)] = block
-            if not np.isfinite(matrix[begin : begin + len(series)]).all():
-                raise TableError(f"vectors in column {name!r} hold values beyond single precision; scale them")
+            matrix[begin : begin + len(series)] = block
         matrix.flush()
     return names
 
@@ -266,7 +265,7 @@ def _sort_edges(
     u to v is in a run as (u, v, 0) and as (v, u, 1), each one number, so that it is found at both of its ends, and
     whether it was given one way or both.
     """
-    given = loops = 0
+    given = loops = dropped = 0
     runs: list[tuple[Path, Path | None]] = []
     columns = [reader.left, reader.right, *([reader.weight] if reader.weight else [])]
     for begin in range(0, table.height, at_once):
@@ -284,10 +283,12 @@ def _sort_edges(
                 _save(weights, np.bincount(of, np.tile(weight[stays], 2), minlength=len(key)))
             _save(keys, key)
             write_file(mark, json.dumps([len(left), int((~stays).sum()), reader.dropped - before]))
-        lines, looped, _ = json.loads(mark.read_text(encoding="utf-8"))
-        given, loops = given + lines, loops + looped
+        lines, looped, dropping = json.loads(mark.read_text(encoding="utf-8"))
+        given, loops, dropped = given + lines, loops + looped, dropped + dropping
         runs.append((keys, weights if reader.weight else None))
         count.add(min(at_once, table.height - begin))
+    if dropped:
+        log.info("edges: %s dropped that name unknown nodes", f"{dropped:,}")
     mirrored, distinct = _merge_runs(runs, place, nodes, 4 * at_once, count)
     return EdgeRepairs(mirrored=mirrored, merged=given - loops - distinct, loops=loops)
 

@@ -60,7 +60,8 @@ def read_graph(
         domain: the nodes' column that tells source from target: true/false, 0/1, source/target, or any two
             values with `target_value`.
         target_value: the value of `domain` that means target.
-        time: take the domain from this column instead: target from `since` on.
+        time: take the domain from this column instead: target from `since` on. A column called "domain" is no feature
+            then.
         since: the first time that is target: a number, or a date such as 2007-01-31.
         category: a column of true categories, kept for scoring and never used as a feature.
         features: the columns to use; by default all that look like features (which, is logged).
@@ -93,7 +94,7 @@ def read_graph(
         impute,
     )
     with table_errors():
-        frame = _frame(nodes, "nodes", exact=(id,))
+        frame = _frame(nodes, "nodes", how)
         about = how.nodes(frame)
         matrix, names = encode(frame, about.columns, impute)
         ends, weights = _edges(edges, about.ids, how)
@@ -142,6 +143,8 @@ class Reading:
                 raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
         if (self.time is None) != (self.since is None):
             raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
+        if self.time is not None and (self.target_value is not None or self.domain != Reading.domain):
+            raise TableError("the domain is taken from a column (domain, target_value) or from time; give one of them")
 
     def nodes(self, frame: Frame) -> AboutNodes:
         """Read names and domains, and decide what each other column is used as."""
@@ -153,10 +156,16 @@ class Reading:
             is_target = _by_time(frame, self.time, self.since)
         if self.category is not None:
             _require(frame.columns, "nodes", [self.category])
-        reserved = {self.id, self.category, self.time} | ({self.domain} if self.time is None else set())
-        columns = plan_columns(frame, reserved - {None}, self.features, self.ignore, self.text)
+        reserved = {self.id, self.category, self.time, self.domain} - {None}
+        columns = plan_columns(frame, reserved, self.features, self.ignore, self.text)
         log.info("features: %s", describe(columns))
         return AboutNodes(ids, is_target, columns)
+
+    def ends(self, columns: Sequence[str]) -> list[str | None]:
+        """Return an edges table's two columns of ends: those named, or the first others; None where there is none."""
+        named = (self.source_column, self.target_column)
+        free = (column for column in columns if column not in (*named, self.weight))
+        return [name or next(free, None) for name in named]
 
 
 @contextmanager
@@ -169,10 +178,9 @@ def table_errors() -> Iterator[None]:
         raise TableError(f"the tables hold values of a kind that cannot be used: {reason}") from problem
 
 
-def _frame(table: Table, what: str, exact: Sequence[str] = ()) -> pl.DataFrame:
-    """Read a table; the columns named in `exact` stay the text they are in the file (007 is not 7)."""
+def _frame(table: Table, what: str, how: Reading) -> pl.DataFrame:
     if isinstance(table, str | os.PathLike):
-        frame = _read_file(Path(table), what, exact)
+        frame = _read_file(Path(table), what, how)
     elif isinstance(table, pl.DataFrame):
         frame = table
     elif type(table).__module__.startswith("pandas"):
@@ -187,14 +195,14 @@ def _frame(table: Table, what: str, exact: Sequence[str] = ()) -> pl.DataFrame:
     return frame
 
 
-def _read_file(path: Path, what: str, exact: Sequence[str]) -> pl.DataFrame:
+def _read_file(path: Path, what: str, how: Reading) -> pl.DataFrame:
     with _file_errors(path, what):
         _refuse_large(path, what)
-        return scan(path, what, exact).collect()
+        return scan(path, what, how).collect()
 
 
-def scan(path: Path, what: str, exact: Sequence[str] = ()) -> pl.LazyFrame:
-    """Look at a table without reading it; the columns named in `exact`, and ends of edges, stay text."""
+def scan(path: Path, what: str, how: Reading) -> pl.LazyFrame:
+    """Look at a table of "nodes" or "edges" without reading it; names of nodes stay text (007 is not 7)."""
     kind = _kind(path)
     if not path.is_file():
         raise TableError(f"{what}: there is no file {path}")
@@ -205,9 +213,11 @@ def scan(path: Path, what: str, exact: Sequence[str] = ()) -> pl.LazyFrame:
             separator = "," if kind == "csv" else "\t"
             header = pl.read_csv(path, separator=separator, n_rows=0).columns
             if len(header) == 1 and ";" in header[0]:
-                separator, header = ";", header[0].split(";")
-            names = {name: pl.String for name in (*exact, *(header[:2] if what == "edges" else ())) if name in header}
-            return pl.scan_csv(path, separator=separator, infer_schema_length=None, schema_overrides=names)
+                separator = ";"
+                header = pl.read_csv(path, separator=separator, n_rows=0).columns
+            names = [how.id] if what == "nodes" else how.ends(header)
+            text = {name: pl.String for name in names if name in header}
+            return pl.scan_csv(path, separator=separator, infer_schema_length=None, schema_overrides=text)
         if kind in ("parquet", "pq"):
             check_pages(path)
             return pl.scan_parquet(path)
@@ -346,7 +356,7 @@ def _edges(table: Table | None, ids: pl.Series, how: Reading) -> tuple[NDArray[n
     """Edges by name -> edges by position, and their weights."""
     if table is None:
         return np.empty((2, 0), dtype=np.int64), None
-    frame = _frame(table, "edges", exact=[name for name in (how.source_column, how.target_column) if name])
+    frame = _frame(table, "edges", how)
     reader = EdgeReader(frame.columns, _name(table, "edges"), ids, how)
     if isinstance(table, str | os.PathLike):
         reader.refuse_headless()
@@ -369,15 +379,15 @@ class EdgeReader:
     """
 
     def __init__(self, columns: Sequence[str], name: str, ids: pl.Series, how: Reading) -> None:
-        if len(columns) < 2:
-            raise TableError(f"{name} must have two columns of node ids; it has {list(columns)}")
         named = (how.source_column, how.target_column, how.weight)
         _require(columns, "edges", [column for column in named if column])
-        free = [column for column in columns if column not in named]
-        self.left = how.source_column or free.pop(0)
-        self.right = how.target_column or free.pop(0)
-        if self.left == self.right:
-            raise TableError(f"both ends of an edge cannot be in one column, {self.left!r}; name two")
+        left, right = how.ends(columns)
+        if left is None or right is None:
+            besides = f" besides the weights in {how.weight!r}" if how.weight else ""
+            raise TableError(f"{name} must have two columns of node ids{besides}; it has {list(columns)}")
+        if left == right:
+            raise TableError(f"both ends of an edge cannot be in one column, {left!r}; name two")
+        self.left, self.right = left, right
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, how.weight, how.drop_unknown
         self.positions = pl.DataFrame({"name": ids, "position": np.arange(len(ids))})
         if ids.is_duplicated().any():

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -261,6 +262,8 @@ def _run(cells: Sequence[Cell], worker: Worker, any_version: bool, talk: Console
     talk.print(f"{total:,} runs planned, {total - open_runs:,} have a record, {open_runs:,} to do")
     if not left:
         return 0
+    if worker.ray is not None and len(left) < worker.jobs:  # too few for the cluster: their seeds
+        left = [replace(cell, seeds=(seed,)) for cell in left for seed in cell.seeds]
     where = resolve_device(worker.device)
     expected = _print_plan(left, worker.sources, worker.records, where, worker.jobs, talk)
     failures: list[tuple[Cell, str]] = []

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -138,13 +138,11 @@ def run(cells: Sequence[Cell], worker: Worker, done: Done, epochs: Epochs) -> No
 
 
 def _run_on_ray(cells: Sequence[Cell], worker: Worker, done: Done) -> None:
-    """Spread cells over a Ray cluster; where there are few of them, their seeds.
+    """Spread cells over a Ray cluster.
 
     Records come back here, so that the machines need not share a folder. A cell whose process dies is tried again.
     """
     assert worker.ray is not None
-    if len(cells) < worker.jobs:
-        cells = [replace(cell, seeds=(seed,)) for cell in cells for seed in cell.seeds]
     with cluster(worker.ray, worker.jobs) as ray:
         gpus = 1 if worker.device != "cpu" and ray.cluster_resources().get("GPU", 0) else 0
         train = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RESCUES)(_records_or_reason)
@@ -163,22 +161,27 @@ def _run_on_ray(cells: Sequence[Cell], worker: Worker, done: Done) -> None:
 
 
 def _records_or_reason(worker: Worker, cell: Cell) -> tuple[list[dict[str, Any]], str | None]:
+    """Train a cell; return its records, or none and why it could not be trained."""
     try:
         return worker.train(cell), None
-    except RecoslipError as problem:
-        return [], str(problem)
+    except Exception as problem:
+        return [], _why(problem, cell)
 
 
 def _reason(worker: Worker, cell: Cell, epochs: Epochs | None = None) -> str | None:
-    """Train a cell; return why it could not be trained, or None."""
+    """Train a cell and store its records; return why that failed, or None."""
     try:
         worker(cell, epochs)
-    except RecoslipError as problem:
-        return str(problem)
     except Exception as problem:  # a detector may be anybody's, and the other cells shall go on
-        log.debug("%s on %s failed", cell.method, cell.dataset, exc_info=True)
-        return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
+        return _why(problem, cell)
     return None
+
+
+def _why(problem: Exception, cell: Cell) -> str:
+    if isinstance(problem, RecoslipError):
+        return str(problem)
+    log.debug("%s on %s failed", cell.method, cell.dataset, exc_info=problem)
+    return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
 
 
 def _begin(threads: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from recoslip.datasets import CATALOGUE, Dataset, Settings, load_dataset
 from recoslip.detectors import DETECTORS
 from recoslip.errors import DatasetError, SettingError, TableError, nearest
 from recoslip.shift import random_split
-from recoslip.tables import read_graph
+from recoslip.tables import Reading, read_graph
 
 OWN = "own"  # the split a dataset comes with: for the paper's graphs the authors'
 _OWN_SEED = 42  # of datasets that come with none
@@ -45,8 +45,9 @@ class OwnDataset:
             known = np.unique(graph.categories[~graph.is_target.numpy()])
             novel = ~np.isin(graph.categories, known)
         else:
-            novel = np.isin(graph.categories, np.asarray(self.novel, dtype=graph.categories.dtype))
-            absent = sorted(set(map(str, self.novel)) - set(map(str, graph.categories.tolist())))
+            categories = np.array([str(category) for category in graph.categories.tolist()])
+            novel = np.isin(categories, [str(category) for category in self.novel])
+            absent = sorted(set(map(str, self.novel)) - set(categories.tolist()))
             if absent:
                 raise DatasetError(f"{self.name}: no node is of the novel category {absent[0]!r} in {self.category!r}")
         if not novel.any() or novel[~graph.is_target.numpy()].any():
@@ -129,10 +130,7 @@ def read_sources(path: Path | None, root: Path | None) -> Sources:
     return Sources(root, {name: _entry(path, name, entry) for name, entry in entries.items()})
 
 
-_OPTIONS = (
-    *("id", "domain", "target_value", "time", "since", "features", "ignore", "text"),
-    *("source_column", "target_column", "weight", "drop_unknown", "impute"),
-)
+_OPTIONS = tuple(option.name for option in fields(Reading) if option.name != "category")
 
 
 def _entry(path: Path, name: str, entry: Any) -> OwnDataset:

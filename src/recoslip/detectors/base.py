@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ Progress: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all)
 
 FORMAT, FORMAT_VERSION = "recoslip-detector", 2
 FILES = ("model.json", "model.safetensors")
+WANTS_MEMORY = re.compile("out of memory|not enough memory|allocate memory|alloc_failed", re.IGNORECASE)
 RESTARTS = 2  # from other seeds, where training diverged
 
 
@@ -44,7 +46,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     """A method that scores nodes by novelty: scikit-learn's parameters, `fit`, and attributes that end in `_`.
 
     Scores lie in [0, 1], higher is more novel, one per node in the graph's order. A subclass stores its
-    constructor's arguments and nothing else, and implements the four methods marked abstract.
+    constructor's arguments and nothing else, and implements the methods marked abstract.
     """
 
     name: ClassVar[str]  # in the registry
@@ -131,7 +133,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> list[Self]:
         """Train one copy of this detector per seed, all together as one fleet, and return the fitted copies.
 
-        Up to rounding, each copy is what `fit` with that `random_state` and the same split gives.
+        Up to rounding, each copy is what `fit` with that `random_state` and the same split gives; with calibration, all
+        hide the same nodes, those of this detector's `random_state`.
         """
         if not isinstance(graph, NodeGraph):
             raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
@@ -215,8 +218,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Return for each target node the share of known nodes that score as high, and NaN for source nodes.
 
         For a known node of the source's kinds and proportions P(p ≤ u) ≤ u, on the graph it was fitted on and if it was
-        fitted with `calibration`; otherwise the validation source nodes stand in, which took part in choosing the
-        weights.
+        fitted with `calibration`; otherwise the validation source nodes stand in, whom it took for source, and nothing
+        is promised.
         """
         scores = self.decision_function(graph)
         is_target = self.is_target_ if graph is None else graph.is_target.numpy()
@@ -295,7 +298,7 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError, RuntimeError) as problem:
-        if isinstance(problem, RuntimeError) and "memory" not in str(problem):
+        if isinstance(problem, RuntimeError) and not WANTS_MEMORY.search(str(problem)):
             raise
         raise OutOfMemory(
             "memory did not suffice; set batch_size, or a smaller one, or smaller hidden_channels, or pack the graph"

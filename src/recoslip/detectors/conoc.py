@@ -162,8 +162,7 @@ class CoNoC(NetworkDetector):
         return scores
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        values = {"candidates": self.candidates_.to_dicts(), "head": self.head_}
-        return values, {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+        return {"candidates": self.candidates_.to_dicts(), "head": self.head_}, self._fleet_tensors()
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         fleet = self._restored(tensors, classes=2 * len(self.recall_targets))

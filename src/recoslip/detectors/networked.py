@@ -106,6 +106,10 @@ class NetworkDetector(Detector):
         )
         return Fleet(shape, seeds)
 
+    def _fleet_tensors(self) -> dict[str, Tensor]:
+        """Return the networks as tensors to save, which `_restored` makes them of again."""
+        return {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+
     def _restored(self, tensors: Mapping[str, Tensor], members: int = 1, classes: int = 2) -> Fleet | ModuleFleet:
         """Make the networks that were saved."""
         state = below("fleet.", tensors)
@@ -258,7 +262,7 @@ class SingleNetworkDetector(NetworkDetector):
             for name, value in vars(self).items()
             if name.endswith("_") and isinstance(value, float) and name != "threshold_"
         }
-        return numbers, {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+        return numbers, self._fleet_tensors()
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         annotated = {

@@ -213,7 +213,7 @@ class RecoSlip(NetworkDetector):
         return combine(torch.sigmoid(logits[..., 1] - logits[..., 0]).numpy(), self.ranks_)
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+        tensors = self._fleet_tensors()
         tensors["ranks"] = torch.from_numpy(self.ranks_)
         tensors |= {f"history.{c.name}": torch.from_numpy(c.to_numpy().copy()) for c in self.history_}
         return {"candidates": self.candidates_.to_dicts()}, tensors

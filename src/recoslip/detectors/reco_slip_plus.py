@@ -167,9 +167,7 @@ class RecoSlipPlus(NetworkDetector):
         view = self._view(graph)
         blocks = self._blocks(seeds, view)
         steps = Steps(progress, len(blocks) * (self.epochs + self.rounds * self.round_epochs))
-        # Nothing is chosen by validation, so its nodes learn too.
-        nodes = split.train | split.validation
-        learned = [own for block in blocks for own in self._learn_block(graph, view, nodes, block, steps)]
+        learned = [own for block in blocks for own in self._learn_block(graph, view, split, block, steps)]
         progress(steps.total, steps.total)
         return learned
 
@@ -180,12 +178,21 @@ class RecoSlipPlus(NetworkDetector):
         self,
         graph: NodeGraph,
         view: GraphView | Batches,
-        nodes: Mask,
+        split: Split,
         seeds: Sequence[int],
         steps: Steps,
     ) -> list[dict[str, Any]]:
-        """Learn from the domains of `nodes`, for several seeds at once."""
+        """Learn for several seeds at once.
+
+        Nothing is chosen by validation, so its nodes are learned from too; but what they are judged by should not have
+        learned that they are source, or the threshold of a detector without calibration, which is theirs, would be too
+        low. So networks that judge the nodes they learned from do without the source nodes of validation.
+        """
         is_target, neighbours = graph.is_target.numpy(), Neighbours(graph)
+        nodes = split.train | split.validation
+        some = nodes & ~(split.validation & ~is_target)
+        if not self.rounds or self.folds == 1:
+            nodes = some
         learners = [Learner(seed, folds_of(graph.ids, self.folds, seed)) for seed in seeds]
 
         def learn(who: Sequence[Learner], stage: int, objective: Objective) -> None:
@@ -208,7 +215,7 @@ class RecoSlipPlus(NetworkDetector):
                     learner.grown = is_grown(learner.opinion, is_target, nodes, self.core)
         if refuted := [learner for learner in learners if learner.grown]:
             steps.total += self.epochs
-            learn(refuted, self.rounds + 1, self._recall_constrained(graph, nodes, len(refuted), view.device))
+            learn(refuted, self.rounds + 1, self._recall_constrained(graph, some, len(refuted), view.device))
         return [learner.learned() for learner in learners]
 
     def _examples(self, opinion: Opinion, stage: int, is_target: Mask, nodes: Mask) -> Examples:
@@ -305,13 +312,20 @@ class RecoSlipPlus(NetworkDetector):
     def _score(self, graph: NodeGraph) -> Scores:
         return self._opinion(graph).f
 
+    def judges(self, name: Any) -> list[int]:
+        """Return which networks of `fleet_` judge a node, given its name: those that did not learn from its fold."""
+        self._check_fitted()
+        without = self._without(self.rounds + self.grown_)
+        fold = folds_of(np.array([name]), self.folds, self.seed_)
+        return np.flatnonzero((without == fold) | (without == NO_FOLD)).tolist()
+
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
         """Return how much the networks that judge a node disagree: the standard deviation of its score among them."""
         self._check_fitted()
         return self.uncertainty_.copy() if graph is None else self._opinion(graph).disagreement
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+        tensors = self._fleet_tensors()
         tensors["uncertainty"] = torch.from_numpy(self.uncertainty_)
         return {"rounds": self.rounds_.to_dicts(), "grown": self.grown_}, tensors
 

@@ -176,8 +176,8 @@ class SarEM(NetworkDetector):
         return scores
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
-        return {"em_step": self.em_step_}, tensors | {"propensity": torch.from_numpy(self.propensity_)}
+        tensors = self._fleet_tensors() | {"propensity": torch.from_numpy(self.propensity_)}
+        return {"em_step": self.em_step_}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         learned = {"em_step_": int(values["em_step"]), "propensity_": tensors["propensity"].numpy()}

@@ -50,7 +50,7 @@ class GraphView:
     hidden: tuple[Product, ...]  # (nodes, any) -> (nodes, any)
     device: torch.device
     dtype: torch.dtype
-    x: Tensor  # as given, for user-supplied modules
+    x: Tensor  # as given; for user-supplied modules, which alone take these three, on the device
     edge_index: Tensor
     edge_weight: Tensor | None
 
@@ -73,16 +73,11 @@ class GraphView:
                 for m in matrices
             )
             first = tuple(_with_features(x, m, p, device, dtype) for m, p in zip(matrices, spread, strict=True))
-        return cls(
-            graph.num_nodes,
-            first,
-            spread,
-            device,
-            dtype,
-            x.to(device, dtype) if encoder is None else x,
-            graph.edge_index.to(device),
-            None if graph.edge_weight is None else graph.edge_weight.to(device, dtype),
-        )
+        edge_index, edge_weight = graph.edge_index, graph.edge_weight
+        if encoder is None:
+            x, edge_index = x.to(device, dtype), edge_index.to(device)
+            edge_weight = None if edge_weight is None else edge_weight.to(device, dtype)
+        return cls(graph.num_nodes, first, spread, device, dtype, x, edge_index, edge_weight)
 
     @cached_property
     def features(self) -> Features:

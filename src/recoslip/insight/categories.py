@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,12 +93,12 @@ def _chance(edges: sp.csr_array, x: NDArray[np.float64], resolution: float, seed
     rng = np.random.default_rng(seed)
     upper = sp.triu(edges, k=1).tocoo()
     values = []
-    for _ in range(4):
+    for draw in range(4):
         cloud = rng.multivariate_normal(x.mean(axis=0), np.atleast_2d(np.cov(x.T)), len(x), method="svd")
         network = igraph.Graph(n=len(x), edges=np.column_stack([upper.row, upper.col]))
         if network.ecount() > 1:
-            random.seed(seed)
-            network.rewire(n=10 * network.ecount())
+            with _seeded(seed + draw):
+                network.rewire(n=10 * network.ecount())
         ends = np.array(network.get_edgelist(), dtype=np.int64).reshape(-1, 2).T
         one_way = sp.coo_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=edges.shape).tocsr()
         weights = _joined(sp.csr_array(one_way + one_way.T), cloud)
@@ -104,6 +106,17 @@ def _chance(edges: sp.csr_array, x: NDArray[np.float64], resolution: float, seed
         divided = (np.bincount(found) >= SMALLEST).sum() > 1
         values.append(_stability(weights, found, resolution, seed) if divided else 0.0)
     return max(values)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed Python's generator, which igraph draws from, and give it back as it was."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 def _spread(graph: NodeGraph, nodes: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.int64]:

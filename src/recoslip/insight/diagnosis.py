@@ -47,8 +47,18 @@ class Diagnosis:
     warnings: tuple[str, ...]
 
 
-def diagnose(detector: Detector, graph: NodeGraph, novel: Mask, seed: int = 0) -> Diagnosis:
-    """Look at the graph, its domains and the detector's scores; true categories are not used."""
+def diagnose(
+    detector: Detector, graph: NodeGraph, novel: Mask, seed: int = 0, *, fdr: float | None = None
+) -> Diagnosis:
+    """Look at the graph, its domains and the detector's scores; true categories are not used.
+
+    Args:
+        detector: fitted on `graph`.
+        graph: the graph.
+        novel: (nodes,) who was listed.
+        seed: of clusters and folds.
+        fdr: that the list was made by; None where that was the detector's threshold.
+    """
     target = graph.is_target.numpy()
     x = neighbourhood_features(graph, 32)
     clusters = _clusters(x, novel, target, seed)
@@ -68,7 +78,7 @@ def diagnose(detector: Detector, graph: NodeGraph, novel: Mask, seed: int = 0) -
         float(growth),
         tuple(clusters),
         _advice(unevenness, separability),
-        tuple(_warnings(detector, graph, novel, x, target_edges, separability)),
+        tuple(_warnings(detector, graph, novel, fdr, x, target_edges, separability)),
     )
 
 
@@ -132,6 +142,7 @@ def _warnings(
     detector: Detector,
     graph: NodeGraph,
     novel: Mask,
+    fdr: float | None,
     x: NDArray[np.float64],
     target_edges: int,
     separability: float,
@@ -142,11 +153,12 @@ def _warnings(
     found = []
     if source < 100:
         found.append(f"There are only {source} source nodes: what is known may not be represented.")
-    if not novel.any() and 1 / (calibration + 1) > detector.max_fpr:
+    level, rate = (detector.max_fpr, "false-positive") if fdr is None else (fdr, "false-discovery")
+    if not novel.any() and detector.calibrated_ and 1 / (calibration + 1) > level:
         found.append(
-            f"{calibration} source nodes that were held back cannot promise a false-positive rate below "
-            f"{1 / (calibration + 1):.3f}, and {detector.max_fpr:g} was asked for, so nothing is listed. Ask for more, "
-            "or hold back more."
+            f"{calibration} source nodes that were held back cannot promise a {rate} rate below "
+            f"{1 / (calibration + 1):.3f}, and {level:g} was asked for, so nothing is listed. Ask for more, or hold "
+            "back more."
         )
     if target_edges == 0:
         found.append("No edge joins two target nodes: the graph does not show whether novel nodes belong together.")

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conoc import CoNoC
 from recoslip.detectors.energy import neighbourhood_features
+from recoslip.detectors.reco_slip_plus import RecoSlipPlus
 from recoslip.fleet.modules import ModuleFleet
 from recoslip.fleet.network import Fleet, MemberLayer
 from recoslip.graph import NodeGraph, select_rows, to_scipy
@@ -90,13 +91,16 @@ def nearest_source(graph: NodeGraph, nodes: Sequence[int], count: int = LIKE) ->
 def looked_at(detector: Detector, graph: NodeGraph, node: int, *, epochs: int = 60, seed: int = 0) -> Looked | None:
     """Explain one node's score through PyTorch Geometric's GNNExplainer.
 
-    None for a detector without a network that scores by two classes, and where the neighbourhood is too large.
+    Of several networks, the first that judged the node is explained. None for a detector without a network that scores
+    by two classes, for GraphSAGE with edge weights, which PyTorch Geometric's does not take, and where the
+    neighbourhood is too large.
     """
     from torch_geometric.explain import Explainer, GNNExplainer
     from torch_geometric.utils import k_hop_subgraph
 
-    model = as_module(detector)
-    if model is None:
+    judge = detector.judges(graph.ids[node])[0] if isinstance(detector, RecoSlipPlus) else 0
+    model = as_module(detector, judge)
+    if model is None or (graph.edge_weight is not None and getattr(model, "encoder", None) == "sage"):
         return None
     # Two layers see two hops, and normalise by the degrees there, which a third hop makes complete.
     for hops in (3, 2):
@@ -135,21 +139,21 @@ def looked_at(detector: Detector, graph: NodeGraph, node: int, *, epochs: int = 
     return Looked(tuple((names[k], float(own[k]) / top) for k in heaviest if own[k] > 0), tuple(order))
 
 
-def as_module(detector: Detector) -> nn.Module | None:
-    """Turn the network that scores into a plain PyTorch Geometric module: (x, edge_index) -> logits known, novel."""
+def as_module(detector: Detector, member: int = 0) -> nn.Module | None:
+    """Turn a network that scores into a plain PyTorch Geometric module: (x, edge_index) -> logits known, novel."""
     fleet = getattr(detector, "fleet_", None)
     if isinstance(fleet, ModuleFleet):
-        return _Joined(fleet.encoders[0], fleet.heads[0], fleet.takes_weight).eval()
+        return _Joined(fleet.encoders[member], fleet.heads[member], fleet.takes_weight).eval()
     if not isinstance(fleet, Fleet) or (fleet.architecture.classes != 2 and not isinstance(detector, CoNoC)):
         return None
     first = 2 * detector.head_ if isinstance(detector, CoNoC) else 0
-    return _Member(fleet, slice(first, first + 2)).eval()
+    return _Member(fleet, member, slice(first, first + 2)).eval()
 
 
 class _Member(nn.Module):
-    """The first member of a fleet, in the library's own layers."""
+    """One member of a fleet, in the library's own layers."""
 
-    def __init__(self, fleet: Fleet, classes: slice) -> None:
+    def __init__(self, fleet: Fleet, member: int, classes: slice) -> None:
         from torch_geometric.nn import GCNConv, SAGEConv
 
         super().__init__()
@@ -164,12 +168,12 @@ class _Member(nn.Module):
         )
         with torch.no_grad():
             for layer, own in zip(self.convolutions, (fleet.conv1, fleet.conv2), strict=True):
-                _fill(layer, own, slice(None))
-            _fill(self.linears[0], fleet.linear1, slice(None))
-            _fill(self.linears[1], fleet.linear2, classes)
+                _fill(layer, own, member, slice(None))
+            _fill(self.linears[0], fleet.linear1, member, slice(None))
+            _fill(self.linears[1], fleet.linear2, member, classes)
             for norm, theirs in zip(self.norms, (fleet.norm1, fleet.norm2, fleet.norm3), strict=True):
                 for name in ("weight", "bias", "running_mean", "running_var"):
-                    getattr(norm, name).copy_(getattr(theirs, name)[0])
+                    getattr(norm, name).copy_(getattr(theirs, name)[member])
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         for convolution, norm in zip(self.convolutions, self.norms, strict=False):
@@ -195,10 +199,10 @@ class _Joined(nn.Module):
         return logits
 
 
-def _fill(layer: nn.Module, own: MemberLayer, columns: slice) -> None:
+def _fill(layer: nn.Module, own: MemberLayer, member: int, columns: slice) -> None:
     """Copy a member's weights into a library layer."""
     matrices = [p for name, p in layer.named_parameters() if name.endswith("weight")]
     (bias,) = (p for name, p in layer.named_parameters() if name.endswith("bias"))
     for matrix, weight in zip(matrices, own.weights, strict=True):
-        matrix.copy_(weight[0][:, columns].t())
-    bias.copy_(own.bias[0][columns])
+        matrix.copy_(weight[member][:, columns].t())
+    bias.copy_(own.bias[member][columns])

@@ -93,7 +93,7 @@ def analyse(
         raise GraphError("the detector was fitted on another graph; analyse it with the graph it was fitted on")
     novel = detector.predict() if fdr is None else detector.shortlist(fdr)
     seed = detector.random_state % 2**31  # what the libraries below take
-    diagnosis = diagnose(detector, graph, novel, seed)
+    diagnosis = diagnose(detector, graph, novel, seed, fdr=fdr)
     share = novel_share(
         detector.scores_[target],
         detector.scores_[detector.calibration_],

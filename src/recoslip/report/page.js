@@ -236,7 +236,7 @@
       make("tbody", {}, ...data.clusters.map(([size, s, t, n, growth], k) => row(k + 1, size, percent(s), percent(t), n, `${growth} ×`))))));
   $("made").append(
     make("p", {}, `${counts.nodes.toLocaleString("en")} nodes (${counts.source.toLocaleString("en")} source, ${counts.target.toLocaleString("en")} target), ${counts.edges.toLocaleString("en")} edges, ${counts.features.toLocaleString("en")} features. recoslip ${data.run.recoslip}, torch ${data.run.torch}, method ${data.run.method}; p values by ${facts.calibration} source nodes.` + (counts.shown < counts.nodes ? ` This page shows ${counts.shown.toLocaleString("en")} of them.` : "")),
-    make("p", {}, `The lower end of the share holds with 95 % confidence if no known kind grew more than ${share.max_growth.toFixed(1)} times. The upper end takes novel nodes to score above 95 % of the known.`),
+    make("p", {}, `${facts.calibrated ? `The lower end of the share holds with 95 % confidence if no known kind grew more than ${share.max_growth.toFixed(1)} times.` : "Nothing is promised of the lower end of the share: no source nodes were held back."} The upper end takes novel nodes to score above 95 % of the known.`),
     make("pre", {}, JSON.stringify(data.run.settings, null, 1)));
   document.body.dataset.ready = "yes";
 })();

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from recoslip import analyse, detector, load, load_dataset
+from recoslip import RecoSlipPlus, analyse, detector, load, load_dataset
 from recoslip.detectors.panel import (
     LIMIT,
     NO_FOLD,
@@ -70,6 +70,22 @@ def test_networks_that_judge_what_they_learned_do_without_the_source_of_validati
     unseen = split.test & target
     assert 0.4 < auroc(target, fitted.scores_, unseen | (split.validation & ~target)) < 0.6
     assert auroc(target, fitted.scores_, unseen | (split.train & ~target)) > 0.65
+
+
+def test_with_calibration_validation_nodes_have_nothing_else_to_do(monkeypatch):
+    seen, learn = [], RecoSlipPlus._learn
+
+    def spy(self, graph, split, *arguments, **given):
+        seen.append(split)
+        return learn(self, graph, split, *arguments, **given)
+
+    monkeypatch.setattr(RecoSlipPlus, "_learn", spy)
+    graph = load_dataset("csbm", nodes=200, categories=3, features=4).graph
+    for share in (0.0, 0.3):
+        fitted = RecoSlipPlus(epochs=2, round_epochs=2, rounds=1).fit(graph, calibration=share)
+        assert fitted.split_.validation.any()
+        assert seen[-1].validation.any() == (share == 0)
+        assert ((seen[-1].train | seen[-1].validation) == (fitted.split_.train | fitted.split_.validation)).all()
 
 
 def test_a_fold_follows_the_id_and_not_the_place():

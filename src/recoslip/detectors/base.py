@@ -54,6 +54,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     needs: ClassVar[str] = "features and edges"
     trains: ClassVar[bool] = True  # whether it trains a network
     tuned: ClassVar[bool] = True  # whether a bench gives it the settings that the paper chose for a dataset
+    validates: ClassVar[bool] = True  # whether it chooses anything by the validation nodes
     max_fpr: float
     random_state: int
     device: str
@@ -146,7 +147,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         copies: list[Self] = [clone(self).set_params(random_state=seed) for seed in seeds]
         for copy in copies:
             copy._check_settings()
-        learned = self._learn_or_restart(seen, split, seeds, progress or (lambda done, total: None), **given)
+        parts = split
+        if hidden.any() and not self.validates:  # nothing is left for validation nodes to do
+            parts = Split(split.train | split.validation, np.zeros_like(hidden), split.test)
+        learned = self._learn_or_restart(seen, parts, seeds, progress or (lambda done, total: None), **given)
         shared = {
             "is_target_": graph.is_target.numpy().copy(),
             # D4: not f > 1/2 but the lowest threshold that keeps the FPR, see DEVIATIONS.md

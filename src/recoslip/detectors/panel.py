@@ -19,8 +19,8 @@ Folds = NDArray[np.int64]
 NO_FOLD = -1  # of a network that learned from all nodes
 LIMIT = 8.0  # of a margin: beyond it a network is as sure as can be, and no node shall drown out its neighbours
 STEPS = 3  # of smoothing
-TOP = 0.4  # share of the core that is its top
-GROWN = 0.05  # more source nodes than that, for each target node if both were as many, are too many
+TOP = 0.6  # share of the core that is its top
+GROWN = 0.065  # more source nodes than that, for each target node if both were as many, are too many
 FEWEST = 3  # source nodes: fewer prove nothing
 
 

@@ -90,6 +90,7 @@ class RecoSlipPlus(NetworkDetector):
     name: ClassVar[str] = "reco-slip-plus"
     paper: ClassVar[str] = "this package"
     tuned: ClassVar[bool] = False
+    validates: ClassVar[bool] = False
 
     uncertainty_: Scores
     rounds_: pl.DataFrame
@@ -184,15 +185,11 @@ class RecoSlipPlus(NetworkDetector):
     ) -> list[dict[str, Any]]:
         """Learn for several seeds at once.
 
-        Nothing is chosen by validation, so its nodes are learned from too; but what they are judged by should not have
-        learned that they are source, or the threshold of a detector without calibration, which is theirs, would be too
-        low. So networks that judge the nodes they learned from do without the source nodes of validation.
+        Nothing is chosen by validation, so its nodes are learned from too, where they are judged by networks that did
+        not. Networks that judge what they learned from do without them: without calibration, the threshold is theirs.
         """
         is_target, neighbours = graph.is_target.numpy(), Neighbours(graph)
-        nodes = split.train | split.validation
-        some = nodes & ~(split.validation & ~is_target)
-        if not self.rounds or self.folds == 1:
-            nodes = some
+        nodes = split.train | split.validation if self.rounds and self.folds > 1 else split.train
         learners = [Learner(seed, folds_of(graph.ids, self.folds, seed)) for seed in seeds]
 
         def learn(who: Sequence[Learner], stage: int, objective: Objective) -> None:
@@ -215,7 +212,7 @@ class RecoSlipPlus(NetworkDetector):
                     learner.grown = is_grown(learner.opinion, is_target, nodes, self.core)
         if refuted := [learner for learner in learners if learner.grown]:
             steps.total += self.epochs
-            learn(refuted, self.rounds + 1, self._recall_constrained(graph, some, len(refuted), view.device))
+            learn(refuted, self.rounds + 1, self._recall_constrained(graph, split.train, len(refuted), view.device))
         return [learner.learned() for learner in learners]
 
     def _examples(self, opinion: Opinion, stage: int, is_target: Mask, nodes: Mask) -> Examples:

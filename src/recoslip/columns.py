@@ -173,7 +173,7 @@ def _number(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
         raise TableError(f"column {series.name!r} holds infinite or extreme values; replace them or ignore the column")
     middle = values.median()
     # Around the median, where differences are exact: the mean of equal large numbers is not quite that number.
-    around = (values - middle).fill_null(0.0) if isinstance(middle, float) else values.fill_null(0.0)
+    around = (values - (middle if isinstance(middle, float) else 0.0)).fill_null(0.0)
     return StandardScaler().fit_transform(around.to_numpy()[:, None]), [series.name]
 
 

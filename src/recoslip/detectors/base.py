@@ -54,7 +54,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     needs: ClassVar[str] = "features and edges"
     trains: ClassVar[bool] = True  # whether it trains a network
     tuned: ClassVar[bool] = True  # whether a bench gives it the settings that the paper chose for a dataset
-    validates: ClassVar[bool] = True  # whether it chooses anything by the validation nodes
+    validates: ClassVar[bool] = True  # False: with calibration it learns from validation nodes as from any
     max_fpr: float
     random_state: int
     device: str

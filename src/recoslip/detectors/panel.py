@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ class Examples(NamedTuple):
     known: Scores
 
 
-def folds_of(ids: NDArray[Any], folds: int, seed: int) -> Folds:
+def folds_of(ids: Iterable[Any], folds: int, seed: int) -> Folds:
     """Divide nodes by their ids, so that a node has the same fold in every graph and order.
 
     >>> folds_of(np.array(["a", "b", "c", "d"]), 2, seed=0)

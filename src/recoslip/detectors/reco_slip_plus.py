@@ -313,7 +313,7 @@ class RecoSlipPlus(NetworkDetector):
         """Return which networks of `fleet_` judge a node, given its name: those that did not learn from its fold."""
         self._check_fitted()
         without = self._without(self.rounds + self.grown_)
-        fold = folds_of(np.array([name]), self.folds, self.seed_)
+        fold = folds_of([name], self.folds, self.seed_)
         return np.flatnonzero((without == fold) | (without == NO_FOLD)).tolist()
 
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:

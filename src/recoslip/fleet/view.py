@@ -50,7 +50,7 @@ class GraphView:
     hidden: tuple[Product, ...]  # (nodes, any) -> (nodes, any)
     device: torch.device
     dtype: torch.dtype
-    x: Tensor  # as given; for user-supplied modules, which alone take these three, on the device
+    x: Tensor  # as given; on the device for user-supplied modules, which alone take the edges
     edge_index: Tensor
     edge_weight: Tensor | None
 

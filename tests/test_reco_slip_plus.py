@@ -61,7 +61,7 @@ def test_who_judges_did_not_learn_from_the_node():
 
 
 @pytest.mark.parametrize("settings", [{"rounds": 0}, {"folds": 1, "rounds": 1}])
-def test_networks_that_judge_what_they_learned_do_without_the_source_of_validation(settings):
+def test_networks_that_judge_what_they_learned_do_without_validation(settings):
     rng = np.random.default_rng(0)
     target = np.arange(600) % 2 == 0
     noise = NodeGraph(rng.normal(size=(600, 200)), np.empty((2, 0), dtype=int), target)

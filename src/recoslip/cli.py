@@ -31,7 +31,7 @@ from typer.core import TyperGroup
 import recoslip
 from recoslip import cluster, output
 from recoslip.bench.command import app as bench_app
-from recoslip.console import names, notes, read_toml, screen, talk_to, value_of
+from recoslip.console import names, notes, read_toml, resumable, screen, talk_to, value_of
 from recoslip.detectors import DETECTORS, Detector, checks, detector
 from recoslip.detectors.base import Progress as Steps
 from recoslip.detectors.registry import AUTO, DEFAULT
@@ -298,12 +298,8 @@ def pack(
     Interrupted, the same command goes on where it was.
     """
     talk = talk_to(quiet)
-    try:
-        with _progress(talk, "packing", "rows") as report:
-            recoslip.pack(nodes, edges, folder, replace=force, progress=report, **_reading(context))
-    except KeyboardInterrupt:
-        notes.print("interrupted; what was done is kept, run the same command to go on")
-        sys.exit(130)
+    with resumable("what was done is kept"), _progress(talk, "packing", "rows") as report:
+        recoslip.pack(nodes, edges, folder, replace=force, progress=report, **_reading(context))
     talk.print(escape(repr(recoslip.open_packed(folder))))
     talk.print(f"Written to {escape(str(folder))}; detect takes it as --nodes {escape(str(folder))}", soft_wrap=True)
 

@@ -1,9 +1,12 @@
-"""What the commands have in common: where they talk, and how they read lists and values."""
+"""What the commands have in common: where they talk, how they end, and how they read lists and values."""
 
 from __future__ import annotations
 
 import logging
+import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,16 @@ def talk_to(quiet: bool) -> Console:
     log.setLevel(logging.INFO)
     log.propagate = False
     return console
+
+
+@contextmanager
+def resumable(kept: str) -> Iterator[None]:
+    """Say, where work that can be gone on with is interrupted, what is kept of it, and end with code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        notes.print(f"interrupted; {kept}, run the same command to go on")
+        sys.exit(130)
 
 
 def names(listed: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import zlib
@@ -25,9 +24,7 @@ from recoslip.columns import DENSE_FROM, Column, encode_column, is_missing, refu
 from recoslip.errors import GraphError, RecoslipError, TableError
 from recoslip.graph import EdgeRepairs, NodeGraph, check_weights, csr_tensor
 from recoslip.storage import check_free, put_in_place, write_file
-from recoslip.tables import UNREADABLE, AboutNodes, EdgeReader, Reading, check_pages, scan, table_errors
-
-log = logging.getLogger("recoslip")
+from recoslip.tables import UNREADABLE, AboutNodes, EdgeReader, Reading, check_pages, say_dropped, scan, table_errors
 
 FORMAT, VERSION = "recoslip packed graph", 1
 INDEX = "graph.json"
@@ -287,8 +284,7 @@ def _sort_edges(
         given, loops, dropped = given + lines, loops + looped, dropped + dropping
         runs.append((keys, weights if reader.weight else None))
         count.add(min(at_once, table.height - begin))
-    if dropped:
-        log.info("edges: %s dropped that name unknown nodes", f"{dropped:,}")
+    say_dropped(dropped)
     mirrored, distinct = _merge_runs(runs, place, nodes, 4 * at_once, count)
     return EdgeRepairs(mirrored=mirrored, merged=given - loops - distinct, loops=loops)
 

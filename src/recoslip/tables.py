@@ -363,9 +363,14 @@ def _edges(table: Table | None, ids: pl.Series, how: Reading) -> tuple[NDArray[n
     if frame.height == 0:
         return np.empty((2, 0), dtype=np.int64), None
     ends, weights = reader.read(frame)
-    if reader.dropped:
-        log.info("edges: %s dropped that name unknown nodes", f"{reader.dropped:,}")
+    say_dropped(reader.dropped)
     return ends, weights
+
+
+def say_dropped(edges: int) -> None:
+    """Log how many edges were left out, if any."""
+    if edges:
+        log.info("edges: %s dropped that name unknown nodes", f"{edges:,}")
 
 
 class EdgeReader:

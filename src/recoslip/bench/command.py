@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ from recoslip.bench.records import Records
 from recoslip.bench.render import render, render_distributions
 from recoslip.bench.run import Epochs, Worker, run
 from recoslip.bench.sources import OWN, Sources, read_sources
-from recoslip.console import names, notes, talk_to, value_of
+from recoslip.console import names, notes, resumable, talk_to, value_of
 from recoslip.datasets.load import check_arxiv, data_root
 from recoslip.detectors import DETECTORS, detector
 from recoslip.errors import DatasetError, SettingError, nearest
@@ -268,18 +267,14 @@ def _run(cells: Sequence[Cell], worker: Worker, any_version: bool, talk: Console
     expected = _print_plan(left, worker.sources, worker.records, where, worker.jobs, talk)
     failures: list[tuple[Cell, str]] = []
     begin = time.perf_counter()
-    try:
-        with _progress(left, expected, talk) as (done, epochs):
+    with resumable("what had ended is stored"), _progress(left, expected, talk) as (done, epochs):
 
-            def ended(cell: Cell, reason: str | None) -> None:
-                done(cell, reason)
-                if reason is not None:
-                    failures.append((cell, reason))
+        def ended(cell: Cell, reason: str | None) -> None:
+            done(cell, reason)
+            if reason is not None:
+                failures.append((cell, reason))
 
-            run(left, worker, ended, epochs)
-    except KeyboardInterrupt:
-        notes.print("interrupted; what had ended is stored, run the same command to go on")
-        sys.exit(130)
+        run(left, worker, ended, epochs)
     talk.print(f"trained {len(left) - len(failures):,} fleets in {_duration(time.perf_counter() - begin)}")
     for cell, reason in failures:
         notes.print(

@@ -54,15 +54,19 @@ def folds_of(ids: Iterable[Any], folds: int, seed: int) -> Folds:
     return ((derive(torch.tensor(seed), 11) + derive(word, 0)) >> 1).remainder(folds).numpy()
 
 
-def judge(margins: Scores, folds: Folds, without: Folds) -> Opinion:
-    """Average over the networks that may speak of a node: those without its fold, and those that learned from all.
+def may_speak(folds: Folds, without: Folds) -> Mask:
+    """Say which networks may judge a node, (nodes, networks): those without its fold, and those that learned from all.
 
     Args:
-        margins: (nodes, networks).
         folds: (nodes,) the fold of each node.
         without: (networks,) the fold that each network did not learn from, or NO_FOLD.
     """
-    speaks = (without == folds[:, None]) | (without == NO_FOLD)  # (nodes, networks)
+    return np.asarray((without == folds[:, None]) | (without == NO_FOLD))
+
+
+def judge(margins: Scores, folds: Folds, without: Folds) -> Opinion:
+    """Average margins, (nodes, networks), over the networks that may speak of a node; folds as for `may_speak`."""
+    speaks = may_speak(folds, without)
     margins = margins.clip(-LIMIT, LIMIT)
     mean, _ = _mean_and_deviation(margins, speaks)
     _, disagreement = _mean_and_deviation(1 / (1 + np.exp(-margins)), speaks)

@@ -25,6 +25,7 @@ from recoslip.detectors.panel import (
     folds_of,
     is_grown,
     judge,
+    may_speak,
     smooth,
 )
 from recoslip.detectors.risk import WeightedCrossEntropy, positions
@@ -312,9 +313,8 @@ class RecoSlipPlus(NetworkDetector):
     def judges(self, name: Any) -> list[int]:
         """Return which networks of `fleet_` judge a node, given its name: those that did not learn from its fold."""
         self._check_fitted()
-        without = self._without(self.rounds + self.grown_)
         fold = folds_of([name], self.folds, self.seed_)
-        return np.flatnonzero((without == fold) | (without == NO_FOLD)).tolist()
+        return np.flatnonzero(may_speak(fold, self._without(self.rounds + self.grown_))[0]).tolist()
 
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
         """Return how much the networks that judge a node disagree: the standard deviation of its score among them."""

@@ -1,28 +1,43 @@
-"""recoslip: find the nodes of a graph that belong to a category nobody has seen before."""
+"""recoslip: find the nodes of a graph that belong to a category nobody has seen before.
 
-from recoslip.datasets import load_dataset
-from recoslip.detectors import Detector, RecoSlip, RecoSlipPlus, detector, load
-from recoslip.graph import NodeGraph
-from recoslip.insight.findings import analyse
-from recoslip.packed import open_packed, pack
-from recoslip.report import report
-from recoslip.shift import Split
-from recoslip.tables import read_graph
+The names below are imported at their first use, so that `import recoslip` is quick.
+"""
 
-__version__ = "0.1.0"
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Detector",
-    "NodeGraph",
-    "RecoSlip",
-    "RecoSlipPlus",
-    "Split",
-    "analyse",
-    "detector",
-    "load",
-    "load_dataset",
-    "open_packed",
-    "pack",
-    "read_graph",
-    "report",
-]
+import lazy_loader
+
+from recoslip._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from recoslip.datasets.load import load_dataset as load_dataset
+    from recoslip.detectors.base import Detector as Detector
+    from recoslip.detectors.loading import load as load
+    from recoslip.detectors.reco_slip import RecoSlip as RecoSlip
+    from recoslip.detectors.reco_slip_plus import RecoSlipPlus as RecoSlipPlus
+    from recoslip.detectors.registry import detector as detector
+    from recoslip.findings.analysis import analyse as analyse
+    from recoslip.graph.node_graph import NodeGraph as NodeGraph
+    from recoslip.packed import open_packed as open_packed
+    from recoslip.packed import pack as pack
+    from recoslip.page.report import report as report
+    from recoslip.shift import Split as Split
+    from recoslip.tables import read_graph as read_graph
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "datasets.load": ["load_dataset"],
+        "detectors.base": ["Detector"],
+        "detectors.loading": ["load"],
+        "detectors.reco_slip": ["RecoSlip"],
+        "detectors.reco_slip_plus": ["RecoSlipPlus"],
+        "detectors.registry": ["detector"],
+        "findings.analysis": ["analyse"],
+        "graph.node_graph": ["NodeGraph"],
+        "packed": ["open_packed", "pack"],
+        "page.report": ["report"],
+        "shift": ["Split"],
+        "tables": ["read_graph"],
+    },
+)

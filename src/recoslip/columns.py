@@ -10,66 +10,67 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from recoslip.errors import TableError, nearest
 
-Kind: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
+Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
 
-MAX_CATEGORIES = 50  # one-hot columns made of one table column; the rarest values share the last
-RARE = 5  # a value seen less often is rare
-MAX_WORDS = 5000  # words kept of a text column
-LARGEST = 1e100  # of a number column; beyond, squares overflow
-DENSE_FROM = 0.3  # share of non-zeros from which the whole matrix is kept dense
+MAX_CATEGORIES = 50  # one-hot features per column; the rarest values are pooled into the last
+MIN_FREQUENCY = 5  # values of a category column that occur in fewer rows are pooled
+MAX_WORDS = 5000  # tf-idf features per text column
+MAX_NUMBER = 1e100  # larger numbers are refused: their squares may overflow
+DENSE_FRACTION = 0.3  # fraction of non-zeros from which the feature matrix is dense
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the nodes table and what it is used as."""
+    """A column of the nodes table and how it is encoded."""
 
     name: str
-    kind: Kind
-    why: str = ""  # for the unused: the reason
+    encoding: Encoding
+    reason: str = ""  # why the column is unused
 
 
-class Frame(Protocol):
-    """A table that gives one column at a time: a data frame, or a file."""
+class ColumnReader(Protocol):
+    """A table whose columns can be read one at a time: a data frame or a file."""
 
     @property
     def columns(self) -> list[str]:
-        """The columns' names."""
+        """The names of the columns."""
 
     @property
     def schema(self) -> pl.Schema:
-        """Their types."""
+        """The data types of the columns."""
 
     def __getitem__(self, name: str) -> pl.Series:
         """Return a column."""
 
 
 def plan_columns(
-    frame: Frame,
+    table: ColumnReader,
     reserved: Collection[str | None],
     features: Sequence[str] | None,
     ignore: Sequence[str],
     text: Sequence[str],
 ) -> list[Column]:
-    """Decide what each column is used as.
+    """Decide how each column is encoded.
 
-    Numbers, true/false and vectors are used; text is a category if its values repeat, and otherwise left out
-    unless named in `text`. `features` limits the choice to the columns it names, `ignore` takes columns out.
+    Numbers, true/false and vectors become features. Text is a category if its values repeat; otherwise it is unused,
+    unless `text` names it.
+
+    Args:
+        table: the nodes table.
+        reserved: columns that are the id, domain, time or category; they cannot be features.
+        features: the only columns to use; None: all.
+        ignore: columns not to use.
+        text: columns of free text.
     """
     for name in (*(features or ()), *ignore, *text):
-        if name not in frame.columns:
-            raise TableError(
-                f"the nodes table has no column {name!r}{nearest(name, frame.columns)}; "
-                f"it has {', '.join(frame.columns)}"
-            )
+        require_column(table.columns, name, "nodes")
         if name in reserved and name not in ignore:
             raise TableError(f"column {name!r} already is the id, domain, time or category; it cannot be a feature")
     columns = []
-    for name in frame.columns:
+    for name in table.columns:
         if name in reserved:
             continue
         if name in ignore:
@@ -79,25 +80,33 @@ def plan_columns(
         elif features is not None and name not in features:
             columns.append(Column(name, "unused", "not among the chosen features"))
         else:
-            column = _guess(name, frame)
-            if column.kind == "unused" and features is not None:
-                raise TableError(f"column {name!r} cannot be a feature: {column.why}")
+            column = _guess_encoding(name, table)
+            if column.encoding == "unused" and features is not None:
+                raise TableError(f"column {name!r} cannot be a feature: {column.reason}")
             columns.append(column)
-    if all(column.kind == "unused" for column in columns):
-        reasons = "; ".join(f"{c.name}: {c.why}" for c in columns) or "there are no further columns"
+    if all(column.encoding == "unused" for column in columns):
+        reasons = "; ".join(f"{c.name}: {c.reason}" for c in columns) or "there are no further columns"
         raise TableError(f"the nodes table has no column to use as a feature ({reasons})")
     return columns
 
 
+def require_column(columns: Sequence[str], name: str, table: str) -> None:
+    """Raise unless the "nodes" or "edges" table has the column `name`."""
+    if name not in columns:
+        raise TableError(
+            f"the {table} table has no column {name!r}{nearest(name, columns)}; it has {', '.join(columns)}"
+        )
+
+
 def describe(columns: Sequence[Column]) -> str:
-    """Say in one line what each column is used as."""
-    used = ", ".join(f"{column.name} ({column.kind})" for column in columns if column.kind != "unused")
-    unused = ", ".join(f"{column.name} ({column.why})" for column in columns if column.kind == "unused")
+    """Describe in one line how each column is encoded."""
+    used = ", ".join(f"{column.name} ({column.encoding})" for column in columns if column.encoding != "unused")
+    unused = ", ".join(f"{column.name} ({column.reason})" for column in columns if column.encoding == "unused")
     return f"{used}; unused: {unused}" if unused else used
 
 
-def _guess(name: str, frame: Frame) -> Column:
-    dtype = frame.schema[name]
+def _guess_encoding(name: str, table: ColumnReader) -> Column:
+    dtype = table.schema[name]
     if dtype.is_numeric() or dtype == pl.Boolean:
         return Column(name, "number")
     if dtype in (pl.List, pl.Array):
@@ -105,7 +114,7 @@ def _guess(name: str, frame: Frame) -> Column:
             return Column(name, "vector")
         return Column(name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
     if dtype in (pl.String, pl.Categorical, pl.Enum):
-        series = frame[name]
+        series = table[name]
         if dtype == pl.String and looks_like_date(series).all():
             return Column(name, "unused", f"dates are no feature; for the domain use --time {name}")
         distinct = series.n_unique()
@@ -118,39 +127,39 @@ def _guess(name: str, frame: Frame) -> Column:
 
 
 def looks_like_date(series: pl.Series) -> pl.Series:
-    """Say which texts begin as 2007-01-31 does; missing ones do not."""
+    """Return for each text whether it starts with a date such as 2007-01-31; false where it is missing."""
     return series.str.contains(r"^\d{4}-\d{2}-\d{2}([T ]|$)").fill_null(False)
 
 
 def encode(
     frame: pl.DataFrame, columns: Sequence[Column], impute: bool
 ) -> tuple[NDArray[np.float32] | sp.csr_array, list[str]]:
-    """Turn the used columns into one matrix, (rows, features), and name its columns."""
-    used = [column for column in columns if column.kind != "unused"]
+    """Encode the used columns as one matrix, (rows, features); return it and the names of the features."""
+    used = [column for column in columns if column.encoding != "unused"]
     if not impute:
         refuse_missing([frame[column.name] for column in used])
-    parts: list[Any] = []
+    blocks: list[Any] = []
     names: list[str] = []
     for column in used:
-        part, part_names = encode_column(frame[column.name], column.kind)
-        parts.append(part)
-        names += part_names
-    if not any(sp.issparse(part) for part in parts):
-        return np.hstack(parts, dtype=np.float32), names
-    matrix = sp.csr_array(sp.hstack(parts, format="csr", dtype=np.float32))
-    if matrix.nnz >= DENSE_FROM * np.prod(matrix.shape):
+        block, block_names = encode_column(frame[column.name], column.encoding)
+        blocks.append(block)
+        names += block_names
+    if not any(sp.issparse(block) for block in blocks):
+        return np.hstack(blocks, dtype=np.float32), names
+    matrix = sp.csr_array(sp.hstack(blocks, format="csr", dtype=np.float32))
+    if matrix.nnz >= DENSE_FRACTION * np.prod(matrix.shape):
         return matrix.toarray(), names
     return matrix, names
 
 
-def encode_column(series: pl.Series, kind: Kind) -> tuple[NDArray[np.float64] | sp.csr_array, list[str]]:
-    """Turn one column into features, (rows, features), and name them."""
-    part: tuple[NDArray[np.float64] | sp.csr_array, list[str]] = _ENCODERS[kind](series)
-    return part
+def encode_column(series: pl.Series, encoding: Encoding) -> tuple[NDArray[np.float64] | sp.csr_array, list[str]]:
+    """Encode one column as features, (rows, features); return them and their names."""
+    encoded: tuple[NDArray[np.float64] | sp.csr_array, list[str]] = _ENCODERS[encoding](series)
+    return encoded
 
 
 def refuse_missing(columns: Sequence[pl.Series], first_row: int = 0) -> None:
-    """Raise if a value is missing; the columns begin at row `first_row` of their table."""
+    """Raise if a value is missing; the first value of each column is in row `first_row` of the table."""
     found = []
     for series in columns:
         missing = is_missing(series)
@@ -162,33 +171,40 @@ def refuse_missing(columns: Sequence[pl.Series], first_row: int = 0) -> None:
 
 
 def is_missing(series: pl.Series) -> pl.Series:
-    """Say which values are missing: null, or not a number."""
+    """Return for each value whether it is missing: null or NaN."""
     missing = series.is_null()
     return (missing | series.is_nan().fill_null(False)) if series.dtype.is_float() else missing
 
 
-def _number(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
+def _encode_numbers(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
+    from sklearn.preprocessing import StandardScaler
+
     values = series.cast(pl.Float64).fill_nan(None)
-    if (values.abs() > LARGEST).fill_null(False).any():
+    if (values.abs() > MAX_NUMBER).fill_null(False).any():
         raise TableError(f"column {series.name!r} holds infinite or extreme values; replace them or ignore the column")
-    middle = values.median()
-    # Around the median, where differences are exact: the mean of equal large numbers is not quite that number.
-    around = (values - (middle if isinstance(middle, float) else 0.0)).fill_null(0.0)
-    return StandardScaler().fit_transform(around.to_numpy()[:, None]), [series.name]
+    median = values.median()
+    # The median is subtracted first because that is exact, while the mean of equal large numbers is rounded.
+    centred = (values - (median if isinstance(median, float) else 0.0)).fill_null(0.0)
+    return StandardScaler().fit_transform(centred.to_numpy()[:, None]), [series.name]
 
 
-def _category(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
+def _encode_categories(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
+    from sklearn.preprocessing import OneHotEncoder
+
     values = series.cast(pl.String).fill_null("(missing)").to_numpy().astype(object)[:, None]
-    encoder = OneHotEncoder(min_frequency=min(RARE, max(1, len(series) // 20)), max_categories=MAX_CATEGORIES)
+    min_frequency = min(MIN_FREQUENCY, max(1, len(series) // 20))
+    encoder = OneHotEncoder(min_frequency=min_frequency, max_categories=MAX_CATEGORIES)
     matrix = encoder.fit_transform(values)
-    # scikit-learn names columns "x0_value", and the pooled one "x0_infrequent_sklearn"
-    values_of = [str(name).removeprefix("x0_") for name in encoder.get_feature_names_out()]
-    return matrix, [f"{series.name}={'(rare)' if v == 'infrequent_sklearn' else v}" for v in values_of]
+    # scikit-learn names the features "x0_value", and the one of pooled values "x0_infrequent_sklearn".
+    encoded = [str(name).removeprefix("x0_") for name in encoder.get_feature_names_out()]
+    return matrix, [f"{series.name}={'(rare)' if v == 'infrequent_sklearn' else v}" for v in encoded]
 
 
-def _text(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
+def _encode_texts(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
     texts = series.cast(pl.String).fill_null("").to_list()
-    # A word of one or two texts tells nothing about a category; in tiny tables every word counts.
+    # A word that occurs in one or two texts does not characterise a category; small tables keep every word.
     encoder = TfidfVectorizer(min_df=min(3, 1 + len(texts) // 100), max_features=MAX_WORDS, dtype=np.float32)
     try:
         matrix = encoder.fit_transform(texts)
@@ -197,7 +213,7 @@ def _text(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
     return matrix, [f"{series.name}:{word}" for word in encoder.get_feature_names_out()]
 
 
-def _vector(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
+def _encode_vectors(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
     lists = series.cast(pl.List(pl.Float64)) if series.dtype != pl.List(pl.Float64) else series
     lengths = lists.list.len().drop_nulls().unique().sort()
     if len(lengths) != 1 or lengths[0] == 0:
@@ -217,4 +233,9 @@ def _vector(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
     return matrix, [f"{series.name}[{k}]" for k in range(width)]
 
 
-_ENCODERS: dict[Kind, Any] = {"number": _number, "category": _category, "text": _text, "vector": _vector}
+_ENCODERS: dict[Encoding, Any] = {
+    "number": _encode_numbers,
+    "category": _encode_categories,
+    "text": _encode_texts,
+    "vector": _encode_vectors,
+}

@@ -1,11 +1,11 @@
-"""What can go wrong, as one small tree. Every message says what was expected, what came, and what to do.
+"""The exceptions and the warning. Every message says what was expected, what came, and what to do.
 
 RecoslipError (a ValueError)
 ├── GraphError       a NodeGraph cannot be built or used
 │   └── TableError   a nodes or edges table cannot be read as a graph
-├── SettingError     a detector, split or simulator was given a setting it cannot have
-│   └── Diverged     training left the numbers, from every seed that was tried
-├── OutOfMemory      the work would not fit, and was not begun
+├── SettingError     a detector, split or simulator was given a setting that is not allowed
+│   └── Diverged     the training loss became non-finite with every seed that was tried
+├── OutOfMemory      a computation does not, or would not, fit into memory
 ├── DatasetError     a named dataset is unknown or its files are not there
 └── ModelFileError   a saved detector is truncated, foreign, or from another format version
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 
 class RecoslipError(ValueError):
-    """Base of every error recoslip raises on purpose."""
+    """Base class of every error that recoslip raises on purpose."""
 
 
 class GraphError(RecoslipError):
@@ -27,15 +27,15 @@ class TableError(GraphError):
 
 
 class SettingError(RecoslipError):
-    """A detector, split or simulator was given a setting it cannot have."""
+    """A detector, split or simulator was given a setting that is not allowed."""
 
 
 class Diverged(SettingError):  # noqa: N818
-    """Training left the numbers."""
+    """The training loss became non-finite (NaN or infinite)."""
 
 
 class OutOfMemory(RecoslipError):  # noqa: N818
-    """The work would not fit into the memory that is free, and was not begun."""
+    """A computation does not, or would not, fit into memory."""
 
 
 class DatasetError(RecoslipError):
@@ -53,4 +53,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class RecoslipWarning(UserWarning):
-    """The result stands, but not on all the feet it should."""
+    """The result can be used, with the reservation that the message states."""

@@ -9,26 +9,20 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-import recoslip
+from recoslip._version import __version__
 from recoslip.errors import RecoslipError
-from recoslip.insight.findings import Findings, facts
-from recoslip.report import Report
-from recoslip.storage import whole_folder
+from recoslip.findings.analysis import Findings, facts
+from recoslip.page.report import Report
+from recoslip.storage import atomic_folder
 
 Format: TypeAlias = Literal["csv", "parquet"]
 
-FILES = (
-    "scores.csv",
-    "scores.parquet",
-    "summary.json",
-    "model",
-    "report.html",
-    "report.json",
-)  # what an output folder may hold
+# The files that an output folder may hold.
+FILES = ("scores.csv", "scores.parquet", "summary.json", "model", "report.html", "report.json")
 
-
-# What a spreadsheet takes for the beginning of a formula; and the apostrophe, so that taking one off is the way back.
-LIVE = r"^['=+\-@\t\r\n＝＋－＠]"
+# Texts that a spreadsheet takes for a formula, and texts that begin with an apostrophe, so that removing one apostrophe
+# from what is written restores every text.
+FORMULA = r"^['=+\-@\t\r\n＝＋－＠]"
 NUMBER = r"^[-+]?[0-9.]+$"
 
 
@@ -39,18 +33,18 @@ def for_spreadsheets(table: pl.DataFrame) -> pl.DataFrame:
     ["'=1+1", '-7', "it's", "''"]
     """
     text = pl.col(pl.String)
-    live = text.str.contains(LIVE) & ~text.str.contains(NUMBER)
-    return table.with_columns(pl.when(live).then(text.str.replace("^", "'")).otherwise(text))
+    is_formula = text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
+    return table.with_columns(pl.when(is_formula).then(text.str.replace("^", "'")).otherwise(text))
 
 
-def summary(findings: Findings, seconds: float) -> dict[str, Any]:
-    """Sum up a run in JSON values: what went in, what was decided, and what it takes to do it again."""
+def summarise(findings: Findings, seconds: float) -> dict[str, Any]:
+    """Summarise a run in JSON values: the graph, the decisions, and what is needed to repeat the run."""
     detector, graph = findings.detector, findings.graph
     is_target = graph.is_target.numpy()
     result: dict[str, Any] = {
-        "recoslip": recoslip.__version__,
+        "recoslip": __version__,
         "method": detector.name,
-        "settings": detector._json_settings(),
+        "settings": detector.json_params(),
         "seed": detector.random_state,
         "seconds": round(seconds, 3),
         "nodes": graph.num_nodes,
@@ -65,12 +59,12 @@ def summary(findings: Findings, seconds: float) -> dict[str, Any]:
             "loops": graph.repairs.loops,
         },
         "threshold": detector.threshold_,
-        "novel": int(findings.novel.sum()),
+        "listed": int(findings.listed.sum()),
         **facts(findings),
     }
-    candidates: pl.DataFrame | None = getattr(detector, "candidates_", None)
     if hasattr(detector, "prior_"):
-        result["known_share_of_target"] = detector.prior_
+        result["known_fraction_of_target"] = detector.prior_
+    candidates: pl.DataFrame | None = getattr(detector, "candidates_", None)
     if candidates is not None:
         result["chosen"] = candidates.filter("chosen").drop("chosen").to_dicts()
     if hasattr(detector, "rounds_"):
@@ -87,22 +81,22 @@ def write(
     table_format: Format = "csv",
     replace: bool = False,
 ) -> None:
-    """Write scores, summary, model and page into a folder that appears whole or not at all."""
+    """Write scores, summary, model and page into a folder that appears complete or not at all."""
     table = findings.table()
-    with whole_folder(folder, ours=FILES, replace=replace) as draft:
+    with atomic_folder(folder, ours=FILES, replace=replace) as temporary:
         if table_format == "csv":
-            for_spreadsheets(table).write_csv(draft / "scores.csv")
+            for_spreadsheets(table).write_csv(temporary / "scores.csv")
         else:
-            table.write_parquet(draft / "scores.parquet")
-        (draft / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-        findings.detector.save(draft / "model")
+            table.write_parquet(temporary / "scores.parquet")
+        (temporary / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        findings.detector.save(temporary / "model")
         if page is not None:
-            (draft / "report.json").write_text(json.dumps(page.data) + "\n", encoding="utf-8")
-            page.save(draft / "report.html")
+            (temporary / "report.json").write_text(json.dumps(page.data) + "\n", encoding="utf-8")
+            page.save(temporary / "report.html")
 
 
-def rebuild(folder: str | os.PathLike[str]) -> Path:
-    """Write a run's page anew from what the run left, and return where it is."""
+def rebuild_page(folder: str | os.PathLike[str]) -> Path:
+    """Write a run's page anew from the data that the run wrote, and return its path."""
     path = Path(folder).expanduser()
     try:
         data = json.loads((path / "report.json").read_text(encoding="utf-8"))

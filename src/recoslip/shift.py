@@ -1,4 +1,4 @@
-"""NodeGraph or categories -> who is source, and who trains, validates and tests."""
+"""NodeGraph or categories -> which nodes are source, and which train, validate and test."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from recoslip.errors import SettingError
 from recoslip.graph import NodeGraph
 
 Mask = NDArray[np.bool_]
+TRAIN, VALIDATION, TEST = range(3)  # subsets of a split
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +42,11 @@ class Split:
         if len(self.train) != graph.num_nodes:
             raise SettingError(f"the split is for {len(self.train)} nodes, the graph has {graph.num_nodes}")
         target = graph.is_target.numpy()
-        for part, mask in (("train", self.train), ("validation", self.validation)):
+        for subset, mask in (("train", self.train), ("validation", self.validation)):
             for domain, members in (("source", ~target), ("target", target)):
                 if not (mask & members).any():
                     raise SettingError(
-                        f"the split has no {domain} node in {part}; each domain needs at least one in both "
+                        f"the split has no {domain} node in {subset}; each domain needs at least one in both "
                         "train and validation (two nodes per domain at the least)"
                     )
 
@@ -78,91 +79,102 @@ def random_split(
     target: tuple[float, float] = (0.6, 0.2),
     test: Mask | None = None,
 ) -> Split:
-    """Domains -> train/validation/test: the paper's protocol, and with other shares our own default.
+    """Domains -> train/validation/test: the paper's protocol by default.
 
     Args:
         is_target: true for target nodes.
         generator: where the two permutations come from, source first.
-        source: shares of train and validation among the source nodes.
+        source: fractions of train and validation among the source nodes.
         target: the same among the target nodes (less `test`); what is left over tests.
         test: nodes that test in any case; they take no part in the permutations.
     """
     target_nodes = torch.as_tensor(is_target)
     fixed = torch.zeros_like(target_nodes) if test is None else torch.as_tensor(test)
-    parts = torch.full((len(target_nodes),), 2)  # 0 train, 1 validation, 2 test
+    subset = torch.full((len(target_nodes),), TEST)
     for domain, (train, validation) in ((~target_nodes, source), (target_nodes, target)):
         nodes = torch.nonzero(domain & ~fixed).flatten()
         nodes = nodes[torch.randperm(len(nodes), generator=generator)]
-        first = int(train * len(nodes))
-        second = len(nodes) if train + validation >= 1 else first + int(validation * len(nodes))
-        parts[nodes[:first]] = 0
-        parts[nodes[first:second]] = 1
-    return Split(*((parts == part).numpy() for part in range(3)))
+        last_train = int(train * len(nodes))
+        last_validation = len(nodes) if train + validation >= 1 else last_train + int(validation * len(nodes))
+        subset[nodes[:last_train]] = TRAIN
+        subset[nodes[last_train:last_validation]] = VALIDATION
+    return Split(*((subset == number).numpy() for number in (TRAIN, VALIDATION, TEST)))
 
 
 def default_split(graph: NodeGraph, seed: int) -> Split:
     """Draw the split a detector makes when it is given none: 80 % train, 20 % validation in each domain."""
     generator = torch.Generator().manual_seed(seed)
-    shares = (0.8, 0.2)
-    return random_split(graph.is_target, generator, source=shares, target=shares)
+    fractions = (0.8, 0.2)
+    return random_split(graph.is_target, generator, source=fractions, target=fractions)
 
 
-def hide(graph: NodeGraph, split: Split | None, share: float, seed: int) -> tuple[NodeGraph, Split, Mask]:
-    """Pass some source nodes off as target, to learn how known nodes score that are taken for target.
+def default_calibration(graph: NodeGraph) -> float:
+    """Return the fraction of the source to calibrate with: a fifth, or what makes 200 nodes, but no more than a third.
+
+    Of one or two nodes none can be spared.
+    """
+    source = int((~graph.is_target).sum())
+    return max(0.2, min(1 / 3, 200 / source)) if source > 2 else 0.0
+
+
+def hide(graph: NodeGraph, split: Split | None, fraction: float, seed: int) -> tuple[NodeGraph, Split, Mask]:
+    """Present some source nodes as target, to learn how known nodes score that are taken for target.
 
     They go to train, validation and test as the target's nodes do, so that nothing but the truth tells them from
-    target nodes of the source's kinds: that is what makes their scores a fair measure for the others. (With a split
-    that is given this holds if it was drawn at random.)
+    target nodes of the source's categories: that makes their scores comparable. (With a split that is given this holds
+    if it was drawn at random.)
 
     Args:
         graph: not changed.
         split: the split of the graph; without one, one is drawn.
-        share: of the source nodes to hide, in [0, 1).
+        fraction: of the source nodes to hide, in [0, 1).
         seed: of what is drawn.
 
     Returns:
-        The graph as a detector shall see it, its split, and who was hidden.
+        The graph as a detector shall see it, its split, and which nodes were hidden.
     """
     target = graph.is_target.numpy()
     hidden = np.zeros(graph.num_nodes, dtype=bool)
-    if share == 0:
+    if fraction == 0:
         return graph, default_split(graph, seed) if split is None else split, hidden
     rng = np.random.default_rng([seed, 1])
     source = np.flatnonzero(~target)
     if len(source) < 3:
         raise SettingError(f"calibration needs 3 source nodes or more, two to learn from; there are {len(source)}")
-    hidden[rng.choice(source, min(max(1, int(share * len(source))), len(source) - 2), replace=False)] = True
-    masked = graph.with_target(target | hidden)
+    count = min(max(1, int(fraction * len(source))), len(source) - 2)
+    hidden[rng.choice(source, count, replace=False)] = True
+    presented = graph.with_target(target | hidden)
     if split is None:
-        return masked, default_split(masked, seed), hidden
-    parts = np.select([split.train, split.validation, split.test], [0, 1, 2], 3)
-    parts[hidden] = rng.choice(parts[target], int(hidden.sum()))
-    return masked, Split(*(parts == part for part in range(3))), hidden
+        return presented, default_split(presented, seed), hidden
+    unused = 3
+    subset = np.select([split.train, split.validation, split.test], [TRAIN, VALIDATION, TEST], unused)
+    subset[hidden] = rng.choice(subset[target], count)
+    return presented, Split(*(subset == number for number in (TRAIN, VALIDATION, TEST))), hidden
 
 
-def rewire(graph: NodeGraph, share: float, generator: torch.Generator) -> NodeGraph:
-    """Let a share of the edges that touch the target lead elsewhere: categories then connect in another way there.
+def rewire(graph: NodeGraph, fraction: float, generator: torch.Generator) -> NodeGraph:
+    """Rewire a fraction of the edges that touch the target, so that categories connect in another way there.
 
     One end of such an edge, a target node, stays; the other moves to any node of the domain it was in. So the target
     has as many edges to the source as before, and its degrees change little.
 
     Args:
         graph: its edge weights go with the edges.
-        share: in [0, 1].
+        fraction: in [0, 1].
         generator: where the edges and their new ends come from.
     """
-    if not 0 <= share <= 1:
-        raise SettingError(f"the share of edges to rewire must be in [0, 1]; got {share}")
+    if not 0 <= fraction <= 1:
+        raise SettingError(f"the fraction of edges to rewire must be in [0, 1]; got {fraction}")
     once = graph.edge_index[0] < graph.edge_index[1]
     ends = graph.edge_index[:, once]
     in_target = graph.is_target[ends]  # (2, edges)
-    moved = in_target.any(dim=0) & (torch.rand(ends.shape[1], generator=generator) < share)
+    moved = in_target.any(dim=0) & (torch.rand(ends.shape[1], generator=generator) < fraction)
     stays = torch.where(in_target.all(dim=0), torch.randint(2, moved.shape, generator=generator), in_target[1].long())
     columns = torch.arange(ends.shape[1])
     stay, goes = ends[stays, columns], ends[1 - stays, columns]
     for domain in (False, True):
         nodes = torch.nonzero(graph.is_target == domain).flatten()
-        mine = moved & (graph.is_target[goes] == domain)
-        goes[mine] = nodes[torch.randint(len(nodes), (int(mine.sum()),), generator=generator)]
+        inside = moved & (graph.is_target[goes] == domain)
+        goes[inside] = nodes[torch.randint(len(nodes), (int(inside.sum()),), generator=generator)]
     weight = None if graph.edge_weight is None else graph.edge_weight[once]
     return graph.with_edges(torch.stack([stay, goes]), weight)

@@ -1,1 +1,1 @@
-"""Datasets x splits x methods x seeds -> records on disk -> the paper's tables and figures, and one's own."""
+"""Datasets x splits x methods x seeds -> records on disk -> the paper's tables and figures, and those of the user."""

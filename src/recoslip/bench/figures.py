@@ -1,4 +1,4 @@
-"""Summaries, ranks and categories -> pictures, as matplotlib figures (`pip install recoslip[bench]`)."""
+"""Summaries, ranks and proportions -> matplotlib figures (`pip install recoslip[bench]`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recoslip.bench.paper import GRAPHS, title
-from recoslip.bench.plan import SHIFTS
+from recoslip.bench.paper import GRAPHS, SHIFTS, title
+from recoslip.bench.proportions import Proportions
 from recoslip.bench.significance import CriticalDifference
 from recoslip.bench.tables import Summary
 from recoslip.errors import RecoslipError
@@ -22,7 +22,7 @@ SOURCE, TARGET, NOVEL = "#4C6EF5", "#ADB5BD", "#C2255C"
 
 
 def available() -> bool:
-    """Whether matplotlib is there."""
+    """Say whether matplotlib is installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -31,7 +31,7 @@ def available() -> bool:
 
 
 def save(figure: Figure) -> dict[str, bytes]:
-    """Write a figure as SVG and PNG: file ending -> content, the same bytes for the same figure."""
+    """Return the content of a figure's SVG and PNG files by file ending; equal figures give equal bytes."""
     import matplotlib
 
     result = {}
@@ -56,11 +56,11 @@ def shift_intensity(summaries: Mapping[tuple[str, str], Summary], methods: Seque
     figure, axes = _figure(columns, -(-len(panels) // columns), (4.2, 3.0))
     for panel, graph in zip(axes, panels, strict=False):
         for k, method in enumerate(methods):
-            aside = 0.06 * (k - (len(methods) - 1) / 2)  # so that points of one height do not hide each other
-            found = [(x + aside, summaries.get((method, f"{graph}-{shift}"))) for x, shift in enumerate(SHIFTS)]
-            drawn = [(x, s.mean, s.error or 0.0) for x, s in found if s is not None]
-            if drawn:
-                x, y, error = zip(*drawn, strict=True)
+            offset = 0.06 * (k - (len(methods) - 1) / 2)  # so that equal points do not hide each other
+            found = [(x + offset, summaries.get((method, f"{graph}-{shift}"))) for x, shift in enumerate(SHIFTS)]
+            points = [(x, s.mean, s.error or 0.0) for x, s in found if s is not None]
+            if points:
+                x, y, error = zip(*points, strict=True)
                 colour = COLOURS[k % len(COLOURS)]
                 panel.errorbar(x, y, error, color=colour, marker="o", markersize=4, capsize=3, label=title(method))
         panel.set_title(title(graph))
@@ -74,33 +74,34 @@ def shift_intensity(summaries: Mapping[tuple[str, str], Summary], methods: Seque
     return figure
 
 
-def distributions(shares: Sequence[tuple[str, Sequence[str], Any, Any, Any]]) -> Figure:
-    """Draw the proportions of categories, a panel for each version of a dataset, or of one alone for each domain.
+def distributions(by_version: Mapping[str, Proportions]) -> Figure:
+    """Draw proportions of categories, a panel for each version of a graph; of a single one a panel for each domain.
 
     Args:
-        shares: title, categories, their shares of the source, of the target, and which of them are novel.
+        by_version: the proportions of the versions, by title.
     """
-    size = (max(3.4, 0.42 * len(shares[0][1]) + 1), 2.8)
-    if len(shares) == 1:
-        name, categories, source, target, novel = shares[0]
+    categories = next(iter(by_version.values())).categories
+    x = np.arange(len(categories))
+    size = (max(3.4, 0.42 * len(categories) + 1), 2.8)
+    if len(by_version) == 1:
+        ((name, found),) = by_version.items()
         figure, axes = _figure(2, 1, size)
-        for panel, domain, heights in zip(axes, ("source", "target"), (source, target), strict=True):
-            panel.bar(np.arange(len(categories)), heights, 0.7, color=_colours(domain, novel))
+        for panel, domain, heights in zip(axes, ("source", "target"), (found.source, found.target), strict=True):
+            panel.bar(x, heights, 0.7, color=_colours(domain, found.novel))
             panel.set_title(f"{name}, {domain}")
     else:
-        figure, axes = _figure(len(shares), 1, size)
-        for panel, (name, categories, source, target, novel) in zip(axes, shares, strict=True):
-            x = np.arange(len(categories))
-            panel.bar(x - 0.2, source, 0.4, color=_colours("source", novel))
-            panel.bar(x + 0.2, target, 0.4, color=_colours("target", novel))
+        figure, axes = _figure(len(by_version), 1, size)
+        for panel, (name, found) in zip(axes, by_version.items(), strict=True):
+            panel.bar(x - 0.2, found.source, 0.4, color=_colours("source", found.novel))
+            panel.bar(x + 0.2, found.target, 0.4, color=_colours("target", found.novel))
             panel.set_title(name)
-    highest = max(max(*source, *target) for _, _, source, target, _ in shares)
+    highest = max(max(*found.source, *found.target) for found in by_version.values())
     for panel in axes:
         panel.set_ylim(0, 1.05 * highest)
-        panel.set_xticks(np.arange(len(categories)), categories)
-    axes[0].set_ylabel("share of the nodes")
-    named = ((SOURCE, "source"), (TARGET, "target"), (NOVEL, "target, novel"))
-    handles = [_patch(colour, label) for colour, label in named]
+        panel.set_xticks(x, categories)
+    axes[0].set_ylabel("fraction of the nodes")
+    legend = ((SOURCE, "source"), (TARGET, "target"), (NOVEL, "target, novel"))
+    handles = [_patch(colour, label) for colour, label in legend]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
@@ -122,15 +123,15 @@ def critical_difference(cd: CriticalDifference) -> Figure:
     for rank in range(low, high + 1):
         axis.plot([rank, rank], [0, 0.12], color="black", linewidth=1)
         axis.text(rank, 0.22, str(rank), ha="center", va="bottom", fontsize=9)
-    for place, method in enumerate(methods):
-        left = place < half
-        y = -(place + 1 if left else len(methods) - place) - 0.3
+    for index, method in enumerate(methods):
+        left = index < half
+        y = -(index + 1 if left else len(methods) - index) - 0.3
         end = low - 0.3 if left else high + 0.3
         axis.plot([cd.ranks[method], cd.ranks[method], end], [0, y, y], color="#495057", linewidth=0.9)
         label = f"{title(method)} ({cd.ranks[method]:.2f})"
         axis.text(end + (-0.1 if left else 0.1), y, label, ha="right" if left else "left", va="center", fontsize=9)
-    for place, (begin, stop) in enumerate(cd.cliques()):
-        axis.plot([begin - 0.05, stop + 0.05], [-0.25 - 0.2 * place] * 2, color=NOVEL, linewidth=3)
+    for index, (first, last) in enumerate(cd.cliques()):
+        axis.plot([first - 0.05, last + 0.05], [-0.25 - 0.2 * index] * 2, color=NOVEL, linewidth=3)
     axis.plot([low, low + cd.difference], [1.0, 1.0], color="black", linewidth=1.5)
     axis.text(low + cd.difference + 0.1, 1.0, f"critical difference {cd.difference:.2f}", va="center", fontsize=9)
     return figure

@@ -1,11 +1,11 @@
-"""What the paper reports, to print beside ours."""
+"""The numbers that the paper reports, and the names it prints."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Figure(NamedTuple):
+class PaperMean(NamedTuple):
     """A mean over the paper's 10 seeds and its standard error."""
 
     mean: float
@@ -32,6 +32,7 @@ TITLES = {
     "reco-slip-plus": "RECO-SLIP+",
 }
 GRAPHS = {"cora": "Cora", "citeseer": "CiteSeer", "computers": "Computers", "photo": "Photo"}
+SHIFTS = ("ns", "ms", "s")  # versions of each graph: no, minor and strong shift
 
 _COLUMNS = ("cora-s", "citeseer-s", "computers-s", "photo-s", "arxiv")
 _AUROC = {  # thousandths, mean and standard error for each of the columns
@@ -48,10 +49,10 @@ _AUROC = {  # thousandths, mean and standard error for each of the columns
     "reco-slip-target": ((767, 27), (723, 32), (943, 11), (812, 10), (699, 20)),
 }
 
-AUROC: dict[tuple[str, str], Figure] = {
-    (method, dataset): Figure(mean / 1000, error / 1000)
-    for method, figures in _AUROC.items()
-    for dataset, (mean, error) in zip(_COLUMNS, figures, strict=True)
+AUROC: dict[tuple[str, str], PaperMean] = {
+    (method, dataset): PaperMean(mean / 1000, error / 1000)
+    for method, row in _AUROC.items()
+    for dataset, (mean, error) in zip(_COLUMNS, row, strict=True)
 }
 
 RANKS = {  # average rank among these four, by shift intensity
@@ -62,8 +63,17 @@ RANKS = {  # average rank among these four, by shift intensity
 }
 
 
+def paper_seeds(count: int) -> tuple[int, ...]:
+    """Return the first seeds of the paper: 10, 20, ...
+
+    >>> paper_seeds(3)
+    (10, 20, 30)
+    """
+    return tuple(range(10, 10 * count + 1, 10))
+
+
 def title(name: str) -> str:
-    """Return the name of a method or dataset as the paper prints it, where it does.
+    """Return the name of a method or dataset as the paper prints it, or as it is where the paper has none.
 
     >>> title("nnpu"), title("cora-ms"), title("photo"), title("shop")
     ('nnPU', 'Cora-MS', 'Photo', 'shop')

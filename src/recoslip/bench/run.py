@@ -1,4 +1,4 @@
-"""Cells -> records: train what is missing, here or in several processes, and store each fleet as soon as it is done."""
+"""Cells -> records: train cells here or in several processes, and store the records of each as soon as it is done."""
 
 from __future__ import annotations
 
@@ -13,63 +13,66 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import torch
 
-from recoslip.bench.plan import Cell, device_name, settings_of, threads_each
+from recoslip.bench.estimate import device_name, threads_per_process
+from recoslip.bench.plan import Cell, effective_settings
 from recoslip.bench.records import Records
 from recoslip.bench.sources import Sources
-from recoslip.cluster import RESCUES, cluster
-from recoslip.datasets import Dataset
-from recoslip.detectors import Detector, detector
+from recoslip.cluster import MAX_RETRIES, cluster
+from recoslip.datasets.load import Dataset
+from recoslip.detectors.base import Detector
+from recoslip.detectors.registry import detector
 from recoslip.errors import RecoslipError, RecoslipWarning
 from recoslip.fleet.device import resolve_device
-from recoslip.insight.metrics import all_metrics
+from recoslip.metrics import all_metrics
+from recoslip.progress import Progress
 
-Epochs: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all) of the cell in hand
-Done: TypeAlias = Callable[[Cell, str | None], None]  # a cell, and what went wrong with it
-
+OnFinished: TypeAlias = Callable[[Cell, str | None], None]  # a cell, and why it failed or None
 
 log = logging.getLogger("recoslip")
 
 
-@dataclass(frozen=True)
 class Worker:
-    """Trains cells, one after another, and keeps the dataset in hand for the next."""
+    """Trains cells one after another. The dataset of the last cell stays loaded for the next.
 
-    sources: Sources
-    records: Records
-    device: str
-    jobs: int = 1  # processes that train at the same time
-    ray: str | None = None  # address of a Ray cluster whose processes they shall be
-    last: dict[str, Any] = field(default_factory=dict, repr=False)  # the dataset in hand
+    Args:
+        sources: where datasets come from.
+        records: where records go.
+        device: the setting of the detectors.
+        jobs: processes that train at the same time, which the records state.
+    """
 
-    def __call__(self, cell: Cell, progress: Epochs | None = None) -> None:
+    def __init__(self, sources: Sources, records: Records, device: str, jobs: int = 1) -> None:
+        self.sources, self.records, self.device, self.jobs = sources, records, device, jobs
+        self._loaded: tuple[str, str] | None = None  # dataset and split of `_dataset`
+        self._dataset: Dataset | None = None
+
+    def train_and_store(self, cell: Cell, progress: Progress | None = None) -> None:
         """Train a cell and store its records."""
         self.records.add(self.train(cell, progress))
 
-    def train(self, cell: Cell, progress: Epochs | None = None) -> list[dict[str, Any]]:
+    def train(self, cell: Cell, progress: Progress | None = None) -> list[dict[str, Any]]:
         """Train a cell and return its records."""
-        data = self.load(cell.dataset, cell.split)
+        data = self._load(cell.dataset, cell.split)
         model = detector(cell.method, **cell.settings, device=self.device)
-        truth: dict[str, Any] = {"novel": data.novel} if "truth" in model.needs else {}
-        begin = time.perf_counter()
+        truth: dict[str, Any] = {"novel": data.novel} if model.requires_truth else {}
+        start = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RecoslipWarning)  # a limit that was missed shows in the figures
+            warnings.simplefilter("ignore", RecoslipWarning)  # the metrics show what such a warning is about
             fitted = model.fit_seeds(data.graph, cell.seeds, data.split, progress=progress, **truth)
-        seconds = (time.perf_counter() - begin) / len(fitted)
+        seconds = (time.perf_counter() - start) / len(fitted)
         return [
             {
                 "dataset": cell.dataset,
                 "split": cell.split,
                 "method": cell.method,
                 "seed": copy.random_state,
-                "settings": json.dumps(
-                    settings_of(model)
-                ),  # text, so that the records of all methods have the same columns
+                # As text, so that the records of all methods have the same columns.
+                "settings": json.dumps(effective_settings(model)),
                 "settings_hash": cell.settings_hash,
                 "code": cell.code(),
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -79,55 +82,66 @@ class Worker:
                 "device": device_name(resolve_device(self.device), torch.get_num_threads()),
                 "torch": torch.__version__,
                 **all_metrics(data.novel, copy.scores_, copy.predict(), data.split.test),
-                "learned": json.dumps(_learned(copy)),
+                "learned": json.dumps(_learned_numbers(copy)),
             }
             for copy in fitted
         ]
 
-    def load(self, dataset: str, split: str) -> Dataset:
-        """Load a dataset, or take the one that was loaded last."""
-        if self.last.get("name") != (dataset, split):
-            self.last.update(name=(dataset, split), data=self.sources.load(dataset, split))
-        data: Dataset = self.last["data"]
-        return data
+    def _load(self, dataset: str, split: str) -> Dataset:
+        if self._dataset is None or self._loaded != (dataset, split):
+            self._dataset = self.sources.load(dataset, split)
+            self._loaded = (dataset, split)
+        return self._dataset
 
 
-def _learned(fitted: Detector) -> dict[str, int | float]:
-    """Return the plain numbers among what a detector learned."""
+def _learned_numbers(fitted: Detector) -> dict[str, int | float]:
+    """Return the plain numbers among the attributes that a detector learned."""
     return {name: value for name, value in vars(fitted).items() if name[-1] == "_" and type(value) in (int, float)}
 
 
-def run(cells: Sequence[Cell], worker: Worker, done: Done, epochs: Epochs) -> None:
+def run(
+    cells: Sequence[Cell],
+    worker: Worker,
+    on_finished: OnFinished,
+    progress: Progress,
+    *,
+    ray_address: str | None = None,
+) -> None:
     """Train cells and store their records.
 
     Args:
         cells: what to train.
-        worker: who trains, here or in as many processes as it says.
-        done: called with every cell that has ended, and the reason where it failed; the others go on.
-        epochs: called with the progress of the cell in hand, where there is only one process.
+        worker: trains here, or in as many processes as its `jobs`.
+        on_finished: called with every cell that has ended, and the reason where it failed; the others go on.
+        progress: called with the epochs of the cell in training, where there is only one process.
+        ray_address: address of a Ray cluster whose processes train.
     """
-    if worker.ray is not None:
-        _run_on_ray(cells, worker, done)
-        return
-    if worker.jobs == 1:
+    if ray_address is not None:
+        _run_on_ray(cells, worker, on_finished, ray_address)
+    elif worker.jobs > 1:
+        _run_in_processes(cells, worker, on_finished)
+    else:
         for cell in cells:
-            done(cell, _reason(worker, cell, epochs))
-        return
+            on_finished(cell, _train_and_store(worker, cell, progress))
+
+
+def _run_in_processes(cells: Sequence[Cell], worker: Worker, on_finished: OnFinished) -> None:
+    """Train cells in processes of this machine, which end with this one."""
     pool = ProcessPoolExecutor(
         worker.jobs,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=_begin,
-        initargs=(threads_each(worker.jobs),),
+        initializer=_initialise_process,
+        initargs=(threads_per_process(worker.jobs),),
     )
     try:
-        futures = {pool.submit(_reason, worker, cell): cell for cell in cells}
+        futures = {pool.submit(_train_and_store, worker, cell): cell for cell in cells}
         for future in as_completed(futures):
-            done(futures[future], future.result())
+            on_finished(futures[future], future.result())
         pool.shutdown()
     except BaseException as problem:
-        workers = list((pool._processes or {}).values())
+        processes = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in workers:
+        for process in processes:
             process.terminate()
         if isinstance(problem, BrokenProcessPool):
             raise RecoslipError(
@@ -137,62 +151,61 @@ def run(cells: Sequence[Cell], worker: Worker, done: Done, epochs: Epochs) -> No
         raise
 
 
-def _run_on_ray(cells: Sequence[Cell], worker: Worker, done: Done) -> None:
-    """Spread cells over a Ray cluster.
+def _run_on_ray(cells: Sequence[Cell], worker: Worker, on_finished: OnFinished, address: str) -> None:
+    """Train cells as tasks of a Ray cluster. A task whose process dies is retried.
 
-    Records come back here, so that the machines need not share a folder. A cell whose process dies is tried again.
+    Records are returned to this process, so that the machines need not share a folder.
     """
-    assert worker.ray is not None
-    with cluster(worker.ray, worker.jobs) as ray:
+    with cluster(address, worker.jobs) as ray:
         gpus = 1 if worker.device != "cpu" and ray.cluster_resources().get("GPU", 0) else 0
-        train = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RESCUES)(_records_or_reason)
+        train = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=MAX_RETRIES)(_train)
         shared = ray.put(worker)
-        running = {train.remote(shared, cell): cell for cell in cells}
-        while running:
-            (ended,), _ = ray.wait(list(running), num_returns=1)
-            cell = running.pop(ended)
+        tasks = {train.remote(shared, cell): cell for cell in cells}
+        while tasks:
+            (finished,), _ = ray.wait(list(tasks), num_returns=1)
+            cell = tasks.pop(finished)
             try:
-                records, reason = ray.get(ended)
-            except ray.exceptions.RayError as problem:
-                records, reason = [], f"its process died {RESCUES + 1} times ({type(problem).__name__})"
+                records, problem = ray.get(finished)
+            except ray.exceptions.RayError as error:
+                records, problem = [], f"its process died {MAX_RETRIES + 1} times ({type(error).__name__})"
             if records:
                 worker.records.add(records)
-            done(cell, reason)
+            on_finished(cell, problem)
 
 
-def _records_or_reason(worker: Worker, cell: Cell) -> tuple[list[dict[str, Any]], str | None]:
-    """Train a cell; return its records, or none and why it could not be trained."""
+def _train(worker: Worker, cell: Cell) -> tuple[list[dict[str, Any]], str | None]:
+    """Train a cell; return its records and None, or no records and why it failed."""
     try:
         return worker.train(cell), None
-    except Exception as problem:
-        return [], _why(problem, cell)
+    except Exception as problem:  # a detector may be anybody's, and the other cells shall go on
+        return [], _describe(problem, cell)
 
 
-def _reason(worker: Worker, cell: Cell, epochs: Epochs | None = None) -> str | None:
+def _train_and_store(worker: Worker, cell: Cell, progress: Progress | None = None) -> str | None:
     """Train a cell and store its records; return why that failed, or None."""
     try:
-        worker(cell, epochs)
-    except Exception as problem:  # a detector may be anybody's, and the other cells shall go on
-        return _why(problem, cell)
+        worker.train_and_store(cell, progress)
+    except Exception as problem:  # as above
+        return _describe(problem, cell)
     return None
 
 
-def _why(problem: Exception, cell: Cell) -> str:
+def _describe(problem: Exception, cell: Cell) -> str:
     if isinstance(problem, RecoslipError):
         return str(problem)
     log.debug("%s on %s failed", cell.method, cell.dataset, exc_info=problem)
     return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
 
 
-def _begin(threads: int) -> None:
-    """Set up a process of the pool: its share of the cores, and an end when the bench ends, however that does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench itself hears it, and ends the pool
+def _initialise_process(threads: int) -> None:
+    """Set up a process of the pool: its threads, and that it ends with the bench, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench handles it and ends the pool
     torch.set_num_threads(threads)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+def _exit_with(parent: multiprocessing.process.BaseProcess) -> None:
     parent.join()
     os._exit(1)

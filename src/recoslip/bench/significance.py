@@ -1,4 +1,4 @@
-"""Summaries -> whether methods differ by more than chance: paired tests over splits, and critical differences."""
+"""Summaries -> whether methods differ significantly: paired tests over splits, and critical differences."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from recoslip.bench.tables import NOT_RANKED, Grid, Summary
 
 
 class Comparison(NamedTuple):
-    """A method against the reference on pairs of dataset and split that both have."""
+    """A method against the reference, on the pairs of dataset and split that both have."""
 
     method: str
     pairs: int
-    difference: float  # mean of the method's minus the reference's
+    difference: float  # mean of the method's value minus the reference's
     wins: int
     losses: int
     p: float  # two-sided Wilcoxon signed-rank
@@ -33,11 +33,11 @@ def compare(
             continue
         differences = np.array(
             [
-                own.by_split[split] - base.by_split[split]
+                summary.by_split[split] - baseline.by_split[split]
                 for dataset in datasets
-                if (own := summaries.get((method, dataset))) and (base := summaries.get((reference, dataset)))
-                for split in own.by_split
-                if split in base.by_split
+                if (summary := summaries.get((method, dataset))) and (baseline := summaries.get((reference, dataset)))
+                for split in summary.by_split
+                if split in baseline.by_split
             ]
         )
         if len(differences) < 5:
@@ -49,7 +49,7 @@ def compare(
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Adjust p-values for being several (Holm's step-down).
+    """Adjust p-values for multiple comparisons (Holm's step-down).
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -61,11 +61,17 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def comparison_grid(comparisons: Sequence[Comparison], reference: str) -> Grid:
-    """Lay out comparisons with one reference, with Holm's p-values."""
+    """Tabulate comparisons with one reference, with Holm's adjusted p-values."""
     rows = [
         (
             title(c.method),
-            [f"{c.difference:+.3f}".replace("-", "−"), f"{c.wins} : {c.losses}", str(c.pairs), _p(c.p), _p(adjusted)],
+            [
+                f"{c.difference:+.3f}".replace("-", "−"),
+                f"{c.wins} : {c.losses}",
+                str(c.pairs),
+                _format_p(c.p),
+                _format_p(adjusted),
+            ],
         )
         for c, adjusted in zip(comparisons, holm([c.p for c in comparisons]), strict=True)
     ]
@@ -73,27 +79,27 @@ def comparison_grid(comparisons: Sequence[Comparison], reference: str) -> Grid:
     return Grid(f"against {title(reference)}", columns, rows, set(), set())
 
 
-def _p(value: float) -> str:
+def _format_p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 class CriticalDifference(NamedTuple):
-    """Mean ranks, and how far apart two must be to differ (Nemenyi, 5 %)."""
+    """Mean ranks, and the difference from which two of them are significant (Nemenyi, 5 %)."""
 
     ranks: dict[str, float]
     difference: float
-    blocks: int  # datasets the ranks are over
-    p: float  # Friedman: that all are alike
+    blocks: int  # number of datasets
+    p: float  # p-value of Friedman's test that all methods are alike
 
     def cliques(self) -> list[tuple[float, float]]:
-        """Return the stretches of ranks within which methods do not differ, the longest only."""
+        """Return the maximal intervals of ranks within which methods do not differ."""
         ordered = sorted(self.ranks.values())
         spans = [(low, max(r for r in ordered if r - low <= self.difference)) for low in ordered]
         return [s for s in spans if s[1] > s[0] and not any(o != s and o[0] <= s[0] and o[1] >= s[1] for o in spans)]
 
 
 def critical_difference(ranks: Mapping[str, Sequence[float]]) -> CriticalDifference | None:
-    """Friedman's test and Nemenyi's critical difference of ranks over datasets; None for too few of either.
+    """Compute Friedman's test and Nemenyi's critical difference of ranks; None for too few methods or datasets.
 
     >>> cd = critical_difference({"a": [1, 1, 1, 1], "b": [2, 2, 2, 2], "c": [3, 3, 3, 3]})
     >>> round(cd.difference, 3), round(cd.p, 4)

@@ -1,4 +1,4 @@
-"""Planned cells and whatever records exist of them -> tables, as Markdown and as LaTeX."""
+"""Planned cells and those of their records that exist -> tables, as Markdown and as LaTeX."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ METRICS = {  # name in the records: title, whether higher is better
     "fpr95": ("FPR at 95 % recall", False),
     "seconds": ("seconds per seed", False),
 }
-NOT_RANKED = ("oracle",)  # sees the truth
+NOT_RANKED = ("oracle",)  # it is given the truth
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A method on a dataset: the mean over seeds of one split, or over the splits' means."""
+    """The result of a method on a dataset: the mean over the seeds of one split, or over the means of splits."""
 
     mean: float
-    error: float | None  # standard error; None of a single value
+    error: float | None  # standard error; None for a single value
     by_split: dict[str, float]  # mean over seeds
     runs: int
     planned: int
@@ -44,7 +44,7 @@ class Summary:
 def summarise(
     cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], metric: str
 ) -> dict[tuple[str, str], Summary]:
-    """Sum up the records of planned cells by method and dataset; those without any are left out."""
+    """Summarise the records of planned cells by method and dataset; those without any are left out."""
     by_split: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
     planned: Counter[tuple[str, str]] = Counter()
     for cell in cells:
@@ -55,16 +55,16 @@ def summarise(
     result = {}
     for key, splits in by_split.items():
         means = {split: float(np.mean(values)) for split, values in splits.items()}
-        spread = list(means.values()) if len(means) > 1 else next(iter(splits.values()))
-        error = float(np.std(spread, ddof=1) / np.sqrt(len(spread))) if len(spread) > 1 else None
+        sample = list(means.values()) if len(means) > 1 else next(iter(splits.values()))
+        error = float(np.std(sample, ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else None
         runs = sum(map(len, splits.values()))
-        result[key] = Summary(float(np.mean(spread)), error, means, runs, planned[key])
+        result[key] = Summary(float(np.mean(sample)), error, means, runs, planned[key])
     return result
 
 
 @dataclass
 class Grid:
-    """A table of texts. The best of a column can be bold and the second best underlined."""
+    """A table of texts. The best of a column may be bold and the second best underlined."""
 
     corner: str
     columns: list[str]
@@ -124,9 +124,9 @@ def grid(
     *,
     higher_is_better: bool = True,
 ) -> Grid:
-    """Lay methods against datasets, the best of each dataset bold and the second best underlined.
+    """Arrange methods by datasets, the best of each dataset bold and the second best underlined.
 
-    A mean over fewer runs than planned says so and competes with none.
+    A mean over fewer runs than planned says so and is neither.
     """
     best: set[tuple[int, int]] = set()
     second: set[tuple[int, int]] = set()
@@ -134,9 +134,9 @@ def grid(
         found = {row: summaries.get((method, dataset)) for row, method in enumerate(methods)}
         means = {row: s.mean for row, s in found.items() if s and s.complete and methods[row] not in NOT_RANKED}
         values = sorted(set(means.values()), reverse=higher_is_better)
-        for place, marked in ((0, best), (1, second)):
-            if len(means) > 1 and place < len(values):
-                marked |= {(row, column) for row, mean in means.items() if mean == values[place]}
+        for rank, cells in ((0, best), (1, second)):
+            if len(means) > 1 and rank < len(values):
+                cells |= {(row, column) for row, mean in means.items() if mean == values[rank]}
     rows = [
         (title(m), [_cell(summaries[m, dataset], write) if (m, dataset) in summaries else "–" for dataset in datasets])
         for m in methods
@@ -148,54 +148,55 @@ def _cell(summary: Summary, write: Callable[[Summary], str]) -> str:
     return write(summary) + ("" if summary.complete else f" ({summary.runs} of {summary.planned} runs)")
 
 
-def figure(summary: Summary) -> str:
+def format_mean(summary: Summary) -> str:
     """Write mean ± standard error.
 
-    >>> figure(Summary(0.7312, 0.0123, {}, 10, 10))
+    >>> format_mean(Summary(0.7312, 0.0123, {}, 10, 10))
     '0.731 ± 0.012'
     """
     return f"{summary.mean:.3f}" + ("" if summary.error is None else f" ± {summary.error:.3f}")
 
 
-def seconds(summary: Summary) -> str:
-    """Write a time.
+def format_seconds(summary: Summary) -> str:
+    """Write a duration.
 
-    >>> seconds(Summary(0.123, None, {}, 1, 1)), seconds(Summary(12.34, None, {}, 1, 1))
+    >>> format_seconds(Summary(0.123, None, {}, 1, 1)), format_seconds(Summary(12.34, None, {}, 1, 1))
     ('0.12', '12.3')
     """
     return f"{summary.mean:.2f}" if summary.mean < 10 else f"{summary.mean:.1f}"
 
 
-def beside_paper(
+def compare_with_paper(
     summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
 ) -> Grid | None:
-    """The paper's AU-ROC, ours minus it, and whether that is within two standard errors; None if there is nothing."""
-    rows = []
+    """Show the paper's AU-ROC, ours minus it, and whether that is within two standard errors; None without either."""
     shared = [d for d in datasets if any((m, d) in paper.AUROC for m in methods)]
-    for method in methods:
-        texts = []
-        for dataset in shared:
-            theirs, ours = paper.AUROC.get((method, dataset)), summaries.get((method, dataset))
-            if theirs is None:
-                texts.append("")
-            elif ours is None:
-                texts.append(f"{theirs.mean:.3f} ± {theirs.error:.3f}")
-            else:
-                difference = ours.mean - theirs.mean
-                mark = {True: " ✓", False: " ✗", None: ""}[agrees(ours, theirs)]
-                sign = "−" if round(difference, 3) < 0 else "+"
-                texts.append(f"{theirs.mean:.3f} ± {theirs.error:.3f}, {sign}{abs(difference):.3f}{mark}")
-        if any(texts):
-            rows.append((title(method), texts))
-    return Grid("paper, ours − paper", [title(d) for d in shared], rows, set(), set()) if rows and shared else None
+    rows = [
+        (title(m), [_difference(summaries.get((m, d)), paper.AUROC.get((m, d))) for d in shared])
+        for m in methods
+        if any((m, d) in paper.AUROC for d in shared)
+    ]
+    return Grid("paper, ours − paper", [title(d) for d in shared], rows, set(), set()) if rows else None
 
 
-def agrees(ours: Summary, theirs: paper.Figure) -> bool | None:
-    """Whether the difference is at most two standard errors of the difference, or rounding; None of a single run.
+def _difference(ours: Summary | None, theirs: paper.PaperMean | None) -> str:
+    if theirs is None:
+        return ""
+    text = f"{theirs.mean:.3f} ± {theirs.error:.3f}"
+    if ours is None:
+        return text
+    difference = ours.mean - theirs.mean
+    sign = "−" if round(difference, 3) < 0 else "+"
+    verdict = {True: " ✓", False: " ✗", None: ""}[agrees(ours, theirs)]
+    return f"{text}, {sign}{abs(difference):.3f}{verdict}"
 
-    A single run of a method without chance, whose error in the paper is 0, is judged all the same.
 
-    >>> agrees(Summary(0.70, 0.01, {}, 10, 10), paper.Figure(0.73, 0.02))
+def agrees(ours: Summary, theirs: paper.PaperMean) -> bool | None:
+    """Say whether a difference is at most two standard errors of it, or rounding; None for a single run.
+
+    Where the paper's error is 0 the method is deterministic, and a single run is compared too.
+
+    >>> agrees(Summary(0.70, 0.01, {}, 10, 10), paper.PaperMean(0.73, 0.02))
     True
     """
     if ours.error is None and theirs.error > 0:
@@ -207,7 +208,7 @@ def agrees(ours: Summary, theirs: paper.Figure) -> bool | None:
 def ranks(
     summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
 ) -> dict[str, list[float]] | None:
-    """Rank of each method on each dataset by mean, 1 is the best, ties share; None unless all have all runs."""
+    """Rank the methods on each dataset by mean, 1 is the best, ties share a rank; None unless all have all runs."""
     found = [summaries.get((m, d)) for m in methods for d in datasets]
     if not found or not all(summary and summary.complete for summary in found):
         return None

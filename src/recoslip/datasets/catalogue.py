@@ -1,4 +1,4 @@
-"""The one table of datasets: where each comes from, how its proportions shift, and the paper's settings."""
+"""The one table of datasets: where each comes from, how its proportions shift, and the paper's settings for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Settings:
-    """What the paper tunes per dataset (its last table)."""
+    """The settings that the paper tunes per dataset (its last table)."""
 
     hidden_channels: int  # gcn_hidden_dim
     out_channels: int  # gcn_output_dim
@@ -38,8 +38,8 @@ class Entry:
     about: str
     settings: Settings
     ratios: tuple[float, ...] = ()  # source ratio per category; 0 marks the novel one; () where time decides
-    split_seed: int = 42  # the authors'
-    rewired: float = 0.0  # share of the target's edges that lead elsewhere
+    split_seed: int = 42  # the seed that the authors draw source nodes and split from
+    rewired: float = 0.0  # fraction of the target's edges that are rewired
 
 
 _CITATION = "papers and citations; words"
@@ -62,7 +62,7 @@ _GRAPHS: dict[str, tuple[str, str, Settings, tuple[float, ...]]] = {
         (0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.5, 0),
     ),
 }
-# How much of the -s version's distance from 0.5 is left, and the authors' split seed.
+# Version: description, factor on the distance of the -s ratios from 0.5, and the authors' split seed.
 _VERSIONS = {"s": ("strong shift", 1.0, 42), "ms": ("minor shift", 0.5, 42), "ns": ("no shift", 0.0, 10)}
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from platformdirs import user_cache_path
 from torch import Tensor
 
+from recoslip.datasets.block_model import csbm
 from recoslip.datasets.catalogue import CATALOGUE, Entry, Settings
-from recoslip.datasets.csbm import csbm
 from recoslip.errors import DatasetError, SettingError, nearest
 from recoslip.graph import NodeGraph
 from recoslip.shift import Mask, Split, assign_source, random_split, rewire
@@ -28,8 +29,8 @@ class Dataset:
     name: str
     graph: NodeGraph
     split: Split
-    novel: Mask  # the truth, for scoring only
-    settings: Settings  # the paper's
+    novel: Mask  # the true novel nodes, for scoring only
+    settings: Settings  # those of the paper
 
 
 def load_dataset(
@@ -39,10 +40,10 @@ def load_dataset(
 
     Args:
         name: a key of `CATALOGUE`, such as "cora-s", "arxiv", "digits" or "csbm".
-        root: folder that holds (or shall hold) the downloaded files; else the environment variable
-            RECOSLIP_DATA, else a cache folder.
-        split_seed: another draw of source nodes and split; None is the authors' own.
-        **options: for "csbm" alone: its arguments.
+        root: folder of the downloaded files; by default the environment variable RECOSLIP_DATA, or the user's cache
+            folder.
+        split_seed: seed that source nodes and split are drawn from; by default the authors' seed.
+        **options: arguments of `csbm`; other datasets take none.
 
     >>> load_dataset("digits").graph
     NodeGraph(1,797 nodes: 808 source, 989 target; 12,340 edges; 64 features)
@@ -67,21 +68,15 @@ def load_dataset(
         graph = rewire(graph, entry.rewired, generator)
     categories = graph.categories
     assert categories is not None
-    with_source = categories[~graph.is_target.numpy()]
-    novel = categories == ARXIV_NOVEL if entry.origin == "ogbn_arxiv" else ~np.isin(categories, with_source)
+    source_categories = categories[~graph.is_target.numpy()]
+    novel = categories == ARXIV_NOVEL if entry.origin == "ogbn_arxiv" else ~np.isin(categories, source_categories)
     return Dataset(name.lower(), graph, split, novel, entry.settings)
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of downloaded data: the argument, else RECOSLIP_DATA, else the cache folder."""
+    """Return the folder of downloaded data: the argument, else RECOSLIP_DATA, else one in the user's cache folder."""
     chosen = root or os.environ.get("RECOSLIP_DATA")
-    return Path(chosen).expanduser() if chosen else cache_folder() / "data"
-
-
-def cache_folder() -> Path:
-    """Return the per-user folder for what can be downloaded or built again."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "recoslip"
+    return Path(chosen).expanduser() if chosen else user_cache_path("recoslip") / "data"
 
 
 def _shifted(entry: Entry, root: str | os.PathLike[str] | None, generator: torch.Generator) -> tuple[NodeGraph, Split]:
@@ -97,18 +92,18 @@ def _shifted(entry: Entry, root: str | os.PathLike[str] | None, generator: torch
 
 
 def _digits(neighbours: int = 10) -> tuple[Tensor, Tensor, Tensor]:
-    """scikit-learn's 1,797 images of 8 x 8, each joined to its nearest by Euclidean distance."""
+    """Return scikit-learn's 1,797 images of 8 x 8, each joined to its nearest by Euclidean distance."""
     from sklearn.datasets import load_digits
     from sklearn.neighbors import kneighbors_graph
 
     images, labels = load_digits(return_X_y=True)
-    near = kneighbors_graph(images, neighbours).tocoo()
-    edges = torch.from_numpy(np.stack([near.row, near.col]).astype(np.int64))
+    nearest_images = kneighbors_graph(images, neighbours).tocoo()
+    edges = torch.from_numpy(np.stack([nearest_images.row, nearest_images.col]).astype(np.int64))
     return torch.from_numpy(images / 16).float(), edges, torch.from_numpy(labels)
 
 
 def _pyg(name: str, root: Path) -> tuple[Tensor, Tensor, Tensor]:
-    """Cora, CiteSeer (Planetoid), Computers, Photo (Amazon) through PyTorch Geometric's loaders."""
+    """Load Cora or CiteSeer (Planetoid), Computers or Photo (Amazon) with PyTorch Geometric."""
     from torch_geometric.datasets import Amazon, Planetoid
 
     loader = Planetoid if name in ("Cora", "CiteSeer") else Amazon
@@ -117,8 +112,8 @@ def _pyg(name: str, root: Path) -> tuple[Tensor, Tensor, Tensor]:
     try:
         if not raw.is_dir():
             loader(str(root), name)  # downloads
-        # The loaders write what they process beside the raw files, which may be read-only, and not in one piece, so
-        # that another process may read half of it: they get a folder of their own.
+        # The loaders write processed files beside the raw ones. That folder may be read-only, and another process may
+        # read a file that is half written, so this process gives them a temporary folder.
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
             (Path(folder) / name).mkdir()
             (Path(folder) / name / "raw").symlink_to(raw.resolve(), target_is_directory=True)
@@ -136,13 +131,13 @@ def _pyg(name: str, root: Path) -> tuple[Tensor, Tensor, Tensor]:
 
 def _raw_files(name: str) -> str:
     if name in ("Cora", "CiteSeer"):
-        parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-        return ", ".join(f"ind.{name.lower()}.{part}" for part in parts)
+        suffixes = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+        return ", ".join(f"ind.{name.lower()}.{suffix}" for suffix in suffixes)
     return f"amazon_electronics_{name.lower()}.npz"
 
 
 def _remove_empty(folder: Path) -> None:
-    """Take away the empty folders a failed download leaves behind."""
+    """Remove the empty folders that a failed download leaves behind."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
@@ -150,7 +145,7 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-# OGB's labels of cs.AI, cs.MA, cs.CV, cs.SY, cs.LG, cs.RO, and the place of cs.SY among them.
+# OGB's labels of six categories, their names, and the index of the novel one among them.
 ARXIV_LABELS = (10, 11, 16, 19, 24, 27)
 ARXIV_NAMES = ("cs:AI", "cs:MA", "cs:CV", "cs:SY", "cs:LG", "cs:RO")
 ARXIV_NOVEL = 3
@@ -158,7 +153,7 @@ ARXIV_FILES = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "node_yea
 
 
 def check_arxiv(root: Path) -> Path:
-    """Return the folder of arxiv's files, or raise if they are not all there: they do not download themselves."""
+    """Return the folder of arxiv's files; raise if one is missing, because nothing downloads them."""
     folder = root / "ogbn_arxiv" / "raw"
     missing = [name for name in ARXIV_FILES if not (folder / name).is_file()]
     if missing:
@@ -170,7 +165,7 @@ def check_arxiv(root: Path) -> Path:
 
 
 def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
-    """ogbn-arxiv before 2013, six categories; source before 2007, test in 2012."""
+    """Build ogbn-arxiv before 2013 with six categories; source is before 2007, test is 2012."""
     import polars as pl
 
     folder = check_arxiv(root)
@@ -180,10 +175,10 @@ def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
 
     label, year = column("node-label.csv.gz"), column("node_year.csv.gz")
     kept = np.flatnonzero(np.isin(label, ARXIV_LABELS) & (year < 2013))
-    place = np.full(len(label), -1)
-    place[kept] = np.arange(len(kept))
+    index = np.full(len(label), -1)  # of each paper among those that are kept
+    index[kept] = np.arange(len(kept))
     x = pl.read_csv(folder / "node-feat.csv.gz", has_header=False).to_numpy()[kept]
-    edges = place[pl.read_csv(folder / "edge.csv.gz", has_header=False).to_numpy().T]
+    edges = index[pl.read_csv(folder / "edge.csv.gz", has_header=False).to_numpy().T]
     graph = NodeGraph(
         x,
         edges[:, (edges >= 0).all(axis=0)],
@@ -192,6 +187,6 @@ def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
         categories=np.searchsorted(ARXIV_LABELS, label[kept]),
         times=year[kept],
     )
-    shares = (0.8, 0.2)
+    fractions = (0.8, 0.2)
     test = year[kept] == 2012
-    return graph, random_split(graph.is_target, generator, source=shares, target=shares, test=test)
+    return graph, random_split(graph.is_target, generator, source=fractions, target=fractions, test=test)

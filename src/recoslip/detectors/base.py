@@ -1,86 +1,89 @@
-"""NodeGraph -> scores: what every detector has in common."""
+"""NodeGraph -> scores: the contract that every detector keeps."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeAlias, dataclass_transform
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from polars.exceptions import PolarsError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
-from torch import Tensor
+from torch import Tensor, nn
 
-from recoslip.detectors import checks
-from recoslip.errors import Diverged, GraphError, ModelFileError, OutOfMemory, RecoslipWarning, SettingError
-from recoslip.fleet.bits import derive
-from recoslip.fleet.device import resolve_device
+from recoslip.calibration import conformal
+from recoslip.detectors import model_file, params
+from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.errors import Diverged, GraphError, OutOfMemory, RecoslipWarning, SettingError
+from recoslip.fleet.checkpoints import Checkpointer
+from recoslip.fleet.counter_rng import derive
+from recoslip.fleet.device import check_device
 from recoslip.graph import NodeGraph
-from recoslip.objectives import conformal
+from recoslip.progress import Progress
 from recoslip.shift import Mask, Split, hide
-from recoslip.storage import whole_folder
 
 Scores: TypeAlias = NDArray[np.float64]
-Progress: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all)
 
-FORMAT, FORMAT_VERSION = "recoslip-detector", 2
-FILES = ("model.json", "model.safetensors")
-WANTS_MEMORY = re.compile("out of memory|not enough memory|allocate memory|alloc_failed", re.IGNORECASE)
-RESTARTS = 2  # from other seeds, where training diverged
+OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|alloc_failed", re.IGNORECASE)
+MAX_RESTARTS = 2  # from other seeds, where the loss became non-finite
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """What a fit calls while it runs."""
+
+    progress: Progress
+    checkpointer: Checkpointer | None = None  # saves and resumes the trainings of the fit
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(param, learned))
 class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     """A method that scores nodes by novelty: scikit-learn's parameters, `fit`, and attributes that end in `_`.
 
-    Scores lie in [0, 1], higher is more novel, one per node in the graph's order. A subclass stores its
-    constructor's arguments and nothing else, and implements the methods marked abstract.
+    Scores lie in [0, 1], higher is more novel, one per node in the graph's order. A subclass declares its settings
+    (`recoslip.detectors.params`), which its constructor stores, and implements the methods marked abstract.
     """
 
     name: ClassVar[str]  # in the registry
-    paper: ClassVar[str]  # where it is from
-    needs: ClassVar[str] = "features and edges"
-    trains: ClassVar[bool] = True  # whether it trains a network
-    tuned: ClassVar[bool] = True  # whether a bench gives it the settings that the paper chose for a dataset
-    validates: ClassVar[bool] = True  # False: with calibration it learns from validation nodes as from any
-    max_fpr: float
-    random_state: int
-    device: str
+    uses_validation: ClassVar[bool] = True  # False: where calibration nodes are given, it learns from all others
+    requires_truth: ClassVar[bool] = False  # whether `fit` must be told which nodes are novel
+    supports_batches: ClassVar[bool] = False  # whether it can train on batches of a graph
 
-    scores_: Scores  # (nodes,) of the graph it was fitted on
-    seed_: int  # that it was trained from: random_state, unless training diverged from that
-    threshold_: float  # novel is greater
-    is_target_: Mask  # (nodes,)
-    categories_: NDArray[np.int64]  # (nodes,) set by `recoslip.analyse`
-    calibration_: Mask  # (nodes,) the source nodes that p-values are measured by
-    calibrated_: bool  # whether those were hidden while it learned, so that promises hold
-    split_: Split
-    n_features_in_: int
-    feature_names_in_: tuple[str, ...] | None
+    max_fpr: float = param(0.01, Number(0, 1), "fraction of the calibration nodes that may score above the threshold")
+    device: str = param("auto", check_device, '"auto", "cpu", "cuda", ...')
+    random_state: int = param(
+        0, Whole(0, 2**63 - 1), "seed of initial weights, dropout and, where no split is given, the split"
+    )
 
-    @abstractmethod
-    def _check_settings(self) -> None:
-        """Raise SettingError for a setting that cannot be."""
+    scores_: Scores = learned("novelty of each node of the graph it was fitted on, (nodes,)")
+    threshold_: float = learned("score above which a target node is listed")
+    seed_: int = learned("the seed it was trained from: `random_state`, unless the loss became non-finite from that")
+    is_target_: Mask = learned("domain of each node, (nodes,)")
+    calibration_: Mask = learned("the source nodes that p-values and threshold are computed from, (nodes,)")
+    calibrated_: bool = learned("whether those were presented as target during `fit`, so that promises hold")
+    split_: Split = learned("who trained, validated and tested")
+    n_features_in_: int = learned("number of features")
+    feature_names_in_: tuple[str, ...] | None = learned("names of the features, where they have names")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        params.make_estimator(cls)
 
     @abstractmethod
     def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
-        """Train one model per seed and return what each learned, its scores_ at least; change nothing on self.
+        """Train one model per seed and return the learned attributes of each, `scores_` at least.
 
-        `given` is what a method's `fit` asks for beyond the graph; all but the oracle ask for nothing.
+        Nothing is changed on self. `truth` is empty unless the class `requires_truth`.
         """
 
     @abstractmethod
@@ -93,7 +96,15 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Turn what `_pack` gave back into learned attributes."""
+        """Turn what `_pack` returned back into learned attributes."""
+
+    def _check_params_jointly(self) -> None:
+        """Raise SettingError for settings that exclude each other; by default none do."""
+
+    def check_params(self) -> None:
+        """Raise SettingError for a setting that cannot be."""
+        params.check_params(self)
+        self._check_params_jointly()
 
     def fit(
         self,
@@ -102,23 +113,33 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         *,
         calibration: float = 0.0,
         progress: Progress | None = None,
-        **given: Any,
+        checkpointer: Checkpointer | None = None,
+        **truth: Any,
     ) -> Self:
         """Learn from the graph's features, edges and domains.
 
         Args:
             graph: true categories, if it has any, are not looked at.
             split: who trains and who validates; without one, 80/20 in each domain from `random_state`.
-            calibration: share of the source nodes that are passed off as target while learning, so that p-values and
-                the threshold keep their promise (docs/promises.md). 0 measures by the validation source nodes.
+            calibration: fraction of the source nodes that are presented as target during the fit, so that p-values and
+                the threshold keep their promise (docs/promises.md). 0 uses the validation source nodes instead.
             progress: called with steps done and steps in all.
+            checkpointer: saves how far trainings in batches have come, and resumes them.
+            **truth: `novel`, a boolean array over nodes, for a detector that `requires_truth`.
 
         An interrupted or failed fit leaves the detector unfitted.
         """
-        for learned in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, learned)
-        seeds = [self.random_state]
-        fitted = self.fit_seeds(graph, seeds, split, calibration=calibration, progress=progress, **given)[0]
+        for attribute in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, attribute)
+        (fitted,) = self.fit_seeds(
+            graph,
+            [self.random_state],
+            split,
+            calibration=calibration,
+            progress=progress,
+            checkpointer=checkpointer,
+            **truth,
+        )
         self.__dict__.update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
         return self
 
@@ -130,28 +151,32 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         *,
         calibration: float = 0.0,
         progress: Progress | None = None,
-        **given: Any,
+        checkpointer: Checkpointer | None = None,
+        **truth: Any,
     ) -> list[Self]:
         """Train one copy of this detector per seed, all together as one fleet, and return the fitted copies.
 
         Up to rounding, each copy is what `fit` with that `random_state` and the same split gives; with calibration, all
-        hide the same nodes, those of this detector's `random_state`.
+        have the same calibration nodes, those of this detector's `random_state`.
         """
         if not isinstance(graph, NodeGraph):
             raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
-        self._check_settings()
-        checks.number("calibration", calibration, 0, 0.9)
-        seen, split, hidden = hide(graph, split, calibration, self.random_state)
-        split.check(seen)
+        self.check_params()
+        Number(0, 0.9)("calibration", calibration)
+        if truth and not self.requires_truth:
+            raise SettingError(f"{self.name} must not see the truth; leave {', '.join(truth)} out")
+        presented, split, hidden = hide(graph, split, calibration, self.random_state)
+        split.check(presented)
         seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
         copies: list[Self] = [clone(self).set_params(random_state=seed) for seed in seeds]
         for copy in copies:
-            copy._check_settings()
-        parts = split
-        if hidden.any() and not self.validates:  # nothing is left for validation nodes to do
-            parts = Split(split.train | split.validation, np.zeros_like(hidden), split.test)
-        learned = self._learn_or_restart(seen, parts, seeds, progress or (lambda done, total: None), **given)
-        shared = {
+            copy.check_params()
+        learning = split
+        if hidden.any() and not self.uses_validation:
+            learning = Split(split.train | split.validation, np.zeros_like(hidden), split.test)
+        callbacks = Callbacks(progress or (lambda done, total: None), checkpointer)
+        per_seed = self._learn_or_restart(presented, learning, seeds, callbacks, **truth)
+        common = {
             "is_target_": graph.is_target.numpy().copy(),
             # D4: not f > 1/2 but the lowest threshold that keeps the FPR, see DEVIATIONS.md
             "calibration_": hidden if hidden.any() else split.validation & ~graph.is_target.numpy(),
@@ -160,41 +185,41 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "n_features_in_": graph.num_features,
             "feature_names_in_": graph.feature_names,
         }
-        for copy, own in zip(copies, learned, strict=True):
-            copy.__dict__.update(shared | own)
-            rule = conformal.threshold if hidden.any() else fpr_threshold
-            copy.threshold_ = rule(copy.scores_[copy.calibration_], self.max_fpr)
+        threshold = conformal.threshold if hidden.any() else conformal.empirical_threshold
+        for copy, attributes in zip(copies, per_seed, strict=True):
+            copy.__dict__.update(common | attributes)
+            copy.threshold_ = threshold(copy.scores_[copy.calibration_], self.max_fpr)
         return copies
 
     def _learn_or_restart(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
-        """Learn; where training diverges, find out from which seed, and let others, which follow from it, take over."""
+        """Learn. Seeds whose loss becomes non-finite are found one by one and replaced by seeds derived from them."""
         try:
             with memory_errors():
-                learned = self._learn(graph, split, seeds, progress, **given)
-            for own in learned:
-                self._check_scores(own["scores_"])
-            return [{"seed_": seed, **own} for seed, own in zip(seeds, learned, strict=True)]
+                per_seed = self._learn(graph, split, seeds, callbacks, **truth)
+            for attributes in per_seed:
+                self._check_scores(attributes["scores_"])
+            return [{"seed_": seed, **attributes} for seed, attributes in zip(seeds, per_seed, strict=True)]
         except Diverged as problem:
             if len(seeds) > 1:
-                return [self._learn_or_restart(graph, split, [seed], progress, **given)[0] for seed in seeds]
-            first = problem
-        for attempt in range(1, RESTARTS + 1):
-            other = int(derive(torch.tensor(seeds[0]), 97, attempt)) & (2**63 - 1)
+                return [self._learn_or_restart(graph, split, [seed], callbacks, **truth)[0] for seed in seeds]
+            diverged = problem
+        for attempt in range(1, MAX_RESTARTS + 1):
+            derived = int(derive(torch.tensor(seeds[0]), 97, attempt)) & (2**63 - 1)
             with contextlib.suppress(Diverged):
-                (own,) = self._learn(graph, split, [other], progress, **given)
-                self._check_scores(own["scores_"])
+                (attributes,) = self._learn(graph, split, [derived], callbacks, **truth)
+                self._check_scores(attributes["scores_"])
                 warnings.warn(
-                    RecoslipWarning(f"training diverged from seed {seeds[0]} and was begun again from seed {other}"),
+                    RecoslipWarning(f"training diverged from seed {seeds[0]} and was begun again from seed {derived}"),
                     stacklevel=4,
                 )
-                return [{"seed_": other, **own}]
-        raise first
+                return [{"seed_": derived, **attributes}]
+        raise diverged
 
     def decision_function(self, graph: NodeGraph | None = None) -> Scores:
         """Score the nodes of `graph`, or of the graph it was fitted on: in [0, 1], higher is more novel."""
-        self._check_fitted()
+        self.check_is_fitted()
         if graph is None:
             return self.scores_.copy()
         if graph.num_features != self.n_features_in_:
@@ -203,9 +228,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             )
         names = self.feature_names_in_
         if names is not None and graph.feature_names is not None and names != graph.feature_names:
-            own, other = next((a, b) for a, b in zip(names, graph.feature_names, strict=True) if a != b)
+            known, other = next((a, b) for a, b in zip(names, graph.feature_names, strict=True) if a != b)
             raise GraphError(
-                f"this detector was fitted with other features: it knows {own!r} where the graph has {other!r}; "
+                f"this detector was fitted with other features: it knows {known!r} where the graph has {other!r}; "
                 "read both graphs' nodes as one table, so that they are encoded alike"
             )
         scores = self._score(graph)
@@ -219,23 +244,23 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         return (scores > self.threshold_) & is_target
 
     def p_values(self, graph: NodeGraph | None = None) -> Scores:
-        """Return for each target node the share of known nodes that score as high, and NaN for source nodes.
+        """Return the conformal p-value of each target node, and NaN for source nodes.
 
-        For a known node of the source's kinds and proportions P(p ≤ u) ≤ u, on the graph it was fitted on and if it was
-        fitted with `calibration`; otherwise the validation source nodes stand in, whom it took for source, and nothing
-        is promised.
+        For a known node of the source's categories and proportions P(p ≤ u) ≤ u, on the graph it was fitted on and if
+        it was fitted with `calibration`; otherwise the validation source nodes, which it learned to be source, take the
+        place of calibration nodes, and nothing is promised.
         """
         scores = self.decision_function(graph)
         is_target = self.is_target_ if graph is None else graph.is_target.numpy()
         return np.where(is_target, conformal.p_values(scores, self.scores_[self.calibration_]), np.nan)
 
     def shortlist(self, fdr: float, graph: NodeGraph | None = None) -> Mask:
-        """Choose target nodes of which at most a share `fdr` is expected to be known (Benjamini-Hochberg on p-values).
+        """Choose target nodes of which at most a fraction `fdr` is expected to be known (Benjamini-Hochberg).
 
         The expectation holds where the known target nodes have the source's proportions; docs/promises.md says what is
         left of it where they have not.
         """
-        checks.number("fdr", fdr, 0, 1)
+        Number(0, 1)("fdr", fdr)
         p = self.p_values(graph)
         chosen = ~np.isnan(p)
         chosen[chosen] = conformal.benjamini_hochberg(p[chosen], fdr)
@@ -245,44 +270,30 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Fit, then say which nodes are novel."""
         return self.fit(graph, split).predict()
 
+    def representation(self, graph: NodeGraph) -> NDArray[np.float64] | None:
+        """Return what the learned networks represent each node by, (nodes, width); None without a network."""
+        return None
+
+    def explainable_network(self, node_id: Any) -> nn.Module | None:
+        """Return a network that the score of a node rests on, for explanation methods; None where there is none.
+
+        It is called as `network(x, edge_index, edge_weight)` and returns the logits of known and novel, (nodes, 2).
+        """
+        return None
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write settings and what was learned as JSON and safetensors; a saved detector there is replaced."""
-        self._check_fitted()
-        values, tensors = self._pack()
-        document = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "detector": self.name,
-            "settings": self._json_settings(),
-            "seed": self.seed_,
-            "threshold": self.threshold_,
-            "calibrated": self.calibrated_,
-            "features": self.n_features_in_,
-            "feature_names": self.feature_names_in_,
-            "learned": values,
-        }
-        tensors = tensors | {
-            "scores": torch.from_numpy(self.scores_),
-            "is_target": torch.from_numpy(self.is_target_),
-            "calibration": torch.from_numpy(self.calibration_),
-            **{f"split.{p}": torch.from_numpy(getattr(self.split_, p).copy()) for p in ("train", "validation", "test")},
-        }
-        with whole_folder(folder, ours=FILES, replace=True) as draft:
-            save_file(
-                {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
-                draft / "model.safetensors",
-            )
-            document["sha256"] = checksum(document, draft / "model.safetensors")
-            (draft / "model.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        self.check_is_fitted()
+        model_file.write(folder, self.name, self.json_params(), vars(self), *self._pack())
 
-    def _check_common(self) -> None:
-        """Check the settings every detector has."""
-        checks.number("max_fpr", self.max_fpr, 0, 1)
-        checks.whole("random_state", self.random_state, 0, 2**63 - 1)
-        resolve_device(self.device)
+    def json_params(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return {key: _json_value(value) for key, value in self.get_params(deep=False).items()}
 
-    def _json_settings(self) -> dict[str, Any]:
-        return {key: _plain(value) for key, value in self.get_params(deep=False).items()}
+    def check_is_fitted(self) -> None:
+        """Raise NotFittedError unless `fit` has ended."""
+        if not hasattr(self, "scores_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(graph) first")
 
     def _check_scores(self, scores: Scores) -> None:
         if not ((scores >= 0) & (scores <= 1)).all():
@@ -291,131 +302,24 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 "look for extreme values among the features"
             )
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "scores_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(graph) first")
+
+params.make_estimator(Detector)
 
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Say in our own words that memory did not suffice."""
+    """Turn every library's way of saying that memory did not suffice into OutOfMemory."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError, RuntimeError) as problem:
-        if isinstance(problem, RuntimeError) and not WANTS_MEMORY.search(str(problem)):
+        if isinstance(problem, RuntimeError) and not OUT_OF_MEMORY.search(str(problem)):
             raise
         raise OutOfMemory(
             "memory did not suffice; set batch_size, or a smaller one, or smaller hidden_channels, or pack the graph"
         ) from problem
 
 
-def _plain(value: Any) -> Any:
-    """Turn a setting into a JSON value."""
+def _json_value(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
-
-
-def fpr_threshold(scores: Scores, max_fpr: float) -> float:
-    """Return the lowest threshold that at most `max_fpr` of the scores, those of held-out source nodes, exceed.
-
-    >>> fpr_threshold(np.array([0.1, 0.2, 0.3, 0.9]), 0.25)
-    0.3
-    """
-    allowed = int(max_fpr * len(scores) + 1e-9)
-    if allowed >= len(scores):
-        return float(np.nextafter(0, -1))
-    return float(np.sort(scores)[-1 - allowed])
-
-
-def checksum(document: Mapping[str, Any], tensors: Path) -> str:
-    """Hash a saved detector, all but the hash itself. It tells damage, not malice: who can write can hash as well."""
-    with tensors.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    content = {name: value for name, value in document.items() if name != "sha256"}
-    digest.update(json.dumps(content, sort_keys=True).encode())
-    return digest.hexdigest()
-
-
-def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
-    """Read a detector that `save` wrote.
-
-    Args:
-        folder: what was given to `save`.
-        **settings: settings to change, such as `device="cpu"`; a user's own encoder must be given again.
-    """
-    from recoslip.detectors.registry import DETECTORS, detector
-
-    path = Path(folder).expanduser()
-    for name in FILES:
-        if not (path / name).exists():
-            raise ModelFileError(
-                f"{folder} is not a saved detector: {name} is missing; give the folder that save wrote"
-            )
-        if (path / name).is_symlink() or not (path / name).is_file():
-            raise ModelFileError(
-                f"{folder}/{name} must be a file; it is a link, a folder or a device, copy the file there"
-            )
-    try:
-        document = json.loads((path / "model.json").read_text(encoding="utf-8"))
-        tensors = load_file(path / "model.safetensors")
-        found = checksum(document, path / "model.safetensors") if isinstance(document, dict) else None
-    except (OSError, ValueError, RecursionError, SafetensorError) as problem:
-        raise ModelFileError(f"{folder} cannot be read, it is truncated or not recoslip's: {problem}") from problem
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ModelFileError(f'{folder}/model.json is not recoslip\'s (expected "format": "{FORMAT}")')
-    if document.get("format_version") != FORMAT_VERSION:
-        raise ModelFileError(
-            f"{folder} has format version {document.get('format_version')!r}, this recoslip reads "
-            f"{FORMAT_VERSION}; use the recoslip version that wrote it, or fit again"
-        )
-    if document.get("sha256") != found:
-        raise ModelFileError(
-            f"{folder} is damaged: it is not what was saved (its checksum differs); copy or fit it again"
-        )
-    if document.get("detector") not in list(DETECTORS):
-        raise ModelFileError(f"{folder} holds a detector {document.get('detector')!r} that this recoslip has not")
-    try:
-        _check_stored(document, tensors)
-        stored = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
-        result = detector(document["detector"], **(stored | settings))
-        result._check_settings()
-        result.__dict__.update(
-            scores_=tensors["scores"].numpy(),
-            is_target_=tensors["is_target"].numpy(),
-            calibration_=tensors["calibration"].numpy(),
-            split_=Split(*(tensors[f"split.{p}"].numpy() for p in ("train", "validation", "test"))),
-            seed_=document["seed"],
-            threshold_=float(document["threshold"]),
-            calibrated_=document["calibrated"],
-            n_features_in_=document["features"],
-            feature_names_in_=None if document["feature_names"] is None else tuple(document["feature_names"]),
-        )
-        result.__dict__.update(result._unpack(document["learned"], tensors))
-    except ModelFileError:
-        raise
-    except SettingError as problem:
-        raise ModelFileError(f"{folder} cannot be used: {problem}") from problem
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, PolarsError) as problem:
-        raise ModelFileError(
-            f"{folder} is damaged: its parts do not fit together ({type(problem).__name__}: {problem})"
-        ) from problem
-    return result
-
-
-def _check_stored(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Raise unless what every detector stores has the types and sizes it is saved with."""
-    kinds = {"settings": dict, "learned": dict, "threshold": float, "calibrated": bool, "features": int, "seed": int}
-    for name, kind in kinds.items():
-        if type(document[name]) is not kind:
-            raise TypeError(f"{name} must be {kind.__name__}, got {document[name]!r}")
-    checks.whole("seed", document["seed"], 0, 2**63 - 1)
-    names = document["feature_names"]
-    if names is not None and (type(names) is not list or len(names) != document["features"]):
-        raise TypeError(f"feature_names must be a list of {document['features']}")
-    scores = tensors["scores"]
-    if scores.ndim != 1 or scores.dtype != torch.float64 or not ((scores >= 0) & (scores <= 1)).all():
-        raise ValueError("scores must be numbers between 0 and 1, one per node")
-    for name in ("is_target", "calibration", "split.train", "split.validation", "split.test"):
-        if tensors[name].dtype != torch.bool or tensors[name].shape != scores.shape:
-            raise ValueError(f"{name} must say true or false, once per node")
+    return [_json_value(item) for item in value] if isinstance(value, tuple | list) else value

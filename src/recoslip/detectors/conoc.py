@@ -6,29 +6,31 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor, nn
 
-from recoslip.detectors import checks
-from recoslip.detectors.base import Progress, Scores
-from recoslip.detectors.constrained import Dual, RecallConstrained
-from recoslip.detectors.networked import NetworkDetector, part_of
+from recoslip.detectors.base import Callbacks, Scores
+from recoslip.detectors.network_detector import NetworkDetector
+from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.recall_constrained import Dual, RecallConstrained
 from recoslip.detectors.selection import (
     CANDIDATES_SCHEMA,
+    DUAL,
+    DUAL_LEARNING_RATE,
     MISSED_LIMIT,
+    MULTIPLIER,
+    RECALL_TARGETS,
+    Solution,
     candidates_table,
-    check_recall_targets,
     select,
     solutions,
 )
 from recoslip.errors import RecoslipWarning
-from recoslip.fleet.modules import gather
-from recoslip.fleet.network import Output, seed_key
-from recoslip.fleet.training import train
-from recoslip.fleet.view import Encoder
+from recoslip.fleet.interfaces import GraphInput, Output, ProblemState, Schedule
+from recoslip.fleet.network import seed_key
 from recoslip.graph import NodeGraph
+from recoslip.progress import Phases
 from recoslip.shift import Split
 
 
@@ -39,149 +41,114 @@ class CoNoC(NetworkDetector):
     link loss. The heads share all but their last layer and are trained together; the chosen head is the one with the
     highest validation recall among those with a validation FPR of at most `max_fpr`. Weights are kept where the sum of
     the heads' validation Lagrangians is lowest, after half of the epochs.
-
-    Args:
-        recall_targets: $\tilde\alpha_k$.
-        max_fpr: $\tilde\beta$, the highest validation FPR a head and the threshold may have.
-        multiplier: the dual variables at the start.
-        dual: which recall the dual step sees, "hard" or "soft".
-        hidden_channels: width of the encoder's first layer.
-        out_channels: width of the encoder's second layer, the representation.
-        head_channels: width of the heads' common hidden layer.
-        encoder: "gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`.
-        dropout: share of units dropped in encoder and head.
-        epochs: how many.
-        learning_rate: Adam's for the weights.
-        dual_learning_rate: Adam's for the multipliers.
-        device: "auto", "cpu", "cuda", ...
-        random_state: seed of initial weights, dropout and, without a split, the split.
-
-    Attributes:
-        candidates_: a table of the heads: recall target, validation FPR and recall, multiplier, whether chosen.
     """
 
     name: ClassVar[str] = "conoc"
-    paper: ClassVar[str] = "Wald & Saria 2023"
-    divisible: ClassVar[bool] = False
+    supports_batches: ClassVar[bool] = False
 
-    candidates_: pl.DataFrame
-    head_: int  # the chosen one
+    recall_targets: Sequence[float] = RECALL_TARGETS
+    max_fpr: float = param(0.01, Number(0, 1), r"$\tilde\beta$, the highest FPR that a head and the threshold may have")
+    multiplier: float = MULTIPLIER
+    dual: Dual = DUAL
+    epochs: int = param(1000, Whole(1), "how many")
+    dual_learning_rate: float = DUAL_LEARNING_RATE
 
-    def __init__(
-        self,
-        *,
-        recall_targets: Sequence[float] = (0.05, 0.1, 0.15, 0.2, 0.25),
-        max_fpr: float = 0.01,
-        multiplier: float = 0.1,
-        dual: Dual = "hard",
-        hidden_channels: int = 64,
-        out_channels: int = 32,
-        head_channels: int = 32,
-        encoder: Encoder | nn.Module = "gcn",
-        dropout: float = 0.5,
-        epochs: int = 1000,
-        learning_rate: float = 0.001,
-        dual_learning_rate: float = 0.001,
-        device: str = "auto",
-        random_state: int = 0,
-    ) -> None:
-        self.recall_targets = recall_targets
-        self.max_fpr = max_fpr
-        self.multiplier = multiplier
-        self.dual = dual
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.head_channels = head_channels
-        self.encoder = encoder
-        self.dropout = dropout
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.dual_learning_rate = dual_learning_rate
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_recall_targets(self.recall_targets)
-        checks.number("multiplier", self.multiplier, 0, np.inf)
-        checks.choice("dual", self.dual, Dual)
-        checks.number("dual_learning_rate", self.dual_learning_rate, 0, np.inf)
-        self._check_network()
+    candidates_: pl.DataFrame = learned(
+        "a table of the heads: recall target, validation FPR and recall, multiplier, whether chosen"
+    )
+    head_: int = learned("the chosen head")
 
     def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
-        view = self._view(graph)
-        heads = len(self.recall_targets)
-        blocks = self._blocks([seed_key(seed) for seed in seeds], view)
-        learned = []
-        for place, block in enumerate(blocks):
-            fleet = self._fleet(graph.num_features, block, 2 * heads).to(view.device)
-            problem = SharedHeads(
-                graph,
-                split,
-                list(self.recall_targets) * len(block),
-                view.device,
-                epochs=self.epochs,
-                multiplier=self.multiplier,
-                dual=self.dual,
-                dual_learning_rate=self.dual_learning_rate,
-                links="none",
+        data = self.graph_input(graph)
+        blocks = self._blocks([seed_key(seed) for seed in seeds], data)
+        phases = Phases(callbacks.progress, len(blocks) * self.epochs)
+        per_seed: list[dict[str, Any]] = []
+        for block in blocks:
+            schedule = Schedule(
+                self.epochs,
+                self.learning_rate,
+                validate_after=self.epochs // 2,
+                progress=phases.phase(self.epochs),
+                checkpointer=callbacks.checkpointer,
             )
-            kept = train(
-                fleet,
-                view,
-                problem,
-                epochs=self.epochs,
-                learning_rate=self.learning_rate,
-                keep_from=self.epochs // 2,
-                progress=part_of(progress, place, len(blocks), self.epochs),
-            )
-            with torch.no_grad():
-                output = problem.by_head(fleet(view))
-            owner = [member for member in range(len(block)) for _ in range(heads)]
-            solved = solutions(problem, fleet, output.margin, [int(kept[member]) for member in owner], owner)
-            for member in range(len(block)):
-                own = solved[member * heads : (member + 1) * heads]
-                chosen = select(own, self.max_fpr)
-                if own[chosen].fpr > self.max_fpr:
-                    message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=own[chosen].fpr)
-                    warnings.warn(message, RecoslipWarning, stacklevel=4)
-                learned.append(
-                    {
-                        "scores_": own[chosen].f,
-                        "head_": chosen,
-                        "candidates_": candidates_table([own], [chosen]),
-                        "fleet_": gather([(fleet, member)]),
-                    }
-                )
-        return learned
+            per_seed += self._solve(graph, data, split, block, schedule)
+        return per_seed
 
-    def _score(self, graph: NodeGraph) -> Scores:
-        logits = self._logits(graph)[:, 0]
-        scores: Scores = torch.sigmoid(logits[:, 2 * self.head_ + 1] - logits[:, 2 * self.head_]).numpy()
+    def _solve(
+        self, graph: NodeGraph, data: GraphInput, split: Split, keys: Sequence[int], schedule: Schedule
+    ) -> list[dict[str, Any]]:
+        """Train a block of networks; return the learned attributes of each."""
+        heads = len(self.recall_targets)
+        fleet = self.build_fleet(graph.num_features, keys, self._num_classes()).to(data.device)
+        problem = SharedHeads(
+            graph,
+            split,
+            list(self.recall_targets) * len(keys),
+            data.device,
+            epochs=self.epochs,
+            multiplier=self.multiplier,
+            dual=self.dual,
+            dual_learning_rate=self.dual_learning_rate,
+            links="none",
+        )
+        kept = data.train(fleet, problem, schedule)
+        logits = data.evaluate(fleet).to(data.device, data.dtype)
+        margin = by_head(logits).diff(dim=-1)[..., 0]
+        owner = [member for member in range(len(keys)) for _ in range(heads)]
+        solved = solutions(problem, fleet, margin, [int(kept[member]) for member in owner], owner)
+        return [self._select(solved[member * heads : (member + 1) * heads]) for member in range(len(keys))]
+
+    def _select(self, solved: Sequence[Solution]) -> dict[str, Any]:
+        """Choose a head of one network."""
+        head = select(solved, self.max_fpr)
+        chosen = solved[head]
+        if chosen.fpr > self.max_fpr:
+            message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=chosen.fpr)
+            warnings.warn(message, RecoslipWarning, stacklevel=6)
+        return {
+            "scores_": chosen.f,
+            "head_": head,
+            "candidates_": candidates_table([solved], [head]),
+            "fleet_": chosen.fleet.gather([(chosen.fleet, chosen.member)]),
+        }
+
+    def _num_classes(self) -> int:
+        return 2 * len(self.recall_targets)
+
+    def _from_logits(self, logits: Tensor, graph: NodeGraph, attributes: Mapping[str, Any]) -> Scores:
+        head = attributes["head_"]
+        scores: Scores = torch.sigmoid(logits[:, 2 * head + 1] - logits[:, 2 * head]).numpy()
         return scores
+
+    def explainable_network(self, node_id: Any) -> nn.Module | None:
+        """Return the network with its chosen head."""
+        return self.fleet_.as_module(0, slice(2 * self.head_, 2 * self.head_ + 2))
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         return {"candidates": self.candidates_.to_dicts(), "head": self.head_}, self._fleet_tensors()
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        fleet = self._restored(tensors, classes=2 * len(self.recall_targets))
-        checks.whole("head", values["head"], 0, len(self.recall_targets) - 1)
+        fleet = self._restored_fleet(tensors, classes=self._num_classes())
+        Whole(0, len(self.recall_targets) - 1)("head", values["head"])
         candidates = pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA)
         return {"candidates_": candidates, "head_": values["head"], "fleet_": fleet}
 
 
 class SharedHeads(RecallConstrained):
-    """The constrained problem of every head, added up over the heads of a network."""
+    """The constrained problem of every head, each viewed as a network of its own."""
 
-    def by_head(self, output: Output) -> Output:
-        """View each head as a network of its own: (nodes, members, 2 heads) -> (nodes, members * heads, 2)."""
-        return Output(output.representation, output.logits.reshape(len(output.logits), -1, 2))
-
-    def loss(self, output: Output, epoch: Tensor) -> Tensor:
-        """Sum the Lagrangians of a network's heads."""
-        return super().loss(self.by_head(output), epoch).view(output.logits.shape[1], -1).sum(dim=1)
+    def loss(self, output: Output, epoch: Tensor) -> ProblemState:
+        """Compute loss and violation of every head, (members * heads,)."""
+        return super().loss(Output(output.representation, by_head(output.logits)), epoch)
 
     def validation(self, output: Output) -> Tensor:
-        """Sum the validation Lagrangians of a network's heads."""
-        return super().validation(self.by_head(output)).view(output.logits.shape[1], -1).sum(dim=1)
+        """Sum the validation Lagrangians of a network's heads, (members,)."""
+        per_head = super().validation(Output(output.representation, by_head(output.logits)))
+        return per_head.view(output.logits.shape[1], -1).sum(dim=1)
+
+
+def by_head(logits: Tensor) -> Tensor:
+    """View each head as a network of its own: (nodes, members, 2 heads) -> (nodes, members * heads, 2)."""
+    return logits.reshape(len(logits), -1, 2)

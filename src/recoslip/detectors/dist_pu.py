@@ -7,12 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recoslip.detectors.prior import PriorDetector, WarmUp
-from recoslip.detectors.risk import Nodes, RiskObjective, parts
-from recoslip.fleet.batches import Batches
-from recoslip.fleet.network import Output
-from recoslip.fleet.training import Objective
-from recoslip.fleet.view import GraphView
+from recoslip.detectors.network_detector import BATCHES
+from recoslip.detectors.prior_detector import PriorDetector, WarmUp
+from recoslip.detectors.risk_objectives import DomainNodes, RiskObjective, domain_nodes
+from recoslip.fleet.interfaces import GraphInput, Objective, Output
 from recoslip.graph import NodeGraph
 from recoslip.objectives.pu import entropy, label_distribution
 from recoslip.objectives.rates import soft_rate
@@ -24,22 +22,22 @@ class DistPU(PriorDetector):
 
     The means alone are met by scores that are all the same, so the entropy $H_T$ of the target's scores pushes each to
     a side. The paper's mixup is left out: mixing two nodes' features is not mixing their neighbourhoods.
-    Arguments: `PriorDetector`.
     """
 
     name: ClassVar[str] = "dist-pu"
-    paper: ClassVar[str] = "Zhao et al. 2022"
+
+    batch_size: int | None = BATCHES
 
     ENTROPY: ClassVar[float] = 0.1  # μ
 
-    def _objective(self, graph: NodeGraph, split: Split, view: GraphView | Batches, warm_up: WarmUp) -> Objective:
+    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
         prior = warm_up.prior
         one = torch.ones_like(prior)
         wanted, weights = torch.stack([one, prior]), torch.stack([2 * prior, one])
 
-        def risk(output: Output, nodes: Nodes) -> Tensor:
+        def risk(output: Output, nodes: DomainNodes) -> Tensor:
             f = torch.sigmoid(output.margin)
             means = torch.stack([soft_rate(f, nodes.source), soft_rate(f, nodes.target)])
             return label_distribution(means, wanted, weights) + self.ENTROPY * entropy(output.margin, nodes.target)
 
-        return RiskObjective(risk, *parts(graph, split, view.device))
+        return RiskObjective(risk, *domain_nodes(graph, split, data.device))

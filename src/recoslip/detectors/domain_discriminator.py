@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-from torch import Tensor
-
-from recoslip.detectors.networked import SingleNetworkDetector
-from recoslip.detectors.risk import Nodes, RiskObjective, parts
-from recoslip.fleet.batches import Batches
-from recoslip.fleet.modules import ModuleFleet
-from recoslip.fleet.network import Fleet, Output
-from recoslip.fleet.view import GraphView
+from recoslip.detectors.network_detector import BATCHES, PATIENCE, NetworkDetector
+from recoslip.detectors.risk_objectives import RiskObjective, discriminate, domain_nodes
+from recoslip.fleet.interfaces import Fleet, GraphInput, Objective
 from recoslip.graph import NodeGraph
-from recoslip.objectives.pu import domain_risk
 from recoslip.shift import Split
 
 
-class DomainDiscriminator(SingleNetworkDetector):
+class DomainDiscriminator(NetworkDetector):
     r"""Minimise the cross-entropy of source against target, $-\frac1n(\sum_S \log(1 - f) + \sum_T \log f)$.
 
     The basis of most positive-unlabelled learning. It ranks well if the known proportions do not shift; where they do,
-    a known category that is rare in the source looks as novel as a novel one. Arguments: `SingleNetworkDetector`.
+    a known category that is rare in the source looks as novel as a novel one.
     """
 
     name: ClassVar[str] = "domain-discriminator"
-    paper: ClassVar[str] = "baseline of Chung et al. 2024"
 
-    def _train(
-        self,
-        fleet: Fleet | ModuleFleet,
-        view: GraphView | Batches,
-        graph: NodeGraph,
-        split: Split,
-        progress: Callable[[int], None],
-        **given: Any,
-    ) -> None:
-        self._minimise(fleet, view, RiskObjective(discriminate, *parts(graph, split, view.device)), progress)
+    patience: int = PATIENCE
+    batch_size: int | None = BATCHES
 
-
-def discriminate(output: Output, nodes: Nodes) -> Tensor:
-    """Cross-entropy of source against target nodes, per member."""
-    return domain_risk(output.margin, nodes.source, nodes.target)
+    def _objective(self, fleet: Fleet, data: GraphInput, graph: NodeGraph, split: Split, **truth: Any) -> Objective:
+        return RiskObjective(discriminate, *domain_nodes(graph, split, data.device))

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recoslip.detectors import checks
-from recoslip.detectors.base import Detector, Progress, Scores
-from recoslip.detectors.networked import below, part_of, refuse_larger
-from recoslip.detectors.risk import positions
+from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.model_file import tensors_below
+from recoslip.detectors.network_detector import refuse_larger
+from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.risk_objectives import positions
+from recoslip.fleet import full_batch
 from recoslip.fleet.device import block_size, resolve_device
-from recoslip.fleet.network import Architecture, Fleet, seed_key
-from recoslip.fleet.products import Product, SparseProduct
-from recoslip.fleet.training import train
-from recoslip.fleet.view import GraphView
-from recoslip.graph import NodeGraph, adjacency_of, to_scipy
+from recoslip.fleet.interfaces import Objective, ProblemState, Product, Schedule
+from recoslip.fleet.network import Architecture, NetworkFleet, gathered_state, seed_key
+from recoslip.fleet.products import SparseProduct
+from recoslip.fleet.propagation import WholeGraph
+from recoslip.graph import NodeGraph
+from recoslip.graph.adjacency import adjacency_of
+from recoslip.graph.sparse import to_scipy
+from recoslip.progress import Phases
 from recoslip.shift import Split
 
 
@@ -31,106 +36,62 @@ class Dominant(Detector):
     either reconstruction: $\lVert x - \hat x \rVert^2 = \lVert x \rVert^2 - 2 z \cdot (x W^\top) + z W W^\top z^\top$
     with $z = (\hat A H)_v$, and likewise with $H^\top H$ for the adjacency, whose links are linear here where the paper
     has a sigmoid. The score is σ of the error, standardised on the validation source nodes.
-
-    Args:
-        feature_weight: w.
-        max_fpr: share of the validation source nodes that may score above the threshold.
-        hidden_channels: width of the encoder's first layer.
-        out_channels: width of H.
-        dropout: share of units dropped in the encoder.
-        epochs: how many.
-        learning_rate: Adam's.
-        device: "auto", "cpu", "cuda", ...
-        random_state: seed of initial weights, dropout and, without a split, the split.
     """
 
     name: ClassVar[str] = "dominant"
-    paper: ClassVar[str] = "Ding et al. 2019"
 
-    autoencoder_: Autoencoder
-    error_mean_: float
-    error_deviation_: float
+    feature_weight: float = param(0.5, Number(0, 1), "w")
+    hidden_channels: int = param(64, Whole(1), "width of the encoder's first layer")
+    out_channels: int = param(32, Whole(1), "width of H")
+    dropout: float = param(0.0, Number(0, 0.99), "fraction of the units that are dropped in the encoder")
+    epochs: int = param(200, Whole(1), "how many")
+    learning_rate: float = param(0.005, Number(0, np.inf, open_ends=True), "Adam's")
 
-    def __init__(
-        self,
-        *,
-        feature_weight: float = 0.5,
-        max_fpr: float = 0.01,
-        hidden_channels: int = 64,
-        out_channels: int = 32,
-        dropout: float = 0.0,
-        epochs: int = 200,
-        learning_rate: float = 0.005,
-        device: str = "auto",
-        random_state: int = 0,
-    ) -> None:
-        self.feature_weight = feature_weight
-        self.max_fpr = max_fpr
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.dropout = dropout
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        self._check_common()
-        checks.number("feature_weight", self.feature_weight, 0, 1)
-        for name in ("hidden_channels", "out_channels", "epochs"):
-            checks.whole(name, getattr(self, name), 1)
-        checks.number("dropout", self.dropout, 0, 0.99)
-        checks.number("learning_rate", self.learning_rate, 0, np.inf, open_ends=True)
+    autoencoder_: Autoencoder = learned("the trained autoencoder, on the CPU")
+    error_mean_: float = learned("mean error of the validation source nodes")
+    error_deviation_: float = learned("its standard deviation")
 
     def _autoencoder(self, features: int, seeds: Sequence[int]) -> Autoencoder:
-        shape = Architecture(features, self.hidden_channels, self.out_channels, 1, "gcn", self.dropout)
-        return Autoencoder(shape, seeds)
+        architecture = Architecture(features, self.hidden_channels, self.out_channels, 1, "gcn", self.dropout)
+        return Autoencoder(architecture, seeds)
 
     def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
-        material = Material.of(graph, resolve_device(self.device))
-        size = block_size(graph.num_nodes, self.hidden_channels, material.view.device)
+        inputs = Inputs.of(graph, resolve_device(self.device))
+        device = inputs.graph.device
+        size = block_size(graph.num_nodes, self.hidden_channels, device)
         keys = [seed_key(seed) for seed in seeds]
         blocks = [keys[start : start + size] for start in range(0, len(keys), size)]
+        phases = Phases(callbacks.progress, len(blocks) * self.epochs)
         held_out = split.validation & ~graph.is_target.numpy()
-        learned = []
-        for place, block in enumerate(blocks):
-            model = self._autoencoder(graph.num_features, block).to(material.view.device)
-            model.material = material
-            objective = MeanError(self.feature_weight, split, material.view.device)
-            report = part_of(progress, place, len(blocks), self.epochs)
-            train(
-                model,  # type: ignore[arg-type]
-                material.view,
-                objective,  # type: ignore[arg-type]
-                epochs=self.epochs,
-                learning_rate=self.learning_rate,
-                progress=report,
-            )
-            errors = self._errors(model, material)
+        per_seed = []
+        for block in blocks:
+            model = self._autoencoder(graph.num_features, block).to(device)
+            objective = MeanError(self.feature_weight, split, device)
+            schedule = Schedule(self.epochs, self.learning_rate, progress=phases.phase(self.epochs))
+            full_batch.train(model, inputs, objective, schedule)
+            errors = self._errors(model, inputs)
             for member in range(len(block)):
-                own = errors[:, member]
+                validation_errors = errors[held_out, member]
                 numbers = {
-                    "error_mean_": float(own[held_out].mean()),
-                    "error_deviation_": float(own[held_out].std() + 1e-6),
+                    "error_mean_": float(validation_errors.mean()),
+                    "error_deviation_": float(validation_errors.std() + 1e-6),
                 }
-                alone = self._autoencoder(graph.num_features, [0])
-                alone.load_state_dict({name: t[member : member + 1].cpu() for name, t in model.state_dict().items()})
-                learned.append(numbers | {"autoencoder_": alone, "scores_": _standardised(own, numbers)})
-        return learned
+                scores = _standardised(errors[:, member], numbers)
+                per_seed.append(numbers | {"autoencoder_": model.gather([(model, member)]), "scores_": scores})
+        return per_seed
 
-    def _errors(self, model: Autoencoder, material: Material) -> Scores:
-        model.material = material
+    def _errors(self, model: Autoencoder, inputs: Inputs) -> Scores:
         with torch.no_grad():
-            found = model(material.view)
-        total = self.feature_weight * found.features + (1 - self.feature_weight) * found.structure
+            reconstruction = model(inputs)
+        total = self.feature_weight * reconstruction.features + (1 - self.feature_weight) * reconstruction.structure
         errors: Scores = total.double().cpu().numpy()
         return errors
 
     def _score(self, graph: NodeGraph) -> Scores:
-        material = Material.of(graph, resolve_device(self.device))
-        errors = self._errors(self.autoencoder_.to(material.view.device), material)[:, 0]
+        inputs = Inputs.of(graph, resolve_device(self.device))
+        errors = self._errors(self.autoencoder_.to(inputs.device), inputs)[:, 0]
         self.autoencoder_.to("cpu")
         return _standardised(errors, vars(self))
 
@@ -139,7 +100,7 @@ class Dominant(Detector):
         return {"error_mean_": self.error_mean_, "error_deviation_": self.error_deviation_}, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        state = below("autoencoder.", tensors)
+        state = tensors_below("autoencoder.", tensors)
         refuse_larger(state, 1, [self.n_features_in_, self.hidden_channels, self.out_channels])
         model = self._autoencoder(self.n_features_in_, [0])
         model.load_state_dict(state)
@@ -147,30 +108,35 @@ class Dominant(Detector):
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """What the reconstruction is compared with."""
+class Inputs:
+    """The graph, and what its reconstruction is compared with."""
 
-    view: GraphView
-    features: Product  # multiply by X
-    adjacency: Product  # multiply by A
+    graph: WholeGraph
+    features: Product  # multiplies by X
+    adjacency: Product  # multiplies by A
     feature_norms: Tensor  # |x_v|², (nodes, 1)
     degrees: Tensor  # |a_v|², (nodes, 1)
 
     @classmethod
-    def of(cls, graph: NodeGraph, device: torch.device) -> Material:
+    def of(cls, graph: NodeGraph, device: torch.device) -> Inputs:
         """Put the graph on a device."""
-        view = GraphView.of(graph, "gcn", device)
+        whole = WholeGraph.of(graph, "gcn", device)
         adjacency = adjacency_of(graph)
         x = graph.x
-        with np.errstate(over="ignore"):  # training then diverges, and says so
+        with np.errstate(over="ignore"):  # the loss is non-finite then, which is reported
             squares = x.square().sum(dim=1).numpy() if x.layout == torch.strided else to_scipy(x).power(2).sum(axis=1)
         return cls(
-            view,
-            GraphView.of(graph, "mlp", device).first[0],
-            SparseProduct.of(adjacency, device, view.dtype, symmetric=True),
-            torch.from_numpy(squares).to(device, view.dtype)[:, None],
-            torch.from_numpy(np.diff(adjacency.indptr)).to(device, view.dtype)[:, None],
+            whole,
+            WholeGraph.of(graph, "mlp", device).first_layer[0],
+            SparseProduct.of(adjacency, device, whole.dtype, symmetric=True),
+            torch.from_numpy(squares).to(device, whole.dtype)[:, None],
+            torch.from_numpy(np.diff(adjacency.indptr)).to(device, whole.dtype)[:, None],
         )
+
+    @property
+    def device(self) -> torch.device:
+        """The device that all of it is on."""
+        return self.graph.device
 
 
 class Reconstruction(NamedTuple):
@@ -183,28 +149,50 @@ class Reconstruction(NamedTuple):
 class Autoencoder(nn.Module):
     """A fleet of encoders, each with a linear decoder of the features."""
 
-    material: Material
+    recordable = True
 
-    def __init__(self, shape: Architecture, seeds: Sequence[int]) -> None:
+    def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__()
-        self.encoder = Fleet(shape, seeds)
-        self.members = len(seeds)
-        bound = (6 / (shape.out_channels + shape.in_channels)) ** 0.5
+        self.architecture, self.members = architecture, len(seeds)
+        self.encoder = NetworkFleet(architecture, seeds)
+        bound = (6 / (architecture.out_channels + architecture.in_channels)) ** 0.5
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        size = (shape.out_channels, shape.in_channels)
+        size = (architecture.out_channels, architecture.in_channels)
         drawn = [torch.empty(size).uniform_(-bound, bound, generator=g) for g in generators]
         self.decoder = nn.Parameter(torch.stack(drawn))  # (members, out, features)
-        self.prepare, self.whose, self.first = self.encoder.prepare, self.encoder.whose, self.encoder.first
 
-    def forward(self, view: GraphView, *, epoch: Tensor | None = None, first: Tensor | None = None) -> Reconstruction:
-        """Reconstruct, and return by how much it failed."""
-        h = self.encoder(view, epoch=epoch, first=first).representation  # (nodes, members, out)
-        z = view.hidden[0](h.reshape(view.nodes, -1)).view_as(h)
+    def prepare(self, inputs: Inputs) -> None:
+        """Do nothing: all weights are initialised without the graph."""
+
+    def per_member(self, name: str, tensor: Tensor, values: Tensor) -> Tensor:
+        """Shape (members,) values so that they broadcast against a state tensor, whose first axis is the members."""
+        return self.encoder.per_member(name, tensor, values)
+
+    def gather(self, chosen: Sequence[tuple[Self, int]]) -> Self:
+        """Build autoencoders, on the CPU, of members picked from others."""
+        fleet = type(self)(self.architecture, [0] * len(chosen))
+        fleet.load_state_dict(gathered_state(chosen))
+        return fleet
+
+    def as_module(self, member: int, classes: slice) -> None:
+        """Return None: its scores are not those of classes."""
+
+    def first_layer(self, inputs: Inputs) -> Tensor | None:
+        """Compute the encoder's first convolution, which training and evaluation share."""
+        return self.encoder.first_layer(inputs.graph)
+
+    def forward(
+        self, inputs: Inputs, *, epoch: int | Tensor | None = None, first_layer: Tensor | None = None
+    ) -> Reconstruction:
+        """Reconstruct, and return the errors."""
+        graph = inputs.graph
+        h = self.encoder(graph, epoch=epoch, first_layer=first_layer).representation  # (nodes, members, out)
+        z = graph.second_layer[0](h.reshape(graph.nodes, -1)).view_as(h)
         flat = self.decoder.permute(2, 0, 1).reshape(self.decoder.shape[2], -1)  # (features, members * out)
-        decoded = self.material.features(flat).view_as(h)  # x Wᵀ
-        around = self.material.adjacency(h.reshape(view.nodes, -1)).view_as(h)
-        features = squared_error(self.material.feature_norms, z, decoded, self.decoder @ self.decoder.transpose(1, 2))
-        structure = squared_error(self.material.degrees, h, around, torch.einsum("nmi,nmj->mij", h, h))
+        decoded = inputs.features(flat).view_as(h)  # x Wᵀ
+        neighbours = inputs.adjacency(h.reshape(graph.nodes, -1)).view_as(h)
+        features = squared_error(inputs.feature_norms, z, decoded, self.decoder @ self.decoder.transpose(1, 2))
+        structure = squared_error(inputs.degrees, h, neighbours, torch.einsum("nmi,nmj->mij", h, h))
         return Reconstruction(_root(features), _root(structure))
 
 
@@ -220,7 +208,7 @@ def squared_error(norm: Tensor, z: Tensor, projected: Tensor, gram: Tensor) -> T
     return norm - 2 * (z * projected).sum(dim=-1) + (torch.einsum("nmi,mij->nmj", z, gram) * z).sum(dim=-1)
 
 
-class MeanError:
+class MeanError(Objective):
     """Descend on the training nodes' mean error, keep the weights with the lowest one of the validation nodes."""
 
     def __init__(self, feature_weight: float, split: Split, device: torch.device) -> None:
@@ -231,15 +219,12 @@ class MeanError:
         total = self.weight * errors.features + (1 - self.weight) * errors.structure
         return total[nodes].mean(dim=0)
 
-    def loss(self, output: Reconstruction, epoch: Tensor) -> Tensor:
-        """Return the training nodes' mean error."""
-        return self._mean(output, self.nodes)
-
-    def after_step(self) -> None:
-        """Nothing is learned beside the weights."""
+    def loss(self, output: Reconstruction, epoch: Tensor) -> ProblemState:
+        """Compute the training nodes' mean error."""
+        return ProblemState(self._mean(output, self.nodes))
 
     def validation(self, output: Reconstruction) -> Tensor:
-        """Return the validation nodes' mean error."""
+        """Compute the validation nodes' mean error."""
         return self._mean(output, self.held_out)
 
 

@@ -10,10 +10,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recoslip.detectors import checks
-from recoslip.detectors.base import Detector, Progress, Scores
-from recoslip.graph import NodeGraph, adjacency_of
-from recoslip.objectives.paths import mean_distance
+from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.params import Number, Whole, param
+from recoslip.graph import NodeGraph
+from recoslip.graph.adjacency import SymmetricNormalisation, adjacency_of, diffuse
+from recoslip.graph.paths import mean_distance
 from recoslip.shift import Split
 
 
@@ -26,50 +27,20 @@ class LpPul(Detector):
 
     The score of a node is its novel label. Ties in d at the cut share one fate: all are seeds if that brings the number
     of seeds nearer to the ratio, else none.
-
-    Args:
-        novel_ratio: share of target nodes that become novel seeds.
-        layers: steps of propagation.
-        alpha: α, how much a step takes from the neighbours.
-        max_fpr: share of the validation source nodes that may score above the threshold.
-        device: not used.
-        random_state: seed of the split, without one.
     """
 
     name: ClassVar[str] = "lp-pul"
-    paper: ClassVar[str] = "Carnevali et al. 2021"
-    needs: ClassVar[str] = "edges"
-    trains: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        novel_ratio: float = 0.5,
-        layers: int = 3,
-        alpha: float = 0.9,
-        max_fpr: float = 0.01,
-        device: str = "auto",
-        random_state: int = 0,
-    ) -> None:
-        self.novel_ratio = novel_ratio
-        self.layers = layers
-        self.alpha = alpha
-        self.max_fpr = max_fpr
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        self._check_common()
-        checks.number("novel_ratio", self.novel_ratio, 0, 1)
-        checks.whole("layers", self.layers, 1)
-        checks.number("alpha", self.alpha, 0, 1)
+    novel_ratio: float = param(0.5, Number(0, 1), "fraction of the target nodes that become novel seeds")
+    layers: int = param(3, Whole(1), "steps of propagation")
+    alpha: float = param(0.9, Number(0, 1), "α, how much a step takes from the neighbours")
 
     def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **given: Any
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
-        progress(0, 1)
+        callbacks.progress(0, 1)
         scores = self._score(graph)
-        progress(1, 1)
+        callbacks.progress(1, 1)
         return [{"scores_": scores.copy()} for _ in seeds]
 
     def _score(self, graph: NodeGraph) -> Scores:
@@ -105,10 +76,5 @@ def farthest(distance: NDArray[np.float64], ratio: float) -> NDArray[np.bool_]:
 
 def propagate(adjacency: sp.csr_array, y: NDArray[np.float64], layers: int, alpha: float) -> NDArray[np.float64]:
     r"""$Y \leftarrow \alpha D^{-1/2} A D^{-1/2} Y + (1 - \alpha) Y_0$, kept in [0, 1]."""
-    degree = np.diff(adjacency.indptr).astype(float)
-    scale = np.where(degree > 0, degree, 1) ** -0.5
-    current = y
-    for _ in range(layers):
-        current = alpha * scale[:, None] * (adjacency @ (scale[:, None] * current)) + (1 - alpha) * y
-        current = current.clip(0, 1)
-    return current
+    scale = SymmetricNormalisation(np.diff(adjacency.indptr).astype(float)).scale[:, None]
+    return diffuse(y, lambda current: scale * (adjacency @ (scale * current)), alpha, layers, clip=True)

@@ -12,13 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recoslip.detectors import checks
 from recoslip.detectors.base import Scores
-from recoslip.detectors.constrained import RecallConstrained
+from recoslip.detectors.params import Choice, Number, param
+from recoslip.detectors.recall_constrained import Dual, RecallConstrained
 from recoslip.errors import SettingError
-from recoslip.fleet.bits import derive
-from recoslip.fleet.modules import ModuleFleet
-from recoslip.fleet.network import Fleet
+from recoslip.fleet.counter_rng import derive
+from recoslip.fleet.interfaces import Fleet
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,22 +30,22 @@ class Solution:
     multiplier: float  # λ when its weights were kept
     epoch: int  # when its weights were kept
     f: Scores  # (nodes,) with those weights
-    history: NDArray[np.float32]  # (epochs, columns)
-    fleet: Fleet | ModuleFleet
-    member: int  # its place in that fleet
+    history: NDArray[np.float32]  # (epochs, columns of RecallConstrained)
+    fleet: Fleet
+    member: int  # its index in that fleet
 
 
 def solutions(
-    problem: RecallConstrained, fleet: Fleet | ModuleFleet, margin: Tensor, kept: Sequence[int], members: Sequence[int]
+    problem: RecallConstrained, fleet: Fleet, margin: Tensor, kept: Sequence[int], members: Sequence[int]
 ) -> list[Solution]:
-    """Sum up a trained problem, one solution for each of its columns.
+    """Summarise a trained problem, one solution for each of its constraints.
 
     Args:
         problem: with its history.
         fleet: the trained networks.
-        margin: (nodes, columns) with the kept weights.
-        kept: the epoch each column's weights are from.
-        members: the network each column belongs to.
+        margin: (nodes, constraints) with the kept weights.
+        kept: the epoch that the kept weights are from, of each constraint's network.
+        members: the network that each constraint belongs to.
     """
     fpr, recall = problem.validation_rates(margin)
     f = torch.sigmoid(margin.double()).cpu().numpy()  # double: f near 1 keeps its order
@@ -74,12 +73,18 @@ MISSED_LIMIT = (
 )
 
 
-def check_recall_targets(targets: Any) -> None:
+def check_recall_targets(name: str, targets: Any) -> None:
     """Raise unless these are one or more numbers between 0 and 1."""
     if isinstance(targets, str) or not np.iterable(targets) or not len(targets):  # type: ignore[arg-type]
-        raise SettingError(f"recall_targets must be one or more numbers; got {targets!r}")
+        raise SettingError(f"{name} must be one or more numbers; got {targets!r}")
     for target in targets:
-        checks.number("each of recall_targets", target, 0, 1, open_ends=True)
+        Number(0, 1, open_ends=True)(f"each of {name}", target)
+
+
+RECALL_TARGETS = param((0.05, 0.1, 0.15, 0.2, 0.25), check_recall_targets, r"$\tilde\alpha$, the recalls to try")
+MULTIPLIER = param(0.1, Number(0, np.inf), r"$\lambda^{(0)}$, the dual variable at the start")
+DUAL_LEARNING_RATE = param(0.001, Number(0, np.inf), "Adam's for the multiplier")
+DUAL = param("hard", Choice(Dual), 'which recall the dual step sees: "hard" counts f > 1/2, "soft" averages f')
 
 
 def select(solutions: Sequence[Solution], max_fpr: float) -> int:
@@ -144,6 +149,6 @@ def history_table(restarts: Sequence[Sequence[Solution]]) -> pl.DataFrame:
     return pl.concat(frames).select(HISTORY_COLUMNS)
 
 
-def member_seed(seed: int, restart: int, place: int) -> int:
-    """Seed of the network of one recall target: Algorithm 1 initialises each anew."""
-    return int(derive(torch.tensor(seed), restart, place))
+def member_seed(seed: int, restart: int, index: int) -> int:
+    """Return the seed of the network of one recall target: Algorithm 1 initialises each anew."""
+    return int(derive(torch.tensor(seed), restart, index))

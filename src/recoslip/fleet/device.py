@@ -1,4 +1,4 @@
-"""Where to compute, and how much at once."""
+"""Which device to compute on, and how much at once."""
 
 import torch
 
@@ -16,13 +16,18 @@ def block_size(nodes: int, width: int, device: torch.device) -> int:
 
 
 BATCH_SIZE = 2048  # where a graph has to be trained in batches
-_LAYERS = 12  # of a network's width that training holds for every node: activations, masks and gradients
+_LAYERS = 12  # arrays of nodes x width that training holds: activations, masks and gradients
 
 
 def memory_needed(graph: NodeGraph, width: int) -> int:
-    """About how many bytes training networks of this width in all on the whole graph takes, besides the graph."""
+    """Estimate the bytes that training on the whole graph takes besides the graph, for networks of this total width."""
     entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
     return 4 * (graph.num_nodes * width * _LAYERS + 2 * entries) + 64 * graph.num_edges
+
+
+def check_device(name: str, value: str) -> None:
+    """Raise SettingError unless `value` names a device that can be used; `name` is that of the setting."""
+    resolve_device(value)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -1,17 +1,21 @@
-"""Graph view -> representations and logits of every member: the paper's network with a leading member axis."""
+"""Propagation -> representations and logits of every member: the paper's network with a leading member axis."""
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recoslip.fleet.bits import derive, keep_mask
-from recoslip.fleet.view import Encoder, GraphView, View
+from recoslip.fleet.counter_rng import derive, keep_mask
+from recoslip.fleet.interfaces import Output, Product, Propagation
+from recoslip.fleet.propagation import Encoder
+from recoslip.fleet.pyg_module import MemberModule
 
 
 @dataclass(frozen=True)
@@ -28,22 +32,7 @@ class Architecture:
     input_dropout: float = 0.0  # of the features, the same entries for all members
 
 
-class Output(NamedTuple):
-    """What a forward pass gives, for every node and member."""
-
-    representation: Tensor  # g(v): (nodes, members, out)
-    logits: Tensor  # (nodes, members, classes); of two classes the second is novel
-
-    @property
-    def margin(self) -> Tensor:
-        """Novel logit minus known logit, so that f = σ(margin): (nodes, members)."""
-        return self.logits[..., 1] - self.logits[..., 0]
-
-
-Part: TypeAlias = Literal["logits", "representation"]
-
-
-class Fleet(nn.Module):
+class NetworkFleet(nn.Module):
     """Members of one architecture on one graph, evaluated together.
 
     GCNConv, BatchNorm, ReLU, Dropout, GCNConv, BatchNorm, ReLU; Linear, BatchNorm, ReLU, Dropout, Linear to 2.
@@ -55,6 +44,7 @@ class Fleet(nn.Module):
         seeds: one per member.
     """
 
+    recordable = True
     keys: Tensor  # (members,) what each member's draws are derived from
 
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
@@ -72,52 +62,64 @@ class Fleet(nn.Module):
         self.norm3 = MemberBatchNorm(self.members, a.head_channels)
         self.linear2 = _layer(a.head_channels, a.classes, LINEAR_INIT, generators, before_norm=False)
 
-    def prepare(self, view: GraphView) -> None:
-        """Nothing to learn from the graph before training."""
+    def prepare(self, graph: Propagation) -> None:
+        """Do nothing: all weights are initialised without the graph."""
 
-    def whose(self, name: str, tensor: Tensor, per_member: Tensor) -> Tensor:
-        """Spread a value per member, (members,), so that it meets its member's part of a state tensor."""
-        return per_member.view(-1, *[1] * (tensor.ndim - 1))
+    def per_member(self, name: str, tensor: Tensor, values: Tensor) -> Tensor:
+        """Shape (members,) values so that they broadcast against a state tensor, whose first axis is the members."""
+        return values.view(-1, *[1] * (tensor.ndim - 1))
 
-    def first(self, view: View) -> Tensor | None:
-        """First convolution, done once for training and evaluation; None where input dropout makes them differ."""
-        return None if self.architecture.input_dropout else self._first(view, None)
+    def gather(self, chosen: Sequence[tuple[Self, int]]) -> Self:
+        """Build a fleet, on the CPU, of members picked from fleets of this architecture."""
+        fleet = type(self)(self.architecture, [0] * len(chosen))
+        fleet.load_state_dict(gathered_state(chosen))
+        return fleet
 
-    def _first(self, view: View, epoch: int | Tensor | None) -> Tensor:
-        """First convolution, (nodes, members, hidden); with `epoch`, with that epoch's input dropout."""
+    def as_module(self, member: int, classes: slice) -> nn.Module:
+        """Return one member as a plain PyTorch Geometric module, with the logits of those classes."""
+        a = self.architecture
+        widths = (a.in_channels, a.hidden_channels, a.out_channels, a.head_channels)
+        state = {name: tensor[member] for name, tensor in self.state_dict().items()}
+        return MemberModule(a.encoder, widths, state, classes).eval()
+
+    def first_layer(self, graph: Propagation) -> Tensor | None:
+        """Compute the first convolution, which training and evaluation share; None with input dropout."""
+        return None if self.architecture.input_dropout else self._first_convolution(graph, None)
+
+    def _first_convolution(self, graph: Propagation, epoch: int | Tensor | None) -> Tensor:
+        """Compute (nodes, members, hidden); with `epoch`, with that epoch's input dropout."""
         if epoch is not None and self.architecture.input_dropout:
             key = derive(self.keys.new_zeros(()), 2, epoch)
-            products = view.first_dropped(key, 1 - self.architecture.input_dropout)
+            products = graph.first_layer_dropped(key, 1 - self.architecture.input_dropout)
         else:
-            products = view.first
-        total = None
-        for product, weight in zip(products, self.conv1.weights, strict=True):
-            flat = weight.transpose(0, 1).reshape(weight.shape[1], -1)  # (features, members * hidden)
-            part = product(flat)
-            total = part if total is None else total + part
-        assert total is not None
-        return total.view(len(total), self.members, -1) + self.conv1.bias
+            products = graph.first_layer
+        flat = [w.transpose(0, 1).reshape(w.shape[1], -1) for w in self.conv1.weights]  # (features, members * hidden)
+        return self._sum(products, flat) + self.conv1.bias
 
-    def forward(self, view: View, *, epoch: int | Tensor | None = None, first: Tensor | None = None) -> Output:
+    def _sum(self, products: Sequence[Product], inputs: Sequence[Tensor]) -> Tensor:
+        """Add up products of the graph's matrices: (columns, members * width) each -> (rows, members, width)."""
+        total: Tensor = functools.reduce(
+            operator.add, (product(values) for product, values in zip(products, inputs, strict=True))
+        )
+        return total.view(len(total), self.members, -1)
+
+    def forward(
+        self, graph: Propagation, *, epoch: int | Tensor | None = None, first_layer: Tensor | None = None
+    ) -> Output:
         """Evaluate all members; with `epoch`, in training mode with that epoch's dropout.
 
         Args:
-            view: the graph, or a batch of it.
+            graph: the graph's propagation, or that of a batch.
             epoch: number of the training step; None evaluates.
-            first: what `first(view)` gave, where the caller has it already.
+            first_layer: what `first_layer(graph)` returned, where the caller has it already.
         """
-        h = self._first(view, epoch) if first is None else first
+        h = self._first_convolution(graph, epoch) if first_layer is None else first_layer
         h = self._dropout(F.relu(self.norm1(h, epoch is not None)), epoch, 0)
-        total = None
-        for product, weight in zip(view.hidden, self.conv2.weights, strict=True):
-            part = product(member_matmul(h, weight).flatten(1))
-            total = part if total is None else total + part
-        assert total is not None
-        h = total.view(len(total), self.members, -1) + self.conv2.bias
-        return self.head(h, epoch)
+        hidden = [member_matmul(h, weight).flatten(1) for weight in self.conv2.weights]
+        return self.head(self._sum(graph.second_layer, hidden) + self.conv2.bias, epoch)
 
     def head(self, h: Tensor, epoch: int | Tensor | None = None) -> Output:
-        """Turn the second convolution's outcome, (nodes, members, out), into representations and logits."""
+        """Turn the output of the second convolution, (nodes, members, out), into representations and logits."""
         representation = F.relu(self.norm2(h, epoch is not None))
         h = member_matmul(representation, self.linear1.weights[0]) + self.linear1.bias
         h = self._dropout(F.relu(self.norm3(h, epoch is not None)), epoch, 1)
@@ -132,6 +134,12 @@ class Fleet(nn.Module):
         """Dropout factors of one layer in one epoch, (nodes, members, width)."""
         key = derive(self.keys, layer, epoch)
         return keep_mask(key, nodes, width, 1 - self.architecture.dropout)
+
+
+def gathered_state(chosen: Sequence[tuple[nn.Module, int]]) -> dict[str, Tensor]:
+    """Stack the state of members picked from modules whose tensors all have a leading member axis, on the CPU."""
+    states = [{name: t[member].cpu() for name, t in module.state_dict().items()} for module, member in chosen]
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 class MemberLayer(nn.Module):

@@ -1,8 +1,7 @@
-"""Matrices that stand still while everything else learns: products with them, forward and backward."""
+"""Products with matrices that are not learned, forward and backward."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -12,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recoslip.fleet.bits import keep_mask
-from recoslip.graph import csr_tensor, to_csr
-
-Product: TypeAlias = Callable[[Tensor], Tensor]  # (columns of the matrix, any) -> (rows of the matrix, any)
+from recoslip.fleet.counter_rng import keep_mask
+from recoslip.fleet.interfaces import Product
+from recoslip.graph.sparse import concatenated_ranges, csr_tensor, to_csr
 
 
 def identity(dense: Tensor) -> Tensor:
@@ -45,7 +43,7 @@ class SparseProduct:
 
     matrix: Rows | Segments
     transpose: Rows | Segments
-    order: Tensor | None = None  # (entries,) the place in the matrix of each entry of the transpose
+    order: Tensor | None = None  # (entries,) the index in the matrix of each entry of the transpose
 
     @classmethod
     def of(
@@ -63,10 +61,10 @@ class SparseProduct:
         forward = kind.of(csr, device, dtype)
         order = None
         if droppable:
-            places = sp.csr_array(
+            entries = sp.csr_array(
                 (np.arange(len(csr.values())), csr.col_indices().numpy(), csr.crow_indices().numpy()), matrix.shape
             )
-            order = torch.from_numpy(sp.csr_array(places.T).data).to(device)
+            order = torch.from_numpy(sp.csr_array(entries.T).data).to(device)
         return cls(forward, forward if symmetric else kind.of(to_csr(matrix.T), device, dtype), order)
 
     def dropped(self, key: Tensor, keep: float) -> SparseProduct:
@@ -99,7 +97,7 @@ class _SparseMatmul(torch.autograd.Function):
         return ctx.transpose(grad.contiguous()), None, None
 
 
-# Not `matrix @ dense`, neither here nor there: docs/decisions/sparse-products.md.
+# Why neither class multiplies by `matrix @ dense`: docs/decisions/sparse-products.md.
 
 
 def on_device(matrix: sp.sparray | Tensor, device: torch.device, dtype: torch.dtype) -> Rows | Segments:
@@ -116,7 +114,7 @@ class Rows:
 
     @classmethod
     def of(cls, csr: Tensor, device: torch.device, dtype: torch.dtype) -> Rows:
-        """Take over a CSR tensor."""
+        """Build from a CSR tensor."""
         return cls(csr_tensor(csr.crow_indices(), csr.col_indices(), csr.values().to(dtype), csr.shape).to(device))
 
     @property
@@ -150,12 +148,12 @@ class Segments:
 
     @classmethod
     def of(cls, csr: Tensor, device: torch.device, dtype: torch.dtype) -> Segments:
-        """Cut a CSR tensor."""
+        """Cut the rows of a CSR tensor into segments."""
         begin, entries = csr.crow_indices()[:-1], csr.crow_indices().diff()
         count = torch.div(entries - 1, cls.LENGTH, rounding_mode="floor").clamp(min=0) + 1  # segments of each row
         row = F.pad(count.cumsum(0), (1, 0))
-        place = torch.arange(int(row[-1])) - row[:-1].repeat_interleave(count)  # of each segment in its row
-        segment = F.pad(begin.repeat_interleave(count) + cls.LENGTH * place, (0, 1), value=len(csr.values()))
+        owner, number = concatenated_ranges(count)  # row of each segment, and its number there
+        segment = F.pad(begin[owner] + cls.LENGTH * number, (0, 1), value=len(csr.values()))
         index = torch.int32 if max(len(csr.values()), csr.shape[1]) < 2**31 else torch.int64
         return cls(
             csr.col_indices().to(device, index),
@@ -175,5 +173,5 @@ class Segments:
         )
         if self.row is None:
             return result
-        every = torch.arange(len(result), device=dense.device, dtype=self.row.dtype)
-        return F.embedding_bag(every, result, self.row, mode="sum", include_last_offset=True)
+        segments = torch.arange(len(result), device=dense.device, dtype=self.row.dtype)
+        return F.embedding_bag(segments, result, self.row, mode="sum", include_last_offset=True)

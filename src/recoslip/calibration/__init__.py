@@ -1,0 +1,1 @@
+"""Scores -> p-values, thresholds and shares. Nothing here trains."""

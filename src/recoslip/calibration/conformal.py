@@ -1,0 +1,64 @@
+"""Scores of calibration nodes -> p-values, a threshold that bounds the FPR, a list that bounds the FDR."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ROUNDING = 1e-9  # 0.29 * 100 counts as 29
+
+
+def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
+    r"""$p(v) = \frac{1 + |\{c : s(c) \ge s(v)\}|}{1 + n}$ over n calibration nodes c.
+
+    If v and the calibration nodes are exchangeable, $P(p(v) \le u) \le u$ for every u, whatever the scores.
+
+    >>> p_values([0.9, 0.5], [0.1, 0.5, 0.7]).tolist()
+    [0.25, 0.75]
+    """
+    ordered = np.sort(np.asarray(calibration, dtype=float))
+    at_least = len(ordered) - np.searchsorted(ordered, np.asarray(scores, dtype=float), side="left")
+    return np.asarray((1 + at_least) / (1 + len(ordered)))
+
+
+def threshold(calibration: ArrayLike, level: float) -> float:
+    """Return the lowest threshold above which p is at most `level`; 1, which no score exceeds, if none can be so small.
+
+    >>> threshold([0.1, 0.2, 0.3, 0.9], 0.4)
+    0.3
+    >>> threshold([0.1, 0.2, 0.3, 0.9], 0.1)
+    1.0
+    """
+    scores = np.asarray(calibration, dtype=float)
+    allowed = int(level * (len(scores) + 1) + ROUNDING) - 1  # calibration nodes that may be as high
+    return 1.0 if allowed < 0 else _exceeded_by(scores, allowed)
+
+
+def empirical_threshold(calibration: ArrayLike, level: float) -> float:
+    """Return the lowest threshold that at most a fraction `level` of the scores exceed.
+
+    >>> empirical_threshold([0.1, 0.2, 0.3, 0.9], 0.25)
+    0.3
+    """
+    scores = np.asarray(calibration, dtype=float)
+    return _exceeded_by(scores, int(level * len(scores) + ROUNDING))
+
+
+def _exceeded_by(scores: NDArray[np.float64], allowed: int) -> float:
+    """Return the lowest score that at most `allowed` of them exceed, or less than 0 if all may."""
+    return float(np.sort(scores)[-1 - allowed]) if allowed < len(scores) else float(np.nextafter(0, -1))
+
+
+def benjamini_hochberg(p: ArrayLike, fdr: float) -> NDArray[np.bool_]:
+    r"""Choose the k smallest p-values for the largest k with $p_{(k)} \le k \cdot \text{fdr} / m$.
+
+    >>> benjamini_hochberg([0.001, 0.2, 0.03, 0.8], 0.1).tolist()
+    [True, False, True, False]
+    """
+    from scipy.stats import false_discovery_control
+
+    values = np.asarray(p, dtype=float)
+    if not len(values):
+        return np.zeros(0, dtype=bool)
+    # Conformal p-values are multiples of 1 / (n + 1), so equality is common and must survive rounding.
+    return np.asarray(false_discovery_control(values) <= fdr * (1 + ROUNDING))

@@ -1,0 +1,90 @@
+"""Arguments of the command line -> one command, with errors as one line and an exit code.
+
+Commands import what they compute with when they are called, so that --version, --help and the lists are quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from recoslip._version import __version__
+from recoslip.bench.command import app as bench_app
+from recoslip.cli.demo import demo
+from recoslip.cli.detect import DetectCommand, detect
+from recoslip.cli.lists import datasets, methods
+from recoslip.cli.pack import pack
+from recoslip.cli.report import report
+from recoslip.console.messages import print_problem, stderr
+from recoslip.errors import RecoslipError, RecoslipWarning
+
+
+class CommandGroup(TyperGroup):
+    """Commands that end with code 2 after an error in the input, and with 130 after an interruption."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        log = logging.getLogger("recoslip")
+        logging_before = log.handlers, log.level, log.propagate
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _print_warning
+                return super().invoke(ctx)
+        except RecoslipError as problem:
+            print_problem("error", str(problem))
+            sys.exit(2)
+        except MemoryError:
+            print_problem("error", "memory did not suffice; pack the graph (recoslip pack) and give the folder")
+            sys.exit(2)
+        except KeyboardInterrupt:
+            stderr.print("interrupted; nothing was written")
+            sys.exit(130)
+        finally:
+            log.handlers, log.level, log.propagate = logging_before
+
+
+def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Print the package's own warnings; those of other libraries are about their use by this one."""
+    if issubclass(category, RecoslipWarning):
+        print_problem("warning", str(message), "bold yellow")
+
+
+app = typer.Typer(
+    cls=CommandGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Find the nodes of a graph that belong to a category nobody has seen before.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Find the nodes of a graph that belong to a category nobody has seen before."""
+    if version:
+        print(f"recoslip {__version__}")
+        raise typer.Exit
+
+
+app.command()(demo)
+app.command(
+    cls=DetectCommand,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},  # settings of the method
+)(detect)
+app.command()(pack)
+app.command()(report)
+app.command()(methods)
+app.command()(datasets)
+app.add_typer(bench_app, name="bench")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

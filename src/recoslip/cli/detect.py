@@ -1,0 +1,163 @@
+"""The command `detect`: tables or a packed graph -> a folder with scores, summary, model and page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from typer.core import TyperCommand
+
+from recoslip.cli.method_settings import parse_settings, print_settings_of_methods, read_settings_file
+from recoslip.cli.options import (
+    DomainColumn,
+    DropUnknown,
+    Features,
+    Force,
+    IdColumn,
+    Ignore,
+    Impute,
+    Json,
+    Quiet,
+    ScoresFormat,
+    Since,
+    SourceColumn,
+    TargetColumn,
+    TargetValue,
+    TextColumns,
+    TimeColumn,
+    WeightColumn,
+    check_format,
+    read_graph_arguments,
+    refuse_table_options,
+)
+from recoslip.cli.page import has_report_extra, make_page
+from recoslip.cli.printing import print_most_novel, print_outcome, print_training
+from recoslip.cli.training import fit, fit_on_cluster
+from recoslip.console.messages import make_console
+from recoslip.detectors.catalogue import AUTO, DEFAULT
+
+if TYPE_CHECKING:
+    from recoslip.detectors.base import Detector
+    from recoslip.graph import NodeGraph
+
+
+class DetectCommand(TyperCommand):
+    """A command whose help ends with the settings of every method, which are looked up when the help is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        super().format_help(ctx, formatter)
+        print_settings_of_methods()
+
+
+def detect(
+    context: typer.Context,
+    nodes: Annotated[
+        Path, typer.Option(help="Table of nodes (.csv, .tsv, .parquet or .arrow), or the folder of a packed graph.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")],
+    edges: Annotated[Path | None, typer.Option(help="Table of edges; without it the graph has none.")] = None,
+    id_column: IdColumn = "id",
+    domain: DomainColumn = "domain",
+    target_value: TargetValue = None,
+    time_column: TimeColumn = None,
+    since: Since = None,
+    features: Features = None,
+    ignore: Ignore = "",
+    text: TextColumns = "",
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    weight: WeightColumn = None,
+    drop_unknown: DropUnknown = False,
+    impute: Impute = False,
+    method: Annotated[
+        str, typer.Option(help=f"Name of the method; recoslip methods lists them. {AUTO} means {DEFAULT}.")
+    ] = AUTO,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings of the method.")] = None,
+    fdr: Annotated[
+        float | None, typer.Option(help="List nodes by this false-discovery rate instead of --max-fpr.")
+    ] = None,
+    calibration: Annotated[
+        float | None,
+        typer.Option(help="Fraction of the source nodes to calibrate p-values with; default: a fifth to a third."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Address of a Ray cluster to train on; auto: the running one, local: start one here."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Number of processes of the cluster that train.")] = 2,
+    storage: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoints that all machines of the cluster can access.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the initial weights, dropout and the split.")] = None,
+    device: Annotated[str | None, typer.Option(help="Device to train on: auto, cpu or cuda.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    force: Force = False,
+    table_format: ScoresFormat = "csv",
+) -> None:
+    """Score the nodes of your own graph.
+
+    Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
+    """
+    from recoslip import output
+    from recoslip.detectors.params import Number
+    from recoslip.findings.analysis import analyse
+    from recoslip.shift import default_calibration
+    from recoslip.storage import check_output_folder
+
+    console = make_console(quiet or as_json)
+    detector = _build_detector(context, method, config, random_state=seed, device=device)
+    scores_format = check_format(table_format)
+    if fdr is not None:
+        Number(0, 1, open_ends=True)("fdr", fdr)
+    if calibration is not None:
+        Number(0, 0.9)("calibration", calibration)
+    check_output_folder(out, ours=output.FILES, replace=force)
+    graph = _read(nodes, edges, context)
+    console.print(escape(repr(graph)))
+    fraction = default_calibration(graph) if calibration is None else calibration
+    if ray is None:
+        fitted, seconds = fit(detector, graph, None, fraction, console)
+    else:
+        shared = nodes if nodes.is_dir() else graph
+        fitted, seconds = fit_on_cluster(
+            detector, shared, fraction, console, address=ray, workers=workers, storage=storage
+        )
+    findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra())
+    summary = output.summarise(findings, seconds)
+    page = make_page(findings, title or f"What is new in {nodes.name}", console)
+    output.write(out, findings, summary, page, table_format=scores_format, replace=force)
+    if as_json:
+        print(json.dumps(summary))
+        return
+    print_training(fitted, console)
+    print_most_novel(findings.table().head(10), console)
+    print_outcome(summary, out, console, has_page=page is not None)
+
+
+def _build_detector(context: typer.Context, method: str, config: Path | None, **options: Any) -> Detector:
+    """Build the detector: options go before arguments that are settings, and those before the file."""
+    from recoslip.detectors.registry import detector
+
+    declared = [name for parameter in context.command.params for name in parameter.opts]
+    settings = read_settings_file(config) | parse_settings(method, context.args, declared)
+    result = detector(method, **settings | {name: value for name, value in options.items() if value is not None})
+    result.check_params()
+    return result
+
+
+def _read(nodes: Path, edges: Path | None, context: typer.Context) -> NodeGraph:
+    """Read the tables, or open the packed graph."""
+    if nodes.is_dir():
+        from recoslip.packed import open_packed
+
+        refuse_table_options(context)
+        return open_packed(nodes)
+    from recoslip.tables import read_graph
+
+    return read_graph(nodes, edges, **read_graph_arguments(context))

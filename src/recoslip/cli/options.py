@@ -1,0 +1,79 @@
+"""Options that several commands have, and the arguments of `read_graph` that some of them stand for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recoslip.console.option_values import split_names
+from recoslip.errors import SettingError
+
+if TYPE_CHECKING:
+    from recoslip.output import Format
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result in the output folder.")]
+ScoresFormat = Annotated[str, typer.Option("--format", help="Format of the table of scores: csv or parquet.")]
+
+IdColumn = Annotated[str, typer.Option("--id", help="Column of the nodes table with the names of the nodes.")]
+DomainColumn = Annotated[str, typer.Option(help="Column of the nodes table that separates source from target.")]
+TargetValue = Annotated[str | None, typer.Option(help="Value of the --domain column that means target.")]
+TimeColumn = Annotated[
+    str | None, typer.Option("--time", help="Column of the nodes table with times; nodes are target from --since on.")
+]
+Since = Annotated[str | None, typer.Option(help="First number or date of the --time column that is target.")]
+Features = Annotated[
+    str | None,
+    typer.Option(help="Columns to use as features, separated by commas; default: all that are suitable."),
+]
+Ignore = Annotated[str, typer.Option(help="Columns not to use as features, separated by commas.")]
+TextColumns = Annotated[str, typer.Option(help="Columns of free text, separated by commas.")]
+SourceColumn = Annotated[
+    str | None, typer.Option(help="Column of the edges table with one end of each edge; default: the first.")
+]
+TargetColumn = Annotated[
+    str | None, typer.Option(help="Column of the edges table with the other end of each edge; default: the second.")
+]
+WeightColumn = Annotated[str | None, typer.Option(help="Column of the edges table with the weights of the edges.")]
+DropUnknown = Annotated[
+    bool, typer.Option("--drop-unknown", help="Leave out edges to unknown nodes instead of refusing them.")
+]
+Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values instead of refusing them.")]
+
+_SAME_NAME = (
+    "domain", "target_value", "since", "source_column", "target_column", "weight", "drop_unknown", "impute",
+)  # fmt: skip
+
+
+def read_graph_arguments(context: typer.Context) -> dict[str, Any]:
+    """Return the arguments of `read_graph` that the options of a command stand for."""
+    options = context.params
+    return {
+        "id": options["id_column"],
+        "time": options["time_column"],
+        "features": None if options["features"] is None else split_names(options["features"]),
+        "ignore": split_names(options["ignore"]),
+        "text": split_names(options["text"]),
+        **{name: options[name] for name in _SAME_NAME},
+    }
+
+
+def refuse_table_options(context: typer.Context) -> None:
+    """Raise if the user gave an option about tables; a packed graph was read from its tables already."""
+    about_tables = ("edges", "id_column", "time_column", *(set(read_graph_arguments(context)) - {"id", "time"}))
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in about_tables and source is not None and source.name == "COMMANDLINE":
+            raise SettingError(
+                f"{parameter.opts[0]} is about tables, and a packed graph has its edges, domains and features; "
+                "leave it out, or pack again with it"
+            )
+
+
+def check_format(name: str) -> Format:
+    """Return the value of --format, or raise if it is none."""
+    if name == "csv" or name == "parquet":
+        return name  # type: ignore[return-value]
+    raise SettingError(f"--format must be csv or parquet; got {name!r}")

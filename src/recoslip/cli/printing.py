@@ -1,0 +1,66 @@
+"""What a run found -> tables and sentences on the console."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from recoslip.detectors.base import Detector
+
+# Heading, column and format of what is printed of the tables that a detector learns.
+CANDIDATES = (
+    ("recall target", "recall_target", "{:g}"),
+    ("validation FPR", "fpr", "{:.3f}"),
+    ("validation recall", "recall", "{:.3f}"),
+    ("chosen", "chosen", "{}"),
+)
+ROUNDS = (
+    ("round", "round", "{}"),
+    ("novel pseudo-labels", "novel", "{:,}"),
+    ("known pseudo-labels", "known", "{:,}"),
+    ("target that looks novel", "looks_novel", "{:.1%}"),
+)
+
+
+def print_training(detector: Detector, console: Console) -> None:
+    """Print the tables that a detector learned about its own training, if it did."""
+    for attribute, columns in (("candidates_", CANDIDATES), ("rounds_", ROUNDS)):
+        learned: pl.DataFrame | None = getattr(detector, attribute, None)
+        if learned is None or not learned.height:
+            continue
+        table = Table(box=None, pad_edge=False)
+        for heading, _, _ in columns:
+            table.add_column(heading, justify="right")
+        for row in learned.iter_rows(named=True):
+            cells = (form.format(row[name]) for _, name, form in columns)
+            table.add_row(*cells, style="bold" if row.get("chosen", False) else None)
+        console.print(table)
+
+
+def print_most_novel(scores: pl.DataFrame, console: Console) -> None:
+    """Print the first rows of the table of scores, those of listed nodes bold."""
+    table = Table("most novel", "score", box=None, pad_edge=False)
+    for row in scores.iter_rows(named=True):
+        table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["listed"] else None)
+    console.print()
+    console.print(table)
+
+
+def print_outcome(summary: dict[str, Any], out: Path, console: Console, *, has_page: bool) -> None:
+    """Print the headline, the promise, warnings, and what was written where."""
+    console.print(f"\n[bold]{escape(summary['headline'])}[/bold]", soft_wrap=True)
+    console.print(escape(summary["promise"]), soft_wrap=True)
+    for warning in summary["diagnosis"]["warnings"]:
+        console.print(f"[yellow]note:[/] {escape(warning)}", soft_wrap=True)
+    files = "scores, summary.json, model" + (", report.html" if has_page else "")
+    seconds = f"{summary['seconds']:.1f} s"
+    console.print(f"Written to {escape(str(out))} after {seconds} of training: {files}", soft_wrap=True)
+    if has_page:
+        console.print(f"Open [bold]{escape(str(out / 'report.html'))}[/bold] in a browser.", soft_wrap=True)

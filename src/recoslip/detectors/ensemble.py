@@ -1,0 +1,81 @@
+"""Margins of many networks -> one out-of-fold prediction of every node."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recoslip.detectors.base import Scores
+from recoslip.fleet.counter_rng import derive
+from recoslip.graph.adjacency import Neighbours, diffuse
+from recoslip.shift import Mask
+
+Folds = NDArray[np.int64]
+NO_FOLD = -1  # held-out fold of a network that was trained on all nodes
+MARGIN_LIMIT = 8.0  # margins are clipped there, so that no node outweighs all of its neighbours
+SMOOTHING_STEPS = 3
+
+
+class Prediction(NamedTuple):
+    """What an ensemble predicts for every node, each array (nodes,)."""
+
+    margin: Scores  # above 0 it looks novel
+    disagreement: Scores  # standard deviation of f among the networks
+
+    @property
+    def f(self) -> Scores:
+        """σ(margin), in [0, 1]."""
+        return np.asarray(1 / (1 + np.exp(-self.margin)))
+
+
+def assign_folds(ids: Iterable[Any], folds: int, seed: int) -> Folds:
+    """Assign nodes to folds by their ids, so that a node has the same fold in every graph and order.
+
+    >>> assign_folds(np.array(["a", "b", "c", "d"]), 2, seed=0)
+    array([0, 1, 0, 0])
+    """
+    word = torch.tensor([zlib.crc32(str(name).encode()) for name in ids], dtype=torch.long)
+    return ((derive(torch.tensor(seed), 11) + derive(word, 0)) >> 1).remainder(folds).numpy()
+
+
+def is_out_of_fold(folds: Folds, held_out: Folds) -> Mask:
+    """Return which networks predict a node, (nodes, networks): those that held its fold out, or hold none out.
+
+    Args:
+        folds: (nodes,) the fold of each node.
+        held_out: (networks,) the fold that each network was not trained on, or NO_FOLD.
+    """
+    return np.asarray((held_out == folds[:, None]) | (held_out == NO_FOLD))
+
+
+def out_of_fold_prediction(margins: Scores, folds: Folds, held_out: Folds) -> Prediction:
+    """Average margins, (nodes, networks), over each node's out-of-fold networks (see `is_out_of_fold`)."""
+    predicts = is_out_of_fold(folds, held_out)
+    margins = margins.clip(-MARGIN_LIMIT, MARGIN_LIMIT)
+    mean, _ = _mean_and_deviation(margins, predicts)
+    _, disagreement = _mean_and_deviation(1 / (1 + np.exp(-margins)), predicts)
+    return Prediction(mean, disagreement)
+
+
+def _mean_and_deviation(values: Scores, where: Mask) -> tuple[Scores, Scores]:
+    count = where.sum(axis=1)
+    mean = (values * where).sum(axis=1) / count
+    return mean, np.sqrt(((values - mean[:, None]) ** 2 * where).sum(axis=1) / count)
+
+
+def smooth(margin: Scores, neighbours: Neighbours, alpha: float) -> Scores:
+    """Mix a node's margin with its neighbours' mean, which counts `alpha`, several steps far.
+
+    A node without neighbours keeps its own.
+
+    >>> from recoslip.graph import NodeGraph
+    >>> pair = NodeGraph([[0.0], [0.0], [0.0]], [[0], [1]], [False, False, True])
+    >>> smooth(np.array([4.0, 0.0, 2.0]), Neighbours(pair), 0.5).tolist()
+    [2.5, 1.5, 2.0]
+    """
+    return diffuse(margin, neighbours.mean, alpha, SMOOTHING_STEPS, isolated=neighbours.degree == 0)

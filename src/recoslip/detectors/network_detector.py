@@ -1,0 +1,243 @@
+"""The settings of the paper's network, and how detectors build, train, evaluate and save fleets of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.model_file import tensors_below
+from recoslip.detectors.params import Choice, Number, Optional, Whole, learned, param
+from recoslip.errors import ModelFileError, OutOfMemory, SettingError
+from recoslip.fleet.batches import SampledGraph
+from recoslip.fleet.device import BATCH_SIZE, block_size, memory_needed, resolve_device
+from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
+from recoslip.fleet.module_fleet import ModuleFleet
+from recoslip.fleet.network import Architecture, NetworkFleet, seed_key
+from recoslip.fleet.propagation import Encoder, WholeGraph
+from recoslip.graph import NodeGraph
+from recoslip.memory import memory
+from recoslip.progress import Phases
+from recoslip.shift import Split
+
+T = TypeVar("T")
+
+KNOWN_AND_NOVEL = slice(0, 2)  # classes of a network with two outputs
+
+
+def check_encoder(name: str, value: Any) -> None:
+    """Raise unless `value` names an encoder or is a module."""
+    if value is None:
+        raise SettingError("it was fitted with an encoder of the user's own; give it again: load(folder, encoder=...)")
+    if not isinstance(value, nn.Module):
+        Choice(Encoder)(name, value)
+
+
+# Settings that some of the networks' detectors have.
+PATIENCE = param(
+    50, Whole(1), "epochs without a better validation value after which training ends; the best weights are kept"
+)
+BATCHES = param(
+    None,
+    Optional(Whole(0)),
+    "nodes of a batch, of which each epoch sees one; 0 for the whole graph, None to choose by the memory there is",
+)
+
+
+class NetworkDetector(Detector):
+    """A detector that trains networks of encoder and head with Adam; by default one network per seed, scored by f."""
+
+    hidden_channels: int = param(64, Whole(1), "width of the encoder's first layer")
+    out_channels: int = param(32, Whole(1), "width of the encoder's second layer, the representation")
+    head_channels: int = param(32, Whole(1), "width of the head's hidden layer")
+    encoder: Encoder | nn.Module = param(
+        "gcn", check_encoder, '"gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`'
+    )
+    dropout: float = param(0.5, Number(0, 0.99), "fraction of the units that are dropped in encoder and head")
+    epochs: int = param(2000, Whole(1), "how many at most")
+    learning_rate: float = param(0.001, Number(0, np.inf, open_ends=True), "Adam's")
+
+    fleet_: Fleet = learned("the network or networks that score, on the CPU")
+
+    supports_batches: ClassVar[bool] = True
+
+    def widest_layer(self) -> int:
+        """Return the width of the widest layer."""
+        return max(self.hidden_channels, self.out_channels, self.head_channels)
+
+    def networks_per_seed(self) -> int:
+        """Return how many networks of one seed are trained at once, at least."""
+        return 1
+
+    def graph_input(self, graph: NodeGraph) -> GraphInput:
+        """Return the graph as networks are trained on it: whole, or in batches where asked for or needed."""
+        device = resolve_device(self.device)
+        encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
+        batch_size: int | None = getattr(self, "batch_size", None)
+        needed = memory_needed(graph, self.networks_per_seed() * self.widest_layer())
+        if self.supports_batches and encoder is not None:
+            # By the memory there is, not by what is free just now: the same seed gives the same scores.
+            if batch_size is None:
+                batch_size = BATCH_SIZE if needed > memory(device).total / 4 else 0
+            if batch_size:
+                return SampledGraph(graph, encoder, device, batch_size=batch_size)
+            remedy = f"set batch_size to {BATCH_SIZE}, say"
+        elif batch_size:
+            raise SettingError("a module of your own is trained on the whole graph; leave batch_size out")
+        else:
+            remedy = "take a method and encoder that train in batches, such as the default"
+        free = memory(device).free
+        if needed > free:
+            raise OutOfMemory(
+                f"{self.name} on the whole graph needs about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are "
+                f"free; {remedy}, or smaller hidden_channels"
+            )
+        return WholeGraph.of(graph, encoder, device)
+
+    def build_fleet(
+        self, features: int, seeds: Sequence[int], classes: int = 2, input_dropout: float | None = None
+    ) -> Fleet:
+        """Build untrained networks, one per seed."""
+        if isinstance(self.encoder, nn.Module):
+            return ModuleFleet(self.encoder, self.head_channels, self.dropout, seeds, classes)
+        architecture = Architecture(
+            in_channels=features,
+            hidden_channels=self.hidden_channels,
+            out_channels=self.out_channels,
+            head_channels=self.head_channels,
+            encoder=self.encoder,
+            dropout=self.dropout,
+            classes=classes,
+            input_dropout=getattr(self, "input_dropout", 0.0) if input_dropout is None else input_dropout,
+        )
+        return NetworkFleet(architecture, seeds)
+
+    def _blocks(self, members: Sequence[T], graph: GraphInput) -> list[Sequence[T]]:
+        """Divide members, each of one or more networks, into blocks to train together."""
+        size = block_size(graph.nodes_per_step, self.networks_per_seed() * self.widest_layer(), graph.device)
+        return [members[start : start + size] for start in range(0, len(members), size)]
+
+    def _num_classes(self) -> int:
+        """Return how many outputs a network has."""
+        return 2
+
+    def _train(
+        self, fleet: Fleet, data: GraphInput, graph: NodeGraph, split: Split, schedule: Schedule, **truth: Any
+    ) -> list[dict[str, Any]]:
+        """Train a block of networks, one per seed, and return what each learned besides its weights."""
+        data.train(fleet, self._objective(fleet, data, graph, split, **truth), schedule)
+        return [{} for _ in range(fleet.members)]
+
+    def _objective(self, fleet: Fleet, data: GraphInput, graph: NodeGraph, split: Split, **truth: Any) -> Objective:
+        """Build what the default `_train` minimises."""
+        raise NotImplementedError
+
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
+    ) -> list[dict[str, Any]]:
+        data = self.graph_input(graph)
+        blocks = self._blocks([seed_key(seed) for seed in seeds], data)
+        phases = Phases(callbacks.progress, len(blocks) * self.epochs)
+        per_seed = []
+        for block in blocks:
+            fleet = self.build_fleet(graph.num_features, block, self._num_classes()).to(data.device)
+            report = phases.phase(self.epochs)
+            extra = self._train(fleet, data, graph, split, self._schedule(callbacks, report), **truth)
+            report(self.epochs)  # training may have ended early
+            logits = data.evaluate(fleet)
+            for member, attributes in enumerate(extra):
+                attributes["fleet_"] = fleet.gather([(fleet, member)])
+                attributes |= self._learn_from_logits(logits[:, member], graph, split)
+                attributes["scores_"] = self._from_logits(logits[:, member], graph, attributes)
+            per_seed += extra
+        return per_seed
+
+    def _schedule(self, callbacks: Callbacks, progress: Callable[[int], None]) -> Schedule:
+        """Return this detector's epochs, learning rate and patience."""
+        return Schedule(
+            self.epochs,
+            self.learning_rate,
+            patience=getattr(self, "patience", None),
+            progress=progress,
+            checkpointer=callbacks.checkpointer,
+        )
+
+    def _learn_from_logits(self, logits: Tensor, graph: NodeGraph, split: Split) -> dict[str, float]:
+        """Learn numbers from a trained network's logits that turning them into scores needs."""
+        return {}
+
+    def _from_logits(self, logits: Tensor, graph: NodeGraph, attributes: Mapping[str, Any]) -> Scores:
+        """Turn one network's logits, (nodes, classes), into scores."""
+        scores: Scores = torch.sigmoid(logits[:, 1] - logits[:, 0]).numpy()
+        return scores
+
+    def _score(self, graph: NodeGraph) -> Scores:
+        return self._from_logits(self._logits(graph)[:, 0], graph, vars(self))
+
+    def _logits(self, graph: NodeGraph) -> Tensor:
+        """Evaluate the learned networks: (nodes, members, classes), on the CPU, in double precision."""
+        data = self.graph_input(graph)
+        logits = data.evaluate(self.fleet_.to(data.device))
+        self.fleet_.to("cpu")
+        return logits
+
+    def representation(self, graph: NodeGraph) -> NDArray[np.float64]:
+        """Return the representations of all learned networks side by side, of one alone where the graph is large."""
+        data, fleet = self.graph_input(graph), self.fleet_
+        if data.nodes_per_step < data.num_nodes:
+            fleet = fleet.gather([(fleet, 0)])
+        result: NDArray[np.float64] = data.evaluate(fleet.to(data.device), "representation").flatten(1).numpy()
+        fleet.to("cpu")
+        return result
+
+    def explainable_network(self, node_id: Any) -> nn.Module | None:
+        """Return the first network as a plain PyTorch Geometric module."""
+        return self.fleet_.as_module(0, KNOWN_AND_NOVEL) if self._num_classes() == 2 else None
+
+    def _learned_numbers(self) -> list[str]:
+        """Name the plain numbers that a network's scores need besides its weights."""
+        of_every_detector = {field.name for field in dataclasses.fields(Detector)}
+        numbers = [f.name for f in dataclasses.fields(self) if f.type in ("float", float) and not f.init]
+        return [name for name in numbers if name not in of_every_detector]
+
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        return {name: getattr(self, name) for name in self._learned_numbers()}, self._fleet_tensors()
+
+    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        numbers = {name: float(values[name]) for name in self._learned_numbers()}
+        return numbers | {"fleet_": self._restored_fleet(tensors, classes=self._num_classes())}
+
+    def _fleet_tensors(self) -> dict[str, Tensor]:
+        """Return the networks as tensors to save, which `_restored_fleet` rebuilds them from."""
+        return {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+
+    def _restored_fleet(self, tensors: Mapping[str, Tensor], members: int = 1, classes: int = 2) -> Fleet:
+        """Rebuild the networks that were saved."""
+        state = tensors_below("fleet.", tensors)
+        widths = [self.head_channels, classes]
+        if not isinstance(self.encoder, nn.Module):
+            widths = [self.n_features_in_, self.hidden_channels, self.out_channels, *widths]
+        refuse_larger(state, members, widths)
+        fleet = self.build_fleet(self.n_features_in_, [0] * members, classes)
+        fleet.load_state_dict(state)
+        return fleet
+
+    def json_params(self) -> dict[str, Any]:
+        """Return the settings as JSON values; a module of the user's is None, as code is not saved."""
+        settings = super().json_params()
+        if isinstance(self.encoder, nn.Module):
+            settings["encoder"] = None  # `load(folder, encoder=...)` brings it back
+        return settings
+
+
+def refuse_larger(state: Mapping[str, Tensor], members: int, widths: Sequence[int]) -> None:
+    """Raise if networks with layers of these widths are larger than what was saved, before memory is allocated."""
+    if members * max(a * b for a, b in pairwise(widths)) > sum(tensor.numel() for tensor in state.values()):
+        raise ModelFileError("it is damaged: its settings speak of larger networks than it holds; fit it again")

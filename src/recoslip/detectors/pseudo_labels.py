@@ -1,0 +1,97 @@
+"""An ensemble's prediction -> pseudo-labels to train the next networks on, and whether to believe them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recoslip.detectors.base import Scores
+from recoslip.detectors.ensemble import NO_FOLD, Folds, Prediction
+from recoslip.shift import Mask
+
+TOP = 0.6  # fraction of the core that is its top
+MAX_SOURCE_RATIO = 0.065  # source nodes among the highest, per target node there, were both domains equally large
+MIN_SOURCE = 3  # fewer source nodes among the highest prove nothing
+
+
+class PseudoLabels(NamedTuple):
+    """Weight of each label for each node, (nodes,); unlabelled nodes have weight 0 in both."""
+
+    novel: Scores
+    known: Scores
+
+
+def choose_pseudo_labels(
+    prediction: Prediction,
+    is_target: Mask,
+    nodes: Mask,
+    *,
+    core: float,
+    known_below: float | None,
+    source_weight: float,
+) -> PseudoLabels:
+    """Label nodes for the next networks.
+
+    The highest target nodes are labelled novel. The source nodes, and the target nodes with f below `known_below`, are
+    labelled known.
+
+    Args:
+        prediction: of the networks so far.
+        is_target: (nodes,).
+        nodes: (nodes,) those that may be labelled.
+        core: fraction of the target nodes that are labelled novel.
+        known_below: in [0, 1]; None labels the lower half of the target known, for networks under a recall constraint,
+            which predict novel hardly anywhere.
+        source_weight: weight of a source node; that of a target node is 1.
+    """
+    target = np.flatnonzero(nodes & is_target)
+    target = target[np.argsort(-prediction.margin[target], kind="stable")]
+    highest = target[: max(1, round(core * len(target)))]
+    low = target[-(len(target) // 2) :] if known_below is None else target[prediction.f[target] < known_below]
+    novel, known = np.zeros(len(nodes)), np.where(nodes & ~is_target, source_weight, 0.0)
+    known[low] = 1
+    known[highest] = 0
+    novel[highest] = 1
+    return PseudoLabels(novel, known)
+
+
+def is_grown_category(prediction: Prediction, is_target: Mask, nodes: Mask, core: float) -> bool:
+    """Return whether source nodes are among the highest: those are a known category that grew, not a novel one.
+
+    The networks that predict a source node were not trained on it. If the highest are novel, no source node is like
+    them; where the novel category is smaller than the core, known nodes fill the core, but not its top.
+
+    Args:
+        prediction: out of fold.
+        is_target: (nodes,).
+        nodes: (nodes,) those to compare.
+        core: fraction of the target nodes that are the highest.
+
+    >>> target = np.arange(12) < 5
+    >>> is_grown_category(Prediction(np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
+    True
+    >>> is_grown_category(Prediction(-np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
+    False
+    """
+    target, source = np.sort(prediction.margin[nodes & is_target])[::-1], prediction.margin[nodes & ~is_target]
+    above = {size: source >= target[max(1, round(size * len(target))) - 1] for size in (core, TOP * core)}
+    too_many = all(found.mean() > MAX_SOURCE_RATIO * size for size, found in above.items())
+    return bool(too_many and above[core].sum() >= MIN_SOURCE)
+
+
+def label_weights(weight: Scores, folds: Folds, held_out: Folds) -> Tensor:
+    """Normalise the weights of a label, (nodes, networks): those of each network sum to 1, and are 0 in its fold.
+
+    A network whose held-out fold holds every node with this label is trained on all of them.
+
+    Args:
+        weight: (nodes,) of the label.
+        folds: (nodes,) the fold of each node.
+        held_out: (networks,) the fold that each network is not trained on, or NO_FOLD.
+    """
+    weights = weight[:, None] * ((held_out != folds[:, None]) | (held_out == NO_FOLD))
+    weights = np.where(weights.any(axis=0), weights, weight[:, None])
+    return torch.from_numpy((weights / weights.sum(axis=0)).astype(np.float32))

@@ -1,0 +1,159 @@
+"""Listed nodes -> why: the features that set them apart, and a learned mask over a network's inputs (GNNExplainer)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recoslip.detectors.base import Detector
+from recoslip.graph import NodeGraph
+from recoslip.graph.sparse import select_rows, to_scipy
+
+MAX_MEASURED = 50_000  # source nodes at most that means and variances are taken from
+REFERENCES = 20  # source nodes that a node is compared with
+MAX_SUBGRAPH = 3000  # nodes at most of the neighbourhood that a mask is learned on
+MAX_FEATURES = 8  # of an explanation
+MAX_NEIGHBOURS = 10  # of an explanation
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A feature in which nodes differ from reference nodes."""
+
+    feature: str
+    mean: float
+    reference: float  # mean of the reference nodes
+    strength: float  # the difference in standard deviations of the source
+
+
+@dataclass(frozen=True)
+class MaskExplanation:
+    """The inputs that a network's prediction for a node rests on, by a learned mask over features and edges."""
+
+    features: tuple[tuple[str, float], ...]  # name and weight relative to the highest, in descending order
+    neighbours: tuple[tuple[int, float], ...]  # node and highest weight of an edge to it, in descending order
+
+
+class FeatureStatistics:
+    """The feature matrix with the mean and the deviation of each feature over the source nodes."""
+
+    def __init__(self, graph: NodeGraph) -> None:
+        self.x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+        self.names = feature_names(graph)
+        source = np.flatnonzero(~graph.is_target.numpy())
+        source = source[:: -(-len(source) // MAX_MEASURED)]
+        self.source_mean = self._mean(source)
+        variance = self._mean(source, power=2) - self.source_mean**2
+        # Without the second term, a feature that the source hardly has would make any difference infinitely strong.
+        self.scale = np.sqrt(np.maximum(variance, 0) + max(1e-12, float(variance.mean())) / 10)
+
+    def traits(self, nodes: Sequence[int], references: Sequence[int] | None = None, count: int = 8) -> list[Trait]:
+        """Return the features in which nodes differ most from reference nodes, by default the whole source."""
+        mean = self._mean(nodes)
+        reference = self.source_mean if references is None else self._mean(references)
+        strength = (mean - reference) / self.scale
+        strongest = np.argsort(-np.abs(strength), kind="stable")[:count]
+        return [
+            Trait(self.names[k], float(mean[k]), float(reference[k]), float(strength[k]))
+            for k in strongest
+            if strength[k] != 0
+        ]
+
+    def _mean(self, nodes: Sequence[int] | NDArray[np.int64], power: int = 1) -> NDArray[np.float64]:
+        rows = self.x[list(nodes)].astype(np.float64)
+        rows = rows.power(power) if sp.issparse(rows) else rows**power
+        return np.asarray(rows.mean(axis=0)).ravel()
+
+
+def feature_names(graph: NodeGraph) -> tuple[str, ...]:
+    """Return the features' names, or numbers where they have none."""
+    return graph.feature_names or tuple(f"feature {k}" for k in range(graph.num_features))
+
+
+def nearest_source(
+    graph: NodeGraph, neighbourhood: NDArray[np.float64], nodes: Sequence[int], count: int = REFERENCES
+) -> NDArray[np.int64]:
+    """Return the source nodes with the neighbourhood features nearest to those of some nodes: (nodes, count)."""
+    from sklearn.neighbors import NearestNeighbors
+
+    source = np.flatnonzero(~graph.is_target.numpy())
+    index = NearestNeighbors(n_neighbors=min(count, len(source))).fit(neighbourhood[source])
+    return np.asarray(source[index.kneighbors(neighbourhood[list(nodes)], return_distance=False)])
+
+
+def gnn_explanation(
+    detector: Detector, graph: NodeGraph, node: int, *, epochs: int = 60, seed: int = 0
+) -> MaskExplanation | None:
+    """Explain a node's score by PyTorch Geometric's GNNExplainer.
+
+    None where the detector has no network to explain, where the graph has edge weights and the network takes none, and
+    where the neighbourhood is too large.
+    """
+    from torch_geometric.explain import Explainer, GNNExplainer
+
+    network = detector.explainable_network(graph.ids[node])
+    if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
+        return None
+    subgraph = _surroundings(graph, node)
+    if subgraph is None:
+        return None
+    nodes, edge_index, edge_weight, index = subgraph
+    x = select_rows(graph.x, nodes)
+    x = x if x.layout == torch.strided else x.to_dense()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        explainer = Explainer(
+            network,
+            GNNExplainer(epochs=epochs, lr=0.05),
+            explanation_type="model",
+            node_mask_type="attributes",
+            edge_mask_type="object" if edge_index.numel() else None,
+            model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        )
+        masks = explainer(x, edge_index, index=index, edge_weight=edge_weight)
+    weight = masks.node_mask.sum(dim=0) * (x != 0).any(dim=0)
+    neighbours = _neighbour_weights(edge_index, masks.edge_mask, index) if edge_index.numel() else {}
+    heaviest = sorted(neighbours.items(), key=lambda pair: -pair[1])[:MAX_NEIGHBOURS]
+    return MaskExplanation(
+        _heaviest_features(weight, feature_names(graph)), tuple((int(nodes[k]), value) for k, value in heaviest)
+    )
+
+
+def _surroundings(graph: NodeGraph, node: int) -> tuple[Tensor, Tensor, Tensor | None, int] | None:
+    """Return the subgraph around a node: nodes, edge_index, edge_weight, index of the node; None if it is too large.
+
+    Two layers see two hops, and normalise by the degrees there, which a third hop makes complete.
+    """
+    from torch_geometric.utils import k_hop_subgraph
+
+    for hops in (3, 2):
+        nodes, edge_index, index, edge_mask = k_hop_subgraph(
+            node, hops, graph.edge_index, relabel_nodes=True, num_nodes=graph.num_nodes
+        )
+        if len(nodes) <= MAX_SUBGRAPH:
+            edge_weight = None if graph.edge_weight is None else graph.edge_weight[edge_mask]
+            return nodes, edge_index, edge_weight, int(index)
+    return None
+
+
+def _heaviest_features(weight: Tensor, names: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    highest = float(weight.max()) or 1.0
+    order = torch.argsort(weight, descending=True, stable=True)[:MAX_FEATURES].tolist()
+    return tuple((names[k], float(weight[k]) / highest) for k in order if weight[k] > 0)
+
+
+def _neighbour_weights(edge_index: Tensor, edge_mask: Tensor, index: int) -> dict[int, float]:
+    """Return the highest weight of an edge between a node and each of its neighbours."""
+    weights: dict[int, float] = {}
+    for a, b, weight in zip(*edge_index.tolist(), edge_mask.tolist(), strict=True):
+        if index in (a, b):
+            other = b if a == index else a
+            weights[other] = max(weight, weights.get(other, 0.0))
+    return weights

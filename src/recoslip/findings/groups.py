@@ -1,0 +1,168 @@
+"""Listed nodes -> groups: Leiden communities of their subgraph, with feature neighbours where edges are few."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from recoslip.errors import RecoslipError
+from recoslip.graph import NodeGraph
+from recoslip.graph.adjacency import Neighbours
+from recoslip.shift import Mask
+
+NEAREST = 8  # a node with fewer edges among the listed nodes is also linked to so many with the nearest features
+RESOLUTIONS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # tried from the coarsest on
+RESAMPLES = 8  # of the stability check
+SAMPLE_FRACTION = 0.8  # of the nodes, in each of its samples
+MIN_STABILITY = 0.6  # mean adjusted Rand index from which on a partition counts
+STABILITY_TOLERANCE = 0.03  # a coarser partition is preferred if it is less stable by no more than this
+MIN_EXCESS_STABILITY = 0.1  # by how much the stability must exceed that of nodes without structure
+NULL_DRAWS = 4  # random graphs that the latter is measured on
+MAX_TUNING_NODES = 3000  # nodes that the resolution is chosen on
+MIN_GROUP_SIZE = 5
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The listed nodes divided into groups."""
+
+    label: NDArray[np.int64]  # (nodes,) from 1, the largest group first; 0: listed, in no group; -1: not listed
+    count: int  # of groups
+    stability: float  # mean adjusted Rand index with partitions of samples of the nodes, the best that was tried
+    has_structure: bool  # whether there is more than one group; if not, all listed nodes are group 1
+
+
+def find_groups(graph: NodeGraph, listed: Mask, neighbourhood: NDArray[np.float64], *, seed: int = 0) -> Partition:
+    """Partition the listed nodes by the Leiden algorithm, at the resolution whose partition is the most stable.
+
+    Modularity divides any large sparse graph, even that of a single category. A real division is found again when some
+    of the nodes are left out, so the resolution is chosen by that; if no partition into two or more groups is stable,
+    there is no structure.
+
+    Args:
+        graph: the whole graph.
+        listed: (nodes,) the nodes to partition.
+        neighbourhood: (nodes, width) neighbourhood features.
+        seed: of the algorithm and the resampling.
+    """
+    nodes = np.flatnonzero(listed)
+    if len(nodes) < 2 * MIN_GROUP_SIZE:
+        return single_group(listed)
+    rng = np.random.default_rng(seed)
+    is_large = len(nodes) > MAX_TUNING_NODES
+    tuning = np.sort(rng.choice(nodes, MAX_TUNING_NODES, replace=False)) if is_large else nodes
+    neighbours = Neighbours(graph)
+    x, edges = neighbourhood[tuning], neighbours.subgraph(tuning)
+    weights = _affinity(edges, x)
+    tried: list[tuple[float, float]] = []  # stability, resolution
+    for resolution in RESOLUTIONS:
+        membership = _leiden(weights, resolution, seed)
+        if _is_divided(membership):
+            tried.append((_stability(weights, membership, resolution, seed), resolution))
+    best = max((stability for stability, _ in tried), default=0.0)
+    if best < MIN_STABILITY:
+        return single_group(listed, best)
+    stability, resolution = next(each for each in tried if each[0] >= best - STABILITY_TOLERANCE)
+    if stability < _null_stability(edges, x, resolution, seed) + MIN_EXCESS_STABILITY:
+        return single_group(listed, best)
+    if is_large:
+        weights = _affinity(neighbours.subgraph(nodes), neighbourhood[nodes])
+    membership = _leiden(weights, resolution, seed)
+    sizes = np.bincount(membership)
+    large = np.flatnonzero(sizes >= MIN_GROUP_SIZE)
+    number = np.zeros(len(sizes), dtype=np.int64)  # of the group that each community is
+    number[large[np.argsort(-sizes[large], kind="stable")]] = np.arange(1, len(large) + 1)
+    label = np.full(len(listed), -1, dtype=np.int64)
+    label[nodes] = number[membership]
+    return Partition(label, len(large), stability, has_structure=True)
+
+
+def single_group(listed: Mask, stability: float = 0.0) -> Partition:
+    """Take all listed nodes for one group."""
+    return Partition(np.where(listed, 1, -1), int(listed.any()), stability, has_structure=False)
+
+
+def _is_divided(membership: NDArray[np.int64]) -> bool:
+    """Whether two communities or more are large enough to be groups."""
+    return bool((np.bincount(membership) >= MIN_GROUP_SIZE).sum() > 1)
+
+
+def _stability(weights: sp.csr_array, membership: NDArray[np.int64], resolution: float, seed: int) -> float:
+    """Mean adjusted Rand index between a partition and those of samples of the nodes."""
+    from sklearn.metrics import adjusted_rand_score
+
+    rng = np.random.default_rng(seed)
+    agreement = []
+    for k in range(RESAMPLES):
+        sample = np.sort(rng.choice(len(membership), int(SAMPLE_FRACTION * len(membership)), replace=False))
+        found = _leiden(weights[sample][:, sample], resolution, seed + 1 + k)
+        agreement.append(adjusted_rand_score(membership[sample], found))
+    return float(np.mean(agreement))
+
+
+def _null_stability(edges: sp.csr_array, x: NDArray[np.float64], resolution: float, seed: int) -> float:
+    """Stability without structure: of as many nodes in one Gaussian cloud of the same shape, their edges rewired."""
+    import igraph
+
+    rng = np.random.default_rng(seed)
+    upper = sp.triu(edges, k=1).tocoo()
+    stabilities = []
+    for draw in range(NULL_DRAWS):
+        cloud = rng.multivariate_normal(x.mean(axis=0), np.atleast_2d(np.cov(x.T)), len(x), method="svd")
+        rewired = igraph.Graph(n=len(x), edges=np.column_stack([upper.row, upper.col]))
+        if rewired.ecount() > 1:
+            with _seeded(seed + draw):
+                rewired.rewire(n=10 * rewired.ecount())
+        ends = np.array(rewired.get_edgelist(), dtype=np.int64).reshape(-1, 2).T
+        one_way = sp.coo_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=edges.shape).tocsr()
+        weights = _affinity(sp.csr_array(one_way + one_way.T), cloud)
+        membership = _leiden(weights, resolution, seed)
+        divided = _is_divided(membership)
+        stabilities.append(_stability(weights, membership, resolution, seed) if divided else 0.0)
+    return max(stabilities)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed Python's global generator, which igraph draws from, and restore its state at the end."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def _affinity(edges: sp.csr_array, x: NDArray[np.float64]) -> sp.csr_array:
+    """Weights between nodes: 1 for an edge, plus up to 1 for the nearest features where a node lacks edges."""
+    from sklearn.neighbors import kneighbors_graph
+
+    nearest = kneighbors_graph(x, min(NEAREST, len(x) - 1))
+    lacking = np.clip(1 - np.diff(edges.indptr) / NEAREST, 0, 1)
+    similar = sp.csr_array(sp.diags_array(lacking) @ sp.csr_array(nearest))
+    return sp.csr_array(edges + similar.maximum(similar.T))
+
+
+def _leiden(weights: sp.csr_array, resolution: float, seed: int) -> NDArray[np.int64]:
+    """Return the community of each node."""
+    try:
+        import igraph
+        import leidenalg
+    except ImportError as problem:
+        raise RecoslipError("groups need igraph and leidenalg: pip install 'recoslip[report]'") from problem
+    upper = sp.triu(weights, k=1).tocoo()
+    network = igraph.Graph(n=weights.shape[0], edges=np.column_stack([upper.row, upper.col]))
+    partition = leidenalg.find_partition(
+        network,
+        leidenalg.RBConfigurationVertexPartition,
+        weights=upper.data.tolist(),
+        resolution_parameter=resolution,
+        seed=seed,
+    )
+    return np.asarray(partition.membership, dtype=np.int64)

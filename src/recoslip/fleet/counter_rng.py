@@ -1,0 +1,69 @@
+"""Key and counter -> random numbers that depend on nothing else: a counter-based generator.
+
+Every 64-bit word is a hash of its key and counter (SplitMix64), so a member's dropout is the same whether it trains
+alone or with fifty others, on a CPU or a GPU, and a mask costs one hash per 64 elements instead of a draw each.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+_WEYL = -7046029254386353131  # 0x9E3779B97F4A7C15, as the signed number torch wants
+_DIGITS = 16  # binary digits of a probability
+
+_UNPACKED = ((torch.arange(256)[:, None] >> torch.arange(8)) & 1).float()  # byte -> its eight bits
+
+
+def mix(word: Tensor) -> Tensor:
+    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit flips half the output."""
+    word = (word ^ ((word >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    word = (word ^ ((word >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return word ^ ((word >> 31) & 0x1FFFFFFFF)
+
+
+def derive(key: Tensor, *path: int | Tensor) -> Tensor:
+    """Keys of independent streams: one for each path of numbers below `key`."""
+    for number in path:
+        key = mix(key + ((_WEYL * (number + 1)) & (2**63 - 1)))
+    return key
+
+
+def words(key: Tensor, count: int) -> Tensor:
+    """`count` random 64-bit words for each key: (...,) -> (..., count)."""
+    counter = torch.arange(1, count + 1, device=key.device) * _WEYL
+    return mix(key[..., None] + counter)
+
+
+def bernoulli_words(key: Tensor, count: int, probability: float) -> Tensor:
+    """Words whose bits are each 1 with `probability`, exact to 2^-16: (...,) -> (..., count).
+
+    Reading the probability's binary digits from the last to the first, `or` with a fair word where the digit
+    is 1 and `and` where it is 0 halves the distance to it each time. One half needs a single word.
+    """
+    numerator = round(probability * 2**_DIGITS)
+    if numerator in (0, 2**_DIGITS):
+        return torch.full((*key.shape, count), -1 if numerator else 0, device=key.device)
+    digits = [(numerator >> (_DIGITS - 1 - digit)) & 1 for digit in range(_DIGITS)]
+    while not digits[-1]:
+        digits.pop()
+    result = words(derive(key, 0), count)
+    for stream, digit in enumerate(reversed(digits[:-1]), start=1):
+        fair = words(derive(key, stream), count)
+        result = (result | fair) if digit else (result & fair)
+    return result
+
+
+def keep_mask(key: Tensor, nodes: int, width: int, keep: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Dropout factors, 1/keep with probability `keep` and else 0: (members,) -> (nodes, members, width)."""
+    row = -(-width // 8)  # bytes for one node of one member
+    packed = bernoulli_words(key, -(-nodes * row // 8), keep).view(torch.uint8)  # (members, bytes)
+    packed = packed[:, : nodes * row].view(len(key), nodes, row).transpose(0, 1)  # (nodes, members, row)
+    mask = _factors(keep, key.device, dtype).index_select(0, packed.reshape(-1).int())  # (nodes * members * row, 8)
+    return mask.view(nodes, len(key), row * 8)[..., :width]
+
+
+@lru_cache(maxsize=16)
+def _factors(keep: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Dropout factors of the eight elements a byte stands for, cached per device."""
+    return (_UNPACKED / keep).to(device, dtype)

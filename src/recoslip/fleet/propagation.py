@@ -1,0 +1,131 @@
+"""NodeGraph + encoder -> the matrices its layers multiply by, on the device, built once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from recoslip.fleet import full_batch
+from recoslip.fleet.interfaces import Fleet, Objective, OutputName, Product, Schedule
+from recoslip.fleet.products import DenseProduct, Features, SparseProduct, chain, identity
+from recoslip.graph import NodeGraph
+from recoslip.graph.adjacency import gcn_adjacency, mean_over_neighbours
+from recoslip.graph.sparse import to_scipy
+
+Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
+
+_SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
+
+
+@dataclass(frozen=True, eq=False)
+class WholeGraph:
+    r"""What an encoder's layers multiply by: $\sum_k P_k H W_k$, with one product $P_k$ per weight.
+
+    gcn: $\hat A = D^{-1/2} (A + I) D^{-1/2}$ (Kipf & Welling); sage: the neighbours' mean $D^{-1} A$ and the
+    node itself; mlp: the node itself. In the first layer $H$ is the feature matrix, part of the product.
+    """
+
+    nodes: int
+    first_layer: tuple[Product, ...]  # (features, any) -> (nodes, any)
+    second_layer: tuple[Product, ...]  # (nodes, any) -> (nodes, any)
+    device: torch.device
+    dtype: torch.dtype
+    x: Tensor  # as given; on the device for user-supplied modules, which alone take the edges
+    edge_index: Tensor
+    edge_weight: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        graph: NodeGraph,
+        encoder: Encoder | None,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> WholeGraph:
+        """Build for one of our encoders, or with `encoder=None` for a user's module alone."""
+        first_layer: tuple[Product, ...] = ()
+        second_layer: tuple[Product, ...] = ()
+        x = graph.x
+        if encoder is not None:
+            matrices = _propagation(graph, encoder)
+            second_layer = tuple(
+                identity if m is None else SparseProduct.of(m, device, dtype, symmetric=encoder != "sage")
+                for m in matrices
+            )
+            first_layer = tuple(
+                _with_features(x, m, p, device, dtype) for m, p in zip(matrices, second_layer, strict=True)
+            )
+        edge_index, edge_weight = graph.edge_index, graph.edge_weight
+        if encoder is None:
+            x, edge_index = x.to(device, dtype), edge_index.to(device)
+            edge_weight = None if edge_weight is None else edge_weight.to(device, dtype)
+        return cls(graph.num_nodes, first_layer, second_layer, device, dtype, x, edge_index, edge_weight)
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes the graph has."""
+        return self.nodes
+
+    @property
+    def nodes_per_step(self) -> int:
+        """All of them."""
+        return self.nodes
+
+    @cached_property
+    def features(self) -> Features:
+        """The feature matrix alone, for input dropout, which comes before propagation."""
+        return _features(self.x, self.device, self.dtype, droppable=True)
+
+    def first_layer_dropped(self, key: Tensor, keep: float) -> tuple[Product, ...]:
+        """Return the first layer's products with each feature of each node kept with probability `keep`."""
+        features = self.features.dropped(key, keep)
+        return tuple(chain(product, features) for product in self.second_layer)
+
+    def train(self, fleet: Fleet, objective: Objective, schedule: Schedule) -> Tensor:
+        """Train on all nodes in every epoch."""
+        return full_batch.train(fleet, self, objective, schedule)
+
+    def evaluate(self, fleet: Fleet, output: OutputName = "logits") -> Tensor:
+        """Evaluate all nodes, (nodes, members, any), in double precision, on the CPU."""
+        with torch.no_grad():
+            result: Tensor = getattr(fleet(self), output)
+            return result.double().cpu()
+
+
+def _propagation(graph: NodeGraph, encoder: Encoder) -> tuple[sp.csr_array | None, ...]:
+    """Return the matrices P of a layer; None is the identity."""
+    if encoder == "mlp":
+        return (None,)
+    if encoder == "sage":
+        return (mean_over_neighbours(graph), None)
+    return (gcn_adjacency(graph),)
+
+
+def _with_features(
+    x: Tensor, matrix: sp.csr_array | None, product: Product, device: torch.device, dtype: torch.dtype
+) -> Product:
+    """Multiply the feature matrix in: $P X$ beforehand where $X$ is dense, $P (X \\cdot)$ where it is sparse."""
+    if is_dense(x):
+        values = x.double().numpy()
+        propagated = values if matrix is None else matrix @ values
+        return DenseProduct(torch.from_numpy(propagated).to(device, dtype))
+    features = _features(x, device, dtype)
+    return features if matrix is None else chain(product, features)
+
+
+def _features(x: Tensor, device: torch.device, dtype: torch.dtype, *, droppable: bool = False) -> Features:
+    """Return the product with the feature matrix, dense or sparse by how many of its entries are zero."""
+    if is_dense(x):
+        return DenseProduct(x.to(device, dtype))
+    matrix = sp.csr_array(x.numpy()) if x.layout == torch.strided else to_scipy(x)
+    return SparseProduct.of(matrix, device, dtype, droppable=droppable)
+
+
+def is_dense(x: Tensor) -> bool:
+    """Whether the dense product with a feature matrix is the faster one."""
+    return x.layout == torch.strided and bool(torch.count_nonzero(x) >= _SPARSE_BELOW * x.numel())

@@ -1,0 +1,163 @@
+"""NodeGraph -> its adjacency matrix: whole, normalised, or some rows at a time; and diffusion with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from recoslip.graph.node_graph import NodeGraph
+from recoslip.graph.sparse import concatenated_ranges
+
+
+def adjacency_of(graph: NodeGraph) -> sp.csr_array:
+    """The unweighted adjacency matrix."""
+    rows, columns = graph.edge_index.numpy()
+    return sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(graph.num_nodes,) * 2)
+
+
+def weighted_adjacency(graph: NodeGraph) -> sp.csr_array:
+    """The adjacency matrix with the edges' weights, in double precision."""
+    rows, columns = graph.edge_index.numpy()
+    weight = np.ones(len(rows)) if graph.edge_weight is None else graph.edge_weight.numpy().astype(np.float64)
+    return sp.csr_array((weight, (rows, columns)), shape=(graph.num_nodes,) * 2)
+
+
+def mean_over_neighbours(graph: NodeGraph) -> sp.csr_array:
+    """The matrix $D^{-1} A$; the row of a node without neighbours is empty."""
+    adjacency = weighted_adjacency(graph)
+    degree = adjacency.sum(axis=1)
+    return sp.csr_array(sp.diags_array(1 / np.where(degree > 0, degree, 1)) @ adjacency)
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetricNormalisation:
+    r"""$D^{-1/2} A D^{-1/2}$ for the degrees D: of a whole matrix, of some edges, or as a scale of rows.
+
+    Args:
+        degree: (nodes,) total weight of each node's edges, its self-loop included where A has one.
+    """
+
+    degree: NDArray[np.float64]
+
+    @cached_property
+    def scale(self) -> NDArray[np.float64]:
+        """$D^{-1/2}$, (nodes,); 1 for a node without edges."""
+        return np.asarray(np.where(self.degree > 0, self.degree, 1) ** -0.5)
+
+    def matrix(self, adjacency: sp.csr_array) -> sp.csr_array:
+        """Normalise a whole matrix A."""
+        scale = sp.diags_array(self.scale)
+        return sp.csr_array(scale @ adjacency @ scale)
+
+    def edges(
+        self, weight: NDArray[np.float64] | float, rows: NDArray[np.int64], columns: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Normalise the weights of some edges, given by their ends."""
+        return np.asarray(weight / np.sqrt(self.degree[rows] * self.degree[columns]))
+
+
+def gcn_adjacency(graph: NodeGraph) -> sp.csr_array:
+    r"""$\hat A = D^{-1/2} (A + I) D^{-1/2}$ (Kipf & Welling)."""
+    adjacency = weighted_adjacency(graph) + sp.eye_array(graph.num_nodes, format="csr")
+    return SymmetricNormalisation(adjacency.sum(axis=1)).matrix(adjacency)
+
+
+class Neighbours:
+    """The rows of a graph's adjacency matrix, read some nodes at a time: the edges may stay on disk.
+
+    Args:
+        graph: the graph.
+        weighted: whether its edges count by their weights, or all alike.
+
+    >>> path = Neighbours(NodeGraph([[0.0], [1.0], [2.0]], [[0, 1], [1, 2]], [False, False, True]))
+    >>> path.mean(np.array([0.0, 1.0, 4.0])).tolist()
+    [1.0, 2.0, 1.0]
+    >>> [ends.tolist() for ends in path.of([0, 1])]
+    [[0, 1, 1], [1, 0, 2]]
+    """
+
+    BLOCK = 2**17  # nodes read at a time
+
+    def __init__(self, graph: NodeGraph, *, weighted: bool = True) -> None:
+        self.nodes, self.ends = graph.num_nodes, graph.edge_index[1].numpy()
+        self.weight = graph.edge_weight if weighted else None
+        self.start = np.searchsorted(graph.edge_index[0].numpy(), np.arange(graph.num_nodes + 1))
+        self.degree = np.diff(self.start)
+
+    def blocks(self) -> Iterator[slice]:
+        """Cut the nodes into ranges to read one after the other."""
+        for begin in range(0, self.nodes, self.BLOCK):
+            yield slice(begin, min(begin + self.BLOCK, self.nodes))
+
+    def rows(self, rows: slice) -> sp.csr_array:
+        """Return those rows of the adjacency matrix, in double precision."""
+        begin, end = self.start[rows.start], self.start[rows.stop]
+        values = np.ones(end - begin) if self.weight is None else self.weight[begin:end].double().numpy()
+        shape = rows.stop - rows.start, self.nodes
+        return sp.csr_array((values, self.ends[begin:end], self.start[rows.start : rows.stop + 1] - begin), shape=shape)
+
+    def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Average (nodes, ...) over each node's neighbours; 0 for a node without any."""
+        result = np.empty_like(values)
+        for block in self.blocks():
+            rows = self.rows(block)
+            total = np.asarray(rows.sum(axis=1)).reshape(-1, *[1] * (values.ndim - 1))
+            result[block] = (rows @ values) / np.where(total > 0, total, 1)
+        return result
+
+    def of(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the neighbours of some nodes, one list after the other.
+
+        The first array holds the index in `nodes` of the node whose neighbour it is, the second the neighbour.
+        """
+        chosen = np.asarray(nodes, dtype=np.int64)
+        owner, offset = (each.numpy() for each in concatenated_ranges(torch.from_numpy(self.degree[chosen])))
+        return owner, self.ends[self.start[chosen][owner] + offset]
+
+    def subgraph(self, nodes: NDArray[np.int64]) -> sp.csr_array:
+        """Return the adjacency matrix of some nodes, given in ascending order: a matrix of ones."""
+        owner, neighbour = self.of(nodes)
+        index = np.minimum(np.searchsorted(nodes, neighbour), max(0, len(nodes) - 1))
+        inside = nodes[index] == neighbour
+        ends = owner[inside], index[inside]
+        return sp.csr_array((np.ones(len(ends[0]), dtype=np.float32), ends), shape=(len(nodes),) * 2)
+
+
+def diffuse(
+    x: NDArray[np.float64],
+    propagate: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    alpha: float,
+    steps: int,
+    *,
+    restart: bool = True,
+    isolated: NDArray[np.bool_] | None = None,
+    clip: bool = False,
+) -> NDArray[np.float64]:
+    r"""$X \leftarrow (1 - \alpha) X_0 + \alpha P X$, several times (label propagation, personalised PageRank).
+
+    Args:
+        x: $X_0$, (nodes, ...).
+        propagate: multiplies by P.
+        alpha: α.
+        steps: how many.
+        restart: whether a step mixes with $X_0$; if not, with the X of the step before.
+        isolated: (nodes,) nodes that P has no row for; they keep their value.
+        clip: whether values are kept in [0, 1] after each step.
+
+    >>> pair = Neighbours(NodeGraph([[0.0], [0.0], [0.0]], [[0], [1]], [False, False, True]))
+    >>> diffuse(np.array([4.0, 0.0, 2.0]), pair.mean, 0.5, 3, isolated=pair.degree == 0).tolist()
+    [2.5, 1.5, 2.0]
+    """
+    current = x
+    for _ in range(steps):
+        origin = x if restart else current
+        mixed = (1 - alpha) * origin + alpha * propagate(current)
+        current = mixed if isolated is None else np.where(isolated, origin, mixed)
+        current = current.clip(0, 1) if clip else current
+    return current

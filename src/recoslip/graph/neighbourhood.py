@@ -1,0 +1,58 @@
+"""NodeGraph -> a short dense vector per node, of its own features or of its neighbourhood's; and clusters of them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from recoslip.graph.adjacency import Neighbours
+from recoslip.graph.node_graph import NodeGraph
+from recoslip.graph.sparse import to_scipy
+
+HOPS = 2
+MAX_FIT = 100_000  # nodes that a truncated SVD is fitted on at most
+
+
+def reduced_features(graph: NodeGraph, width: int = 64) -> NDArray[np.float64]:
+    """Features, by truncated SVD where there are more than `width`: (nodes, at most width)."""
+    from sklearn.decomposition import TruncatedSVD
+
+    features: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+    svd = None
+    if features.shape[1] > width and min(features.shape) > width:
+        step = -(-graph.num_nodes // MAX_FIT)
+        with np.errstate(all="ignore"):  # in the explained variance, which is not used
+            svd = TruncatedSVD(width, random_state=0).fit(features[::step])
+    reduced = np.empty((graph.num_nodes, width if svd else features.shape[1]))
+    for begin in range(0, graph.num_nodes, Neighbours.BLOCK):
+        rows = features[begin : begin + Neighbours.BLOCK]
+        reduced[begin : begin + Neighbours.BLOCK] = (
+            svd.transform(rows) if svd else rows.toarray() if sp.issparse(rows) else rows
+        )
+    return reduced
+
+
+def neighbourhood_features(graph: NodeGraph, reduced: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Reduced features, averaged with those of the neighbours, two hops far: (nodes, width)."""
+    neighbours = Neighbours(graph, weighted=False)
+    degree = neighbours.degree[:, None]
+    x = reduced_features(graph) if reduced is None else reduced
+    for _ in range(HOPS):
+        x = (x + degree * neighbours.mean(x)) / (degree + 1)
+    return x
+
+
+def k_means(x: NDArray[np.float64], clusters: int, seed: int = 0, n_init: int = 1) -> NDArray[np.int64]:
+    """Cluster rows; into fewer clusters than asked for where there are fewer distinct rows."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    count = min(clusters, len(np.unique(x, axis=0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # rows may differ by less than their distances are rounded
+        return np.asarray(KMeans(count, n_init=n_init, random_state=seed).fit_predict(x), dtype=np.int64)

@@ -1,0 +1,244 @@
+"""Features, edges and domains -> NodeGraph: validated at the door, immutable, the only thing detectors see."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from recoslip.errors import GraphError
+from recoslip.graph.converters import networkx_arguments, pyg_arguments, pyg_data
+from recoslip.graph.sparse import select_rows, to_csr, to_scipy
+from recoslip.graph.validation import (
+    EdgeRepairs,
+    check_domains,
+    check_edges,
+    check_feature_names,
+    check_features,
+    check_ids,
+    check_per_node,
+    simple_edges,
+)
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from torch_geometric.data import Data
+
+log = logging.getLogger("recoslip")
+
+Features: TypeAlias = "Tensor | ArrayLike | sp.sparray | sp.spmatrix"
+
+
+class NodeGraph:
+    """An undirected graph with node features, each node *source* (known world) or *target* (new world).
+
+    Args:
+        x: features, (nodes, features); dense or sparse, from torch, numpy or scipy. Sparse stays sparse.
+        edge_index: (2, edges) node positions. One-way edges are mirrored, duplicates merged, self-loops
+            dropped; `repairs` counts each. No edges at all is legal.
+        is_target: (nodes,) true for target nodes. Both domains must be present.
+        edge_weight: (edges,) positive weights; repetitions add up, two directions are averaged.
+        ids: one unique, hashable name per node; positions when left out.
+        categories: true categories where they are known. For scoring only: no detector's `fit` reads them.
+        times: one time per node, kept for the user.
+        feature_names: one name per feature.
+
+    >>> graph = NodeGraph([[0.0], [1.0], [1.0]], [[0, 1, 1], [1, 0, 2]], [False, False, True])
+    >>> graph
+    NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
+    >>> graph.edge_index.tolist()
+    [[0, 1, 1, 2], [1, 0, 2, 1]]
+    """
+
+    __slots__ = (
+        "categories",
+        "edge_index",
+        "edge_weight",
+        "feature_names",
+        "ids",
+        "is_target",
+        "repairs",
+        "times",
+        "x",
+    )
+
+    x: Tensor  # (nodes, features), float32, strided or CSR
+    edge_index: Tensor  # (2, 2 * edges), int64, both directions, sorted by row then column
+    edge_weight: Tensor | None  # (2 * edges,), float32
+    is_target: Tensor  # (nodes,), bool
+    ids: NDArray[Any]  # (nodes,)
+    categories: NDArray[Any] | None  # (nodes,)
+    times: NDArray[Any] | None  # (nodes,)
+    feature_names: tuple[str, ...] | None
+    repairs: EdgeRepairs
+
+    def __init__(
+        self,
+        x: Features,
+        edge_index: Tensor | ArrayLike,
+        is_target: Tensor | ArrayLike,
+        *,
+        edge_weight: Tensor | ArrayLike | None = None,
+        ids: Sequence[Hashable] | NDArray[Any] | None = None,
+        categories: ArrayLike | None = None,
+        times: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
+        features = check_features(x)
+        nodes = features.shape[0]
+        edges, weight, repairs = simple_edges(check_edges(edge_index, nodes), edge_weight, nodes)
+        fields = {
+            "x": features,
+            "edge_index": edges,
+            "edge_weight": weight,
+            "is_target": check_domains(is_target, nodes),
+            "ids": check_ids(ids, nodes),
+            "categories": check_per_node("categories", categories, nodes),
+            "times": check_per_node("times", times, nodes),
+            "feature_names": check_feature_names(feature_names, features.shape[1]),
+            "repairs": repairs,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        if repairs != EdgeRepairs(0, 0, 0):
+            log.info("edges: %s", repairs)
+
+    @classmethod
+    def from_checked(cls, **fields: Any) -> Self:
+        """Build from attributes that were checked elsewhere, given by name."""
+        graph = cls.__new__(cls)
+        for name in cls.__slots__:
+            object.__setattr__(graph, name, fields[name])
+        return graph
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"NodeGraph is immutable; build a new one instead of setting {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"NodeGraph is immutable; {name!r} cannot be deleted")
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in self.__slots__}
+        if self.x.layout != torch.strided:
+            state["x"] = to_scipy(self.x)  # PyTorch cannot pickle CSR tensors
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, to_csr(value) if sp.issparse(value) else value)
+
+    def __copy__(self) -> Self:
+        return self.from_checked(**{name: getattr(self, name) for name in self.__slots__})
+
+    def __repr__(self) -> str:
+        target = int(self.is_target.sum())
+        return (
+            f"NodeGraph({self.num_nodes:,} nodes: {self.num_nodes - target:,} source, {target:,} target; "
+            f"{self.num_edges:,} edges; {self.num_features:,} features)"
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return int(self.x.shape[0])
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges."""
+        return int(self.edge_index.shape[1]) // 2
+
+    @property
+    def num_features(self) -> int:
+        """Number of features of a node."""
+        return int(self.x.shape[1])
+
+    @classmethod
+    def from_pyg(cls, data: Data, is_target: Tensor | ArrayLike | str, **more: Any) -> Self:
+        """Build from a PyTorch Geometric `Data`; `is_target` may also be the name of one of its fields.
+
+        `y` becomes `categories`, `edge_weight` is taken where present; keyword arguments override both.
+        """
+        return cls(**pyg_arguments(data, is_target, **more))
+
+    def to_pyg(self) -> Data:
+        """Return a PyTorch Geometric `Data` with x, edge_index, is_target and, where known, edge_weight and y.
+
+        Categories that are not numbers are numbered in sorted order.
+        """
+        return pyg_data(self.x, self.edge_index, self.is_target, self.edge_weight, self.categories)
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: nx.Graph,
+        *,
+        features: str | Sequence[str] = "x",
+        is_target: str = "is_target",
+        weight: str | None = None,
+        category: str | None = None,
+        time: str | None = None,
+    ) -> Self:
+        """Build from a NetworkX graph whose nodes carry their features and domain as attributes.
+
+        Args:
+            graph: directed or not; its nodes become the ids.
+            features: the attribute that holds a node's feature vector, or several numeric attributes.
+            is_target: the attribute that is true for target nodes.
+            weight: the edge attribute to use as weight.
+            category: the node attribute to use as true category.
+            time: the node attribute to use as time.
+        """
+        return cls(**networkx_arguments(graph, features, is_target, weight, category, time))
+
+    def with_target(self, is_target: Tensor | ArrayLike) -> Self:
+        """Return the same graph with other domains; everything else is shared."""
+        other = copy.copy(self)
+        object.__setattr__(other, "is_target", check_domains(is_target, self.num_nodes))
+        return other
+
+    def without_edges(self) -> Self:
+        """Return the same nodes with no edges."""
+        other = copy.copy(self)
+        object.__setattr__(other, "edge_index", torch.empty(2, 0, dtype=torch.long))
+        object.__setattr__(other, "edge_weight", None)
+        return other
+
+    def with_edges(self, edge_index: Tensor | ArrayLike, edge_weight: Tensor | ArrayLike | None = None) -> Self:
+        """Return the same nodes with other edges."""
+        return type(self)(
+            self.x,
+            edge_index,
+            self.is_target,
+            edge_weight=edge_weight,
+            ids=self.ids,
+            categories=self.categories,
+            times=self.times,
+            feature_names=self.feature_names,
+        )
+
+    def permuted(self, order: ArrayLike) -> Self:
+        """Return the same graph with its nodes in another order: new node k is old node `order[k]`."""
+        index = torch.as_tensor(np.asarray(order), dtype=torch.long)
+        if not torch.equal(index.sort().values, torch.arange(self.num_nodes)):
+            raise GraphError(f"order must name each of the {self.num_nodes} nodes once")
+        position = torch.empty_like(index)  # of each old node in the new order
+        position[index] = torch.arange(self.num_nodes)
+        kept: Mapping[str, Any] = {
+            name: None if (value := getattr(self, name)) is None else value[index.numpy()]
+            for name in ("ids", "categories", "times")
+        }
+        return type(self)(
+            select_rows(self.x, index),
+            position[self.edge_index],
+            self.is_target[index],
+            edge_weight=self.edge_weight,
+            feature_names=self.feature_names,
+            **kept,
+        )

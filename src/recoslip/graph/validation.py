@@ -1,0 +1,226 @@
+"""What a caller passes as features, edges and domains -> checked arrays, or a GraphError that names the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from recoslip.errors import GraphError
+from recoslip.graph.sparse import to_csr, to_scipy
+
+
+@dataclass(frozen=True)
+class EdgeRepairs:
+    """What had to be done to the given edges to make them a simple undirected graph."""
+
+    mirrored: int  # one-way edges that were given their other direction
+    merged: int  # repetitions of an edge that was already there
+    loops: int  # edges from a node to itself, dropped
+
+    def __str__(self) -> str:
+        counts = {
+            "one-way edges mirrored": self.mirrored,
+            "duplicate edges merged": self.merged,
+            "self-loops dropped": self.loops,
+        }
+        return ", ".join(f"{count:,} {repair}" for repair, count in counts.items() if count) or "none needed"
+
+
+def check_features(x: Any) -> Tensor:
+    """Return features as a float32 tensor, strided or CSR."""
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        coo = x.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+        x = sp.coo_array((coo.values().numpy(), coo.indices().numpy()), shape=tuple(coo.shape))
+    if sp.issparse(x):
+        _check_feature_shape(x.shape)
+        features = to_csr(x)
+        bad = ~torch.isfinite(features.values())
+        if bad.any():
+            _refuse_not_finite(np.column_stack(to_scipy(features).tocoo().coords)[bad.numpy()], x.shape)
+        return features
+    try:
+        with np.errstate(over="ignore"):
+            array = np.array(as_array("x", x), dtype=np.float32, order="C")
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise GraphError(f"x must hold numbers, shape (nodes, features): {problem}") from problem
+    _check_feature_shape(array.shape)
+    if not np.isfinite(array).all():
+        _refuse_not_finite(np.argwhere(~np.isfinite(array)), array.shape)
+    return torch.from_numpy(array)
+
+
+def _check_feature_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise GraphError(f"x must have shape (nodes, features) with at least one of each; got shape {shape}")
+
+
+def _refuse_not_finite(places: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+    rows, columns = np.unique(places[:, 0]), np.unique(places[:, 1])
+    raise GraphError(
+        f"x holds NaN, infinite or extreme values (above 3e38) in {len(rows)} of {shape[0]} rows "
+        f"(first: {rows[:5].tolist()}) and {len(columns)} of {shape[1]} columns (first: {columns[:5].tolist()}); "
+        "fill or drop them"
+    )
+
+
+def check_edges(edge_index: Tensor | ArrayLike, nodes: int) -> NDArray[np.int64]:
+    """Return edges as (2, edges) positions of nodes."""
+    raw = as_array("edge_index", edge_index)
+    if raw.size == 0:
+        return np.empty((2, 0), dtype=np.int64)
+    if raw.ndim != 2 or raw.shape[0] != 2:
+        hint = "; it looks transposed" if raw.ndim == 2 and raw.shape[1] == 2 else ""
+        raise GraphError(f"edge_index must have shape (2, edges); got shape {raw.shape}{hint}")
+    if not np.issubdtype(raw.dtype, np.integer):
+        raise GraphError(f"edge_index must hold whole numbers (node positions); got {raw.dtype}")
+    edges: NDArray[np.int64] = raw.astype(np.int64, copy=False)
+    if edges.min() < 0 or edges.max() >= nodes:
+        outside = np.unique(edges[(edges < 0) | (edges >= nodes)])
+        raise GraphError(
+            f"edge_index must hold node positions 0..{nodes - 1}; got {outside[:5].tolist()}"
+            f"{' and more' if len(outside) > 5 else ''}"
+        )
+    return edges
+
+
+def simple_edges(
+    edges: NDArray[np.int64], edge_weight: Tensor | ArrayLike | None, nodes: int
+) -> tuple[Tensor, Tensor | None, EdgeRepairs]:
+    """Directed edges as given -> both directions of each undirected edge, its weight, and what was repaired."""
+    given = edges.shape[1]
+    weight = None if edge_weight is None else _weights(edge_weight, given)
+    keep = edges[0] != edges[1]
+    ends = edges[:, keep].astype(np.int32 if nodes < 2**31 else np.int64, copy=False)
+    directed = _adjacency(np.ones(ends.shape[1], dtype=np.int32), ends, nodes)
+    directed.data[:] = 1  # repetitions merge
+    directions = directed + directed.T  # 1 or 2 of each edge
+    repairs = EdgeRepairs(
+        mirrored=int((directions.data == 1).sum()) // 2,
+        merged=ends.shape[1] - directed.nnz,
+        loops=given - ends.shape[1],
+    )
+    merged_weight = None
+    if weight is not None:
+        summed = _adjacency(weight[keep], ends, nodes)
+        with np.errstate(over="ignore", under="ignore"):
+            mean = (summed + summed.T).data / directions.data
+            merged_weight = torch.from_numpy(mean.astype(np.float32))
+        if not (torch.isfinite(merged_weight) & (merged_weight > 0)).all():
+            raise GraphError(
+                "edge_weight must stay between 1e-45 and 3e38, repetitions of an edge added up; "
+                f"got {mean.min():g} to {mean.max():g}, scale the weights"
+            )
+    both = np.empty((2, directions.nnz), dtype=np.int64)
+    both[0] = np.repeat(np.arange(nodes), np.diff(directions.indptr))
+    both[1] = directions.indices
+    return torch.from_numpy(both), merged_weight, repairs
+
+
+def _adjacency(values: NDArray[Any], ends: NDArray[Any], nodes: int) -> sp.csr_array:
+    """Directed edges -> their sparse matrix, sorted by row and column, the values of repeated edges added up."""
+    return sp.coo_array((values, (ends[0], ends[1])), shape=(nodes, nodes)).tocsr()
+
+
+def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]:
+    try:
+        weight: NDArray[np.float64] = np.asarray(as_array("edge_weight", edge_weight), dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise GraphError(f"edge_weight must hold one number per edge: {problem}") from problem
+    if weight.shape != (edges,):
+        raise GraphError(f"edge_weight must have shape ({edges},), one per edge; got shape {weight.shape}")
+    check_weights(weight)
+    return weight
+
+
+def check_weights(weight: NDArray[np.float64]) -> None:
+    """Raise unless all are positive and finite."""
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
+    if len(bad):
+        raise GraphError(
+            f"edge_weight must be positive and finite; {len(bad)} are not (first: edge {bad[0]}, {weight[bad[0]]})"
+        )
+
+
+def check_domains(is_target: Tensor | ArrayLike, nodes: int) -> Tensor:
+    """Return which nodes are target; both domains must be present."""
+    raw = as_array("is_target", is_target)
+    if raw.shape != (nodes,):
+        raise GraphError(f"is_target must have shape ({nodes},), one per node; got shape {raw.shape}")
+    if raw.dtype != bool and (strange := [value for value in raw.tolist() if value not in (0, 1)]):
+        raise GraphError(f"is_target must hold true/false or 0/1; got {strange[:5]}")
+    target = torch.from_numpy(raw.astype(bool))
+    if target.all() or not target.any():
+        which = "source" if target.all() else "target"
+        raise GraphError(f"both domains must be present: there is no {which} node among {nodes}; check is_target")
+    return target
+
+
+def check_ids(ids: Sequence[Hashable] | NDArray[Any] | None, nodes: int) -> NDArray[Any]:
+    """Return one unique id per node, positions by default."""
+    if ids is None:
+        return _frozen(np.arange(nodes))
+    array = ids.copy() if isinstance(ids, np.ndarray) else _object_array(ids)
+    if len(array) != nodes:
+        raise GraphError(f"ids must name each of the {nodes} nodes; got {len(array)}")
+    seen: set[Hashable] = set()
+    try:
+        repeated = [name for name in array.tolist() if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    except TypeError as problem:
+        raise GraphError(f"ids must be hashable names such as numbers or texts, one per node: {problem}") from problem
+    if repeated:
+        raise GraphError(
+            f"ids must be unique; {len(repeated)} are repeated (first: {', '.join(map(repr, repeated[:3]))})"
+        )
+    return _frozen(array)
+
+
+def _object_array(values: Sequence[Hashable]) -> NDArray[Any]:
+    """Python values -> one-dimensional array: numpy's own type for plain ints and strings, else objects."""
+    values = list(values)
+    if values and len({type(v) for v in values}) == 1 and isinstance(values[0], int | str):
+        array = np.array(values)
+        if array.dtype.kind in "iuU" and array.tolist() == values:  # numpy rounds large ints and cuts off final NULs
+            return array
+    array = np.empty(len(values), dtype=object)
+    for index, value in enumerate(values):  # one by one: assigned at once, tuples would become rows
+        array[index] = value
+    return array
+
+
+def check_per_node(name: str, values: ArrayLike | None, nodes: int) -> NDArray[Any] | None:
+    """Return one value per node, read-only."""
+    if values is None:
+        return None
+    array = as_array(name, values)
+    if array.shape != (nodes,):
+        raise GraphError(f"{name} must have shape ({nodes},), one per node; got shape {array.shape}")
+    return _frozen(array.copy())
+
+
+def check_feature_names(names: Sequence[str] | None, features: int) -> tuple[str, ...] | None:
+    """Return one name per feature."""
+    if names is None:
+        return None
+    if len(names) != features:
+        raise GraphError(f"feature_names must name each of the {features} features; got {len(names)}")
+    return tuple(map(str, names))
+
+
+def as_array(name: str, values: Any) -> NDArray[Any]:
+    """Return values as an array, off any device."""
+    try:
+        return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as problem:  # rows of different lengths, say
+        raise GraphError(f"{name} cannot be read as an array: {problem}") from problem
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.setflags(write=False)
+    return array

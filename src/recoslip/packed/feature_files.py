@@ -1,0 +1,149 @@
+"""Columns of the nodes table -> files of features, one column at a time -> the files of the feature matrix."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from recoslip.columns import DENSE_FRACTION, Column, encode_column, is_missing, refuse_missing
+from recoslip.errors import TableError
+from recoslip.packed.format import (
+    COLUMN_INDICES,
+    DENSE_FEATURES,
+    ROW_STARTS,
+    VALUES,
+    create_array,
+    map_array,
+    rename_when_written,
+    save_array,
+)
+from recoslip.packed.table_file import TableFile
+from recoslip.storage import atomic_write
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedColumn:
+    """The features of one column, mapped from files: a dense matrix, or the arrays of a CSR matrix."""
+
+    names: list[str]
+    values: NDArray[np.float32]  # (rows, features) if dense, else (non-zeros,)
+    row_starts: NDArray[np.int64] | None = None
+    column_indices: NDArray[np.int64] | None = None
+
+    @property
+    def non_zeros(self) -> int:
+        """The number of entries that are not zero."""
+        return int(np.count_nonzero(self.values)) if self.row_starts is None else len(self.values)
+
+    def rows(self, start: int, stop: int) -> Any:
+        """Return the rows from `start` to `stop`, dense or as a CSR matrix."""
+        if self.row_starts is None or self.column_indices is None:
+            return self.values[start:stop]
+        entries = slice(self.row_starts[start], self.row_starts[stop])
+        row_starts = self.row_starts[start : stop + 1] - self.row_starts[start]
+        csr = self.values[entries], self.column_indices[entries], row_starts
+        return sp.csr_array(csr, shape=(stop - start, len(self.names)))
+
+
+def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, chunk_rows: int) -> EncodedColumn:
+    """Encode a column and write its features to files in `work`, unless they are there already."""
+    stem = f"column-{table.columns.index(column.name):06d}"
+    names_file = work / f"{stem}.json"  # written last: where it exists, the other files are complete
+    values, row_starts, column_indices = (work / f"{stem}{end}" for end in (".npy", ".start.npy", ".column.npy"))
+    if not names_file.exists():
+        if column.encoding == "vector":
+            names = _encode_vectors(table, column.name, impute, values, chunk_rows)
+        else:
+            series = table[column.name]
+            if not impute:
+                refuse_missing([series])
+            matrix, names = encode_column(series, column.encoding)
+            if sp.issparse(matrix):
+                matrix = sp.csr_array(matrix)
+                save_array(row_starts, matrix.indptr.astype(np.int64))
+                save_array(column_indices, matrix.indices.astype(np.int64))
+                matrix = matrix.data
+            save_array(values, np.asarray(matrix, dtype=np.float32))
+        atomic_write(names_file, json.dumps(names))
+    names = json.loads(names_file.read_text(encoding="utf-8"))
+    if not row_starts.exists():
+        return EncodedColumn(names, map_array(values))
+    return EncodedColumn(names, map_array(values), map_array(row_starts), map_array(column_indices))
+
+
+def _encode_vectors(table: TableFile, name: str, impute: bool, path: Path, chunk_rows: int) -> list[str]:
+    """Copy a column of vectors chunk by chunk; a missing vector is replaced by the mean of the others."""
+    offsets = range(0, table.height, chunk_rows)
+    names: list[str] = []
+    total: Any = 0.0
+    present = 0
+    for offset in offsets:
+        series = table.rows(offset, chunk_rows, [name])[name]
+        if not impute:
+            refuse_missing([series], offset)
+        if series.null_count() == len(series):
+            continue
+        vectors, chunk_names = encode_column(series.drop_nulls(), "vector")
+        if names and len(names) != len(chunk_names):
+            lengths = [len(names), len(chunk_names)]
+            raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths}")
+        names, total, present = chunk_names, total + np.asarray(vectors).sum(axis=0), present + vectors.shape[0]
+    if not present:
+        raise TableError(f"vectors in column {name!r} must have one length; all are missing")
+    with rename_when_written(path) as temporary:
+        matrix = create_array(temporary, np.float32, (table.height, len(names)))
+        for offset in offsets:
+            series = table.rows(offset, chunk_rows, [name])[name]
+            missing = is_missing(series).to_numpy()
+            chunk = np.empty((len(series), len(names)))
+            chunk[missing] = total / present
+            if not missing.all():
+                chunk[~missing] = encode_column(series.drop_nulls(), "vector")[0]
+            matrix[offset : offset + len(series)] = chunk
+        matrix.flush()
+    return names
+
+
+def write_feature_matrix(columns: Sequence[EncodedColumn], nodes: int, folder: Path, chunk_rows: int) -> None:
+    """Write the features of all columns side by side, dense or sparse as `read_graph` would choose."""
+    width = sum(len(column.names) for column in columns)
+    non_zeros = sum(column.non_zeros for column in columns)
+    chunks = [(start, min(start + chunk_rows, nodes)) for start in range(0, nodes, chunk_rows)]
+    if all(column.row_starts is None for column in columns) or non_zeros >= DENSE_FRACTION * nodes * width:
+        _write_dense(columns, chunks, (nodes, width), folder)
+    else:
+        _write_sparse(columns, chunks, nodes, non_zeros, folder)
+
+
+def _write_dense(
+    columns: Sequence[EncodedColumn], chunks: Sequence[tuple[int, int]], shape: tuple[int, int], folder: Path
+) -> None:
+    x = create_array(folder / DENSE_FEATURES, np.float32, shape)
+    for start, stop in chunks:
+        blocks = [column.rows(start, stop) for column in columns]
+        x[start:stop] = np.hstack([block.toarray() if sp.issparse(block) else block for block in blocks])
+    x.flush()
+
+
+def _write_sparse(
+    columns: Sequence[EncodedColumn], chunks: Sequence[tuple[int, int]], nodes: int, non_zeros: int, folder: Path
+) -> None:
+    row_starts = np.zeros(nodes + 1, dtype=np.int64)
+    column_indices = create_array(folder / COLUMN_INDICES, np.int64, (non_zeros,))
+    values = create_array(folder / VALUES, np.float32, (non_zeros,))
+    for start, stop in chunks:
+        block = sp.csr_array(sp.hstack([column.rows(start, stop) for column in columns], format="csr"))
+        block.sum_duplicates()
+        row_starts[start + 1 : stop + 1] = row_starts[start] + block.indptr[1:]
+        entries = slice(row_starts[start], row_starts[stop])
+        column_indices[entries], values[entries] = block.indices, block.data
+    column_indices.flush()
+    values.flush()
+    np.save(folder / ROW_STARTS, row_starts)

@@ -1,0 +1,67 @@
+"""The files of a packed graph: their names, checksums, and how arrays are saved and mapped."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT, VERSION = "recoslip packed graph", 1
+
+INDEX = "graph.json"  # format, sizes, feature names, and the size and checksum of each other file
+DENSE_FEATURES = "x.npy"
+ROW_STARTS, COLUMN_INDICES, VALUES = "x.start.npy", "x.column.npy", "x.value.npy"  # features in CSR format
+EDGE_INDEX, EDGE_WEIGHT, IS_TARGET = "edge_index.npy", "edge_weight.npy", "is_target.npy"
+NODES = "nodes.parquet"  # columns id, and category and time where they are known
+FILES = (
+    INDEX,
+    DENSE_FEATURES,
+    ROW_STARTS,
+    COLUMN_INDICES,
+    VALUES,
+    EDGE_INDEX,
+    EDGE_WEIGHT,
+    IS_TARGET,
+    NODES,
+)
+
+CHUNK_ROWS = 2**20  # rows of a table or an array that are in memory at a time
+
+
+@contextmanager
+def rename_when_written(path: Path) -> Iterator[Path]:
+    """Yield the path of a temporary file to write; it is renamed to `path` when the block ends without error."""
+    temporary = path.with_name(f"~{path.name}")
+    yield temporary
+    temporary.replace(path)
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array to a file that appears complete or not at all."""
+    with rename_when_written(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def map_array(path: Path) -> NDArray[Any]:
+    """Map an array into memory; changes to it are not written to the file."""
+    array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    return array
+
+
+def create_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+    """Create a file for an array and map it into memory, to be filled in."""
+    return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+
+
+def checksum(path: Path) -> int:
+    """Return the CRC-32 of a file."""
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            value = zlib.crc32(block, value)
+    return value

@@ -1,0 +1,50 @@
+"""A table in a file -> one column, or a range of rows, at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
+
+from recoslip.errors import TableError
+from recoslip.packed.format import rename_when_written
+from recoslip.tables import ReadOptions, TableName, scan
+
+
+class TableFile:
+    """A table of which one column or a range of rows is in memory at a time.
+
+    Args:
+        path: the file. A file in another format than Parquet is first converted, because only in Parquet can a range
+            of rows be read without reading the rows before it.
+        name: "nodes" or "edges".
+        work: folder for the converted file.
+        options: which columns to read.
+    """
+
+    def __init__(self, path: Path, name: TableName, work: Path, options: ReadOptions) -> None:
+        lazy = scan(path, name, options)
+        if path.suffix.lower() not in (".parquet", ".pq"):
+            converted = work / f"{name}.parquet"
+            if not converted.exists():
+                with rename_when_written(converted) as temporary:
+                    lazy.sink_parquet(temporary)
+            lazy = pl.scan_parquet(converted)
+        self.lazy, self.schema = lazy, lazy.collect_schema()
+        self.height = int(lazy.select(pl.len()).collect().item())
+        if self.height == 0 and name == "nodes":
+            raise TableError(f"{path} has no rows")
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return self.schema.names()
+
+    def __getitem__(self, name: str) -> pl.Series:
+        return self.lazy.select(by_name(name)).collect()[name]
+
+    def rows(self, offset: int, count: int, columns: Sequence[str]) -> pl.DataFrame:
+        """Read at most `count` rows of some columns, from row `offset` on."""
+        return self.lazy.select(by_name(*columns)).slice(offset, count).collect()

@@ -1,0 +1,133 @@
+"""Tables of nodes and edges -> the folder of a packed graph, with little memory, resumable where it was interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from recoslip.errors import RecoslipError, TableError
+from recoslip.packed.edge_sort import SortedEdges, sort_edges
+from recoslip.packed.feature_files import EncodedColumn, encode_to_files, write_feature_matrix
+from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, NODES, VERSION, checksum
+from recoslip.packed.table_file import TableFile
+from recoslip.progress import Phases, Progress
+from recoslip.storage import atomic_write, check_output_folder, replace_folder
+from recoslip.tables import EdgeReader, NodeRows, ReadOptions, table_errors
+
+
+def pack(
+    nodes: str | os.PathLike[str],
+    edges: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
+    chunk_rows: int = CHUNK_ROWS,
+    **options: Any,
+) -> None:
+    """Write the graph of two tables as a folder of arrays, which `open_packed` maps into memory.
+
+    Features are encoded one column at a time, and edges are sorted one chunk at a time. The memory holds the ids and
+    domains of the nodes, one column (of vectors: one chunk), and one chunk of edges. If the call is interrupted, the
+    same call continues where it stopped: intermediate files are kept beside the folder, which appears when it is
+    complete.
+
+    Args:
+        nodes: file of nodes, as for `read_graph`.
+        edges: file of edges.
+        folder: the folder to write.
+        replace: whether an earlier packed graph in the folder may be replaced.
+        progress: called with the steps done and the steps in all.
+        chunk_rows: rows of a table to hold in memory at a time.
+        **options: which columns to read: the other arguments of `read_graph`.
+    """
+    read_options = ReadOptions(**options)
+    check_output_folder(folder, ours=FILES, replace=replace)
+    final = Path(folder).expanduser().absolute()
+    work = final.parent / f".{final.name}.packing"
+    try:
+        with table_errors():
+            _prepare_working_folder(work, _fingerprint(Path(nodes), Path(edges), options, chunk_rows))
+            packed = _pack_into(work, Path(nodes), Path(edges), read_options, progress, chunk_rows)
+        if final.exists():
+            check_output_folder(folder, ours=FILES, replace=replace)
+        replace_folder(packed, final)
+        shutil.rmtree(work)
+    except OSError as problem:
+        raise RecoslipError(
+            f"cannot write {folder}: {problem.strerror or problem}; the same command goes on where this one ended"
+        ) from problem
+
+
+def _fingerprint(nodes: Path, edges: Path, options: dict[str, Any], chunk_rows: int) -> str:
+    """Describe the inputs; intermediate files are reused only by a call with the same inputs."""
+    files = []
+    for path in (nodes, edges):
+        if not path.is_file():
+            raise TableError(f"there is no file {path}")
+        files.append([str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns])
+    plain = {name: value if isinstance(value, str | bool | None) else repr(value) for name, value in options.items()}
+    return json.dumps([VERSION, files, plain, chunk_rows], sort_keys=True)
+
+
+def _prepare_working_folder(work: Path, fingerprint: str) -> None:
+    """Make the folder of intermediate files; those of an interrupted call stay if it had the same inputs."""
+    inputs = work / "inputs.json"
+    if not inputs.is_file() or inputs.read_text(encoding="utf-8") != fingerprint:
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        atomic_write(inputs, fingerprint)
+
+
+def _pack_into(
+    work: Path, nodes: Path, edges: Path, options: ReadOptions, progress: Progress | None, chunk_rows: int
+) -> Path:
+    """Make the packed graph in the working folder, and return its folder there."""
+    node_table = TableFile(nodes, "nodes", work, options)
+    edge_table = TableFile(edges, "edges", work, options)
+    rows = options.node_rows(node_table)
+    reader = EdgeReader(edge_table.columns, str(edges), rows.ids, options)
+    reader.check_header()
+    used = [column for column in rows.columns if column.encoding != "unused"]
+    phases = Phases(progress, node_table.height * len(used) + 2 * edge_table.height)
+    encoded = []
+    for column in used:
+        encoded.append(encode_to_files(node_table, column, options.impute, work, chunk_rows))
+        phases.phase(node_table.height)(node_table.height)
+    sorted_edges = sort_edges(edge_table, reader, node_table.height, work, chunk_rows, phases)
+    packed = work / "graph"
+    shutil.rmtree(packed, ignore_errors=True)
+    packed.mkdir()
+    write_feature_matrix(encoded, node_table.height, packed, chunk_rows)
+    sorted_edges.write(packed)
+    _write_nodes(node_table, rows, options, packed)
+    _write_index(encoded, sorted_edges, node_table.height, packed)
+    return packed
+
+
+def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder: Path) -> None:
+    np.save(folder / IS_TARGET, rows.is_target)
+    kept = {"id": options.id, "category": options.category, "time": options.time}
+    columns = {name: table[column].alias(name) for name, column in kept.items() if column is not None}
+    pl.DataFrame(columns).write_parquet(folder / NODES)
+
+
+def _write_index(encoded: Sequence[EncodedColumn], edges: SortedEdges, nodes: int, folder: Path) -> None:
+    names = [name for column in encoded for name in column.names]
+    index = {
+        "format": FORMAT,
+        "version": VERSION,
+        "nodes": nodes,
+        "features": len(names),
+        "feature_names": names,
+        "repairs": [edges.repairs.mirrored, edges.repairs.merged, edges.repairs.loops],
+        "files": {path.name: [path.stat().st_size, checksum(path)] for path in sorted(folder.iterdir())},
+    }
+    (folder / INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")

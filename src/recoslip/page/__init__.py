@@ -1,0 +1,1 @@
+"""Findings -> a self-contained HTML page."""

@@ -1,0 +1,204 @@
+"""Findings -> everything that the page shows, as one JSON value."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recoslip._version import __version__
+from recoslip.findings.analysis import Findings, facts
+from recoslip.findings.diagnosis import Cluster
+from recoslip.findings.explanations import FeatureStatistics, MaskExplanation, Trait, gnn_explanation, nearest_source
+from recoslip.findings.group_profiles import Group
+from recoslip.graph import NodeGraph
+from recoslip.graph.adjacency import Neighbours
+from recoslip.page.projection import projection
+
+FORMAT = 2  # version of the payload
+MAX_NODES = 50_000  # on the page
+MAX_WITH_NEIGHBOURS = 2_000  # nodes with the highest scores whose neighbours are given, besides the listed nodes
+MAX_WITH_TRAITS = 500  # listed nodes whose traits are given
+MAX_NEIGHBOURS = 30  # of a node
+TRAITS = 6  # of a node
+BINS = 60
+
+
+def payload(
+    findings: Findings, *, title: str, image_shape: tuple[int, int] | None = None, explained: int = 10
+) -> dict[str, Any]:
+    """Collect what the page shows. Nodes are referred to by their position among the nodes on the page.
+
+    Args:
+        findings: what `recoslip.analyse` returned.
+        title: of the page.
+        image_shape: rows and columns, if a node's features are the pixels of an image.
+        explained: how many listed nodes, the highest scores first, get an explanation by GNNExplainer.
+    """
+    detector, graph = findings.detector, findings.graph
+    shown = _shown_nodes(findings)
+    position = np.full(graph.num_nodes, -1)  # on the page; -1 for a node that is not shown
+    position[shown] = np.arange(len(shown))
+    representation = detector.representation(graph)
+    xy = projection(findings.neighbourhood if representation is None else representation, findings.listed)[shown]
+    summary = facts(findings)
+    lowest_listed = summary["lowest_listed_score"]
+    return {
+        "format": FORMAT,
+        "title": title,
+        "facts": summary,
+        "counts": {
+            "nodes": graph.num_nodes,
+            "source": int((~graph.is_target).sum()),
+            "target": int(graph.is_target.sum()),
+            "edges": graph.num_edges,
+            "features": graph.num_features,
+            "listed": int(findings.listed.sum()),
+            "shown": len(shown),
+        },
+        "threshold": detector.threshold_ if lowest_listed is None else lowest_listed,
+        "nodes": {
+            "id": [str(node_id) for node_id in graph.ids[shown].tolist()],
+            "target": graph.is_target.numpy()[shown].astype(int).tolist(),
+            "score": _rounded(detector.scores_[shown], 6),
+            "p_value": [None if np.isnan(p) else p for p in _rounded(findings.p_value[shown], 5)],
+            "listed": findings.listed[shown].astype(int).tolist(),
+            "group": findings.partition.label[shown].tolist(),
+            "x": _rounded(xy[:, 0], 3),
+            "y": _rounded(xy[:, 1], 3),
+        },
+        "histogram": _histogram(findings),
+        "groups": [_group(group, position) for group in findings.groups],
+        "clusters": [_cluster(cluster) for cluster in findings.diagnosis.clusters],
+        "details": _details(findings, shown, position, explained),
+        "images": _images(graph, shown, image_shape),
+        "run": {
+            "recoslip": __version__,
+            "torch": torch.__version__,
+            "method": detector.name,
+            "settings": detector.json_params(),
+        },
+    }
+
+
+def _shown_nodes(findings: Findings) -> NDArray[np.int64]:
+    """Choose the nodes of the page: all, or half by priority (listed, target, score) and half at random."""
+    graph = findings.graph
+    if graph.num_nodes <= MAX_NODES:
+        return np.arange(graph.num_nodes)
+    priority = findings.detector.scores_ + 2.0 * findings.listed + 1.0 * graph.is_target.numpy()
+    order = np.argsort(-priority, kind="stable")
+    half = MAX_NODES // 2
+    others = np.random.default_rng(0).permutation(order[half:])
+    return np.sort(np.concatenate([order[:half], others[: MAX_NODES - half]]))
+
+
+def _histogram(findings: Findings) -> dict[str, list[float]]:
+    """Return which fraction of the source, calibration and target nodes is in every bin of the score."""
+    detector, is_target = findings.detector, findings.graph.is_target.numpy()
+    bin_edges = np.linspace(0, 1, BINS + 1)
+    calibration = detector.calibration_ if detector.calibrated_ else np.zeros_like(is_target)
+    masks = {"source": ~is_target & ~calibration, "calibration": calibration, "target": is_target}
+    fractions = {
+        name: _rounded(np.histogram(detector.scores_[mask], bin_edges)[0] / max(1, mask.sum()), 6)
+        for name, mask in masks.items()
+    }
+    return {"bin_edges": _rounded(bin_edges, 6), **fractions}
+
+
+def _details(
+    findings: Findings, shown: NDArray[np.int64], position: NDArray[np.int64], explained: int
+) -> dict[str, dict[str, Any]]:
+    """Return neighbours, traits and explanations of the listed nodes and the highest scores, by position."""
+    detector, graph = findings.detector, findings.graph
+    scores, is_target = detector.scores_, graph.is_target.numpy()
+    listed = np.flatnonzero(findings.listed & (position >= 0))
+    listed = listed[np.argsort(-scores[listed], kind="stable")]
+    highest = shown[np.argsort(-(scores + is_target)[shown], kind="stable")][:MAX_WITH_NEIGHBOURS]
+    adjacency = Neighbours(graph)
+    details: dict[str, dict[str, Any]] = {}
+    for node in np.union1d(listed, highest).tolist():
+        _, neighbours = adjacency.of([node])
+        by_score = neighbours[np.argsort(-scores[neighbours], kind="stable")]
+        details[str(position[node])] = {
+            "degree": len(neighbours),
+            "source_neighbours": int((~is_target[neighbours]).sum()),
+            "neighbours": [int(position[k]) for k in by_score[:MAX_NEIGHBOURS].tolist() if position[k] >= 0],
+        }
+    with_traits = listed[:MAX_WITH_TRAITS].tolist()
+    if with_traits:
+        features = FeatureStatistics(graph)
+        references = nearest_source(graph, findings.neighbourhood, with_traits).tolist()
+        for node, similar in zip(with_traits, references, strict=True):
+            details[str(position[node])] |= {
+                "references": len(similar),
+                "traits": [_trait(trait) for trait in features.traits([node], similar, TRAITS)],
+            }
+    for node in with_traits[:explained]:
+        explanation = gnn_explanation(detector, graph, node)
+        if explanation is not None:
+            details[str(position[node])]["explanation"] = _explanation(explanation, position)
+    return details
+
+
+def _group(group: Group, position: NDArray[np.int64]) -> dict[str, Any]:
+    return {
+        "number": group.number,
+        "size": group.size,
+        "exemplars": [int(position[node]) for node in group.exemplars if position[node] >= 0],
+        "traits": [_trait(trait) for trait in group.traits],
+        "internal_edges": group.internal_edges,
+        "edges_to_listed": group.edges_to_listed,
+        "edges_to_target": group.edges_to_target,
+        "edges_to_source": group.edges_to_source,
+    }
+
+
+def _cluster(cluster: Cluster) -> dict[str, float]:
+    return {
+        "size": cluster.size,
+        "source_fraction": round(cluster.source_fraction, 4),
+        "target_fraction": round(cluster.target_fraction, 4),
+        "listed": cluster.listed,
+        "growth": round(cluster.growth, 2),
+    }
+
+
+def _trait(trait: Trait) -> dict[str, Any]:
+    return {
+        "feature": trait.feature,
+        "strength": round(trait.strength, 2),
+        "mean": _three_digits(trait.mean),
+        "reference": _three_digits(trait.reference),
+    }
+
+
+def _explanation(explanation: MaskExplanation, position: NDArray[np.int64]) -> dict[str, Any]:
+    return {
+        "features": [{"feature": name, "weight": round(weight, 3)} for name, weight in explanation.features],
+        "neighbours": [
+            {"node": int(position[node]), "weight": round(weight, 3)}
+            for node, weight in explanation.neighbours
+            if position[node] >= 0
+        ],
+    }
+
+
+def _images(graph: NodeGraph, shown: NDArray[np.int64], shape: tuple[int, int] | None) -> dict[str, Any] | None:
+    """Return the features of the nodes as bytes, if they are the pixels of small images."""
+    if shape is None or shape[0] * shape[1] != graph.num_features or graph.x.layout != torch.strided:
+        return None
+    x = graph.x.numpy()[shown]
+    pixels = np.round(255 * (x - x.min()) / max(1e-12, float(np.ptp(x)))).astype(np.uint8)
+    return {"rows": shape[0], "columns": shape[1], "pixels": base64.b64encode(pixels.tobytes()).decode()}
+
+
+def _rounded(values: NDArray[np.float64], decimals: int) -> list[float]:
+    return [round(value, decimals) for value in values.tolist()]
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from recoslip import detector, load_dataset
 from recoslip.errors import DatasetError
-from recoslip.insight.metrics import auroc
+from recoslip.metrics import auroc
 
 SETTINGS = {"reco-slip": {"recall_targets": (0.05, 0.1)}, "reco-slip-plus": {}}
 

@@ -18,8 +18,9 @@ from torch_geometric.utils import negative_sampling, subgraph
 
 import recoslip
 from recoslip.datasets import Dataset
-from recoslip.detectors.constrained import RecallConstrained
-from recoslip.fleet import Architecture, Fleet, GraphView, train
+from recoslip.detectors.recall_constrained import RecallConstrained
+from recoslip.fleet.network import Architecture, NetworkFleet
+from recoslip.fleet.propagation import WholeGraph
 from recoslip.fleet.device import block_size, resolve_device
 
 
@@ -91,14 +92,14 @@ def plain_loop(data: Dataset, device: torch.device, recall_target: float = 0.1) 
 def fleet_loop(data: Dataset, device: torch.device, members: int) -> Callable[[int], None]:
     """The same with the fleet, in the blocks a detector would use."""
     graph, s = data.graph, data.settings
-    view = GraphView.of(graph, "gcn", device)
+    view = WholeGraph.of(graph, "gcn", device)
     shape = Architecture(graph.num_features, s.hidden_channels, s.out_channels, s.head_channels)
     size = block_size(graph.num_nodes, s.hidden_channels, device)
 
     def epochs(count: int) -> None:
         for start in range(0, members, size):
             block = range(start, min(start + size, members))
-            fleet = Fleet(shape, block).to(device)
+            fleet = NetworkFleet(shape, block).to(device)
             targets = [0.1] * len(block)
             problem = RecallConstrained(graph, data.split, targets, device, epochs=count, multiplier=s.multiplier)
             train(fleet, view, problem, epochs=count, learning_rate=0.001)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from recoslip import detector, load_dataset
-from recoslip.insight.metrics import auroc
+from recoslip.metrics import auroc
 from recoslip.shift import assign_source, random_split
 
 METHODS = ("reco-slip-plus", "reco-slip", "domain-discriminator")

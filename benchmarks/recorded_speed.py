@@ -9,7 +9,7 @@ import time
 import torch
 
 import recoslip
-from recoslip.fleet.training import Recorded
+from recoslip.fleet.full_batch import RecordedStep
 
 
 def seconds(name: str, data: recoslip.datasets.Dataset, members: int, epochs: int, warm_up: int) -> float:

@@ -7,8 +7,8 @@ import argparse
 import numpy as np
 
 from recoslip import detector, load_dataset
-from recoslip.insight.findings import calibration_share
-from recoslip.insight.metrics import auroc
+from recoslip.findings.analysis import calibration_share
+from recoslip.metrics import auroc
 
 BASE = {"nodes": 1500, "categories": 6, "noise": 3.0, "homophily": 0.7, "degree": 6.0}
 WORLDS = {

@@ -9,7 +9,7 @@ import numpy as np
 
 import recoslip
 from recoslip.detectors import sar_em
-from recoslip.insight.metrics import auroc
+from recoslip.metrics import auroc
 
 
 def main() -> None:

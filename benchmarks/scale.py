@@ -25,7 +25,7 @@ def measure(nodes: int, degree: float, batch_sizes: list[int], settings: dict[st
     import torch
 
     from recoslip import detector, load_dataset
-    from recoslip.insight.metrics import auroc
+    from recoslip.metrics import auroc
 
     begin = time.perf_counter()
     data = load_dataset("csbm", nodes=nodes, features=64, degree=degree, categories=8, noise=3.0, split_seed=0)

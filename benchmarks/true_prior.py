@@ -8,8 +8,8 @@ import argparse
 import numpy as np
 
 import recoslip
-import recoslip.detectors.prior
-from recoslip.insight.metrics import auroc
+import recoslip.detectors.prior_detector
+from recoslip.metrics import auroc
 from recoslip.objectives.prior import BestBin
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         data = recoslip.load_dataset(name, root=args.root)
         network = data.settings.network()
         share = float(1 - data.novel[data.graph.is_target.numpy()].mean())
-        recoslip.detectors.prior.best_bin = lambda source, target, share=share: BestBin(share, 1.0, 0.0)
+        recoslip.detectors.prior_detector.best_bin = lambda source, target, share=share: BestBin(share, 1.0, 0.0)
         cases = {
             "warm-up alone": recoslip.detector("domain-discriminator", **network, epochs=150, patience=150),
             f"upu with the true prior, {share:.3f}": recoslip.detector("upu", **network),

@@ -23,11 +23,12 @@ from recoslip.detectors import (
     SarEM,
 )
 from recoslip.detectors.dominant import squared_error
-from recoslip.detectors.lp_pul import adjacency_of, propagate
+from recoslip.detectors.lp_pul import propagate
 from recoslip.errors import SettingError
-from recoslip.insight.metrics import auroc
+from recoslip.graph.adjacency import adjacency_of
+from recoslip.graph.paths import mean_distance, within_hops
+from recoslip.metrics import auroc
 from recoslip.objectives.links import structure_loss
-from recoslip.objectives.paths import mean_distance, within_hops
 from recoslip.objectives.prior import best_bin
 from recoslip.objectives.propensity import log_likelihood, posterior_known
 from recoslip.objectives.pu import (
@@ -190,7 +191,7 @@ def test_distances_and_hop_sets_are_those_of_brute_force(seed):
 
 
 def test_distances_do_not_depend_on_the_block(monkeypatch, graph):
-    from recoslip.objectives import paths
+    from recoslip.graph import paths
 
     sources = np.flatnonzero(~graph.is_target.numpy())
     whole = mean_distance(adjacency_of(graph), sources)

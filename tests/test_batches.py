@@ -11,18 +11,19 @@ from torch_geometric.nn import GCN
 from torch_geometric.sampler import NodeSamplerInput
 
 from recoslip import NodeGraph, detector, load_dataset
-from recoslip.detectors.constrained import Cut, RecallConstrained, Running
-from recoslip.detectors.risk import WeightedCrossEntropy
+from recoslip.detectors.recall_constrained import RecallConstrained, RunningCut, RunningMean
+from recoslip.detectors.risk_objectives import WeightedCrossEntropy
 from recoslip.errors import OutOfMemory, SettingError
-from recoslip.fleet.batches import Batches, ahead, shares
+from recoslip.fleet.batches import SampledGraph, prefetch, proportional_sizes
 from recoslip.fleet.device import memory_needed
-from recoslip.fleet.network import Architecture, Fleet
+from recoslip.fleet.early_stopping import BestWeights
+from recoslip.fleet.interfaces import Schedule
+from recoslip.fleet.network import Architecture, NetworkFleet
+from recoslip.fleet.propagation import WholeGraph
 from recoslip.fleet.sampling import VectorisedSampler
-from recoslip.fleet.training import Best, evaluate, train
-from recoslip.fleet.view import GraphView
-from recoslip.insight.metrics import auroc
 from recoslip.memory import Memory, memory
-from recoslip.objectives.links import undecided
+from recoslip.metrics import auroc
+from recoslip.objectives.links import cut_score
 
 CPU = torch.device("cpu")
 ENCODERS = ("gcn", "sage", "mlp")
@@ -36,11 +37,11 @@ def some_graph(kind: str = "dense", weighted: bool = False, nodes: int = 60) -> 
     return NodeGraph(sp.csr_array(x) if kind == "sparse" else x, edges, np.arange(nodes) >= 20, edge_weight=weight)
 
 
-def trained(graph: NodeGraph, encoder: str, members: int = 2) -> Fleet:
+def trained(graph: NodeGraph, encoder: str, members: int = 2) -> NetworkFleet:
     """A fleet whose normalisation has seen the graph."""
-    fleet = Fleet(Architecture(graph.num_features, 6, 5, 3, encoder), range(members))
+    fleet = NetworkFleet(Architecture(graph.num_features, 6, 5, 3, encoder), range(members))
     for epoch in range(3):
-        fleet(GraphView.of(graph, encoder, CPU), epoch=epoch)
+        fleet(WholeGraph.of(graph, encoder, CPU), epoch=epoch)
     return fleet
 
 
@@ -50,12 +51,12 @@ def trained(graph: NodeGraph, encoder: str, members: int = 2) -> Fleet:
 def test_evaluation_in_chunks_equals_the_whole(encoder, kind, weighted):
     graph = some_graph(kind, weighted)
     fleet = trained(graph, encoder)
-    whole = evaluate(fleet, GraphView.of(graph, encoder, CPU))
-    parts = Batches(graph, encoder, CPU, batch_size=8)
+    whole = WholeGraph.of(graph, encoder, CPU).evaluate(fleet)
+    parts = SampledGraph(graph, encoder, CPU, batch_size=8)
     for chunk in (7, 1000):
         torch.testing.assert_close(parts.evaluate(fleet, "logits", chunk).double(), whole, atol=1e-5, rtol=1e-5)
-    represented = evaluate(fleet, GraphView.of(graph, encoder, CPU), "representation")
-    torch.testing.assert_close(evaluate(fleet, parts, "representation"), represented, atol=1e-5, rtol=1e-5)
+    represented = WholeGraph.of(graph, encoder, CPU).evaluate(fleet, "representation")
+    torch.testing.assert_close(parts.evaluate(fleet, "representation"), represented, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("weight", [None, 2e-44, 1e38])
@@ -66,16 +67,16 @@ def test_extreme_weights_and_no_edges_are_evaluated_in_chunks_too(encoder, weigh
     weights = np.full(edges.shape[1], weight) if weight else None
     graph = NodeGraph(graph.x, edges, graph.is_target, edge_weight=weights)
     fleet = trained(graph, encoder)
-    whole = evaluate(fleet, GraphView.of(graph, encoder, CPU))
+    whole = WholeGraph.of(graph, encoder, CPU).evaluate(fleet)
     assert torch.isfinite(whole).all()
-    parts = Batches(graph, encoder, CPU, batch_size=8).evaluate(fleet, "logits", 7)
+    parts = SampledGraph(graph, encoder, CPU, batch_size=8).evaluate(fleet, "logits", 7)
     torch.testing.assert_close(parts.double(), whole, atol=1e-5, rtol=1e-5)
 
 
 def test_what_would_fill_the_memory_is_held_on_disk(monkeypatch, tmp_path):
     graph = some_graph()
     fleet = trained(graph, "sage")
-    parts = Batches(graph, "sage", CPU, batch_size=8)
+    parts = SampledGraph(graph, "sage", CPU, batch_size=8)
     expected = parts.evaluate(fleet)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("recoslip.fleet.batches.memory", lambda device: Memory(100, 100))
@@ -92,23 +93,23 @@ def test_a_batch_with_all_neighbours_equals_the_whole(encoder, kind):
     graph = some_graph(kind, weighted=True)
     fleet = trained(graph, encoder)
     with torch.no_grad():
-        whole = fleet(GraphView.of(graph, encoder, CPU)).logits
-        drawn = Batches(graph, encoder, CPU, batch_size=16, fan_out=(-1, -1)).draw([torch.arange(60)], 3)
+        whole = fleet(WholeGraph.of(graph, encoder, CPU)).logits
+        drawn = SampledGraph(graph, encoder, CPU, batch_size=16, fan_out=(-1, -1)).draw([torch.arange(60)], 3)
         for (chosen,), view in drawn:
             torch.testing.assert_close(fleet(view).logits, whole[chosen], atol=1e-5, rtol=1e-5)
 
 
 def test_a_sum_over_drawn_neighbours_is_unbiased():
     graph = some_graph(weighted=True)
-    fleet = Fleet(Architecture(12, 6, 5, 3), [0])
-    whole = GraphView.of(graph, "gcn", CPU)
+    fleet = NetworkFleet(Architecture(12, 6, 5, 3), [0])
+    whole = WholeGraph.of(graph, "gcn", CPU)
     weight = fleet.conv1.weights[0][0]
-    exact = whole.first[0](weight)
+    exact = whole.first_layer[0](weight)
     total, times = torch.zeros_like(exact), torch.zeros(60, 1)
-    batches = Batches(graph, "gcn", CPU, batch_size=60, fan_out=(3, 3))
+    batches = SampledGraph(graph, "gcn", CPU, batch_size=60, fan_out=(3, 3))
     with torch.no_grad():
         for (chosen,), view in batches.draw([torch.arange(60)], 2000):
-            total[chosen] += view.first[0](weight)[: len(chosen)]
+            total[chosen] += view.first_layer[0](weight)[: len(chosen)]
             times[chosen] += 1
     assert (times == 2000).all()
     error = (total / times - exact).abs().max() / exact.abs().max()
@@ -140,14 +141,14 @@ def test_every_part_is_gone_through_before_it_begins_again():
     graph = some_graph()
     parts = [torch.arange(20), torch.arange(20, 60)]
     seen: list[list[int]] = [[], []]
-    for chosen, view in Batches(graph, "mlp", CPU, batch_size=12).draw(parts, 5):
+    for chosen, view in SampledGraph(graph, "mlp", CPU, batch_size=12).draw(parts, 5):
         assert [len(own) for own in chosen] == [4, 8]
         assert view.nodes == 12
         for k, own in enumerate(chosen):
             seen[k] += own.tolist()
     assert sorted(seen[0]) == list(range(20))
     assert sorted(seen[1]) == list(range(20, 60))
-    assert shares([3, 5], 100) == [3, 5]
+    assert proportional_sizes([3, 5], 100) == [3, 5]
 
 
 def test_the_estimate_of_weighted_cross_entropy_is_unbiased():
@@ -162,21 +163,27 @@ def test_the_estimate_of_weighted_cross_entropy_is_unbiased():
         def __init__(self, margin):
             self.margin = margin
 
-    exact = objective.loss(Out(margin), torch.tensor(0))
-    batches = Batches(some_graph(), "mlp", CPU, batch_size=10)
+    exact = objective.loss(Out(margin), torch.tensor(0)).loss
+    batches = SampledGraph(some_graph(), "mlp", CPU, batch_size=10)
     values = [
-        objective.on(chosen, held_out=False).loss(Out(margin[torch.cat(chosen)]), torch.tensor(0))
-        for chosen, _ in batches.draw(objective.parts(held_out=False), 1500)
+        objective.on_batch(chosen, held_out=False).loss(Out(margin[torch.cat(chosen)]), torch.tensor(0)).loss
+        for chosen, _ in batches.draw(objective.node_sets(held_out=False), 1500)
     ]
     torch.testing.assert_close(torch.stack(values).mean(dim=0), exact, rtol=0.02, atol=0)
 
 
 def test_the_recall_that_the_multiplier_sees_is_that_of_the_last_nodes():
-    running = Running(torch.zeros(1))
-    assert running.update(torch.tensor([0.7]), 1.0).item() == pytest.approx(0.7)
-    assert running.update(torch.tensor([0.2]), 1.0).item() == pytest.approx(0.2)  # all nodes: the past does not count
-    running = Running(torch.zeros(1))
-    values = [running.update(torch.tensor([v]), 0.25).item() for v in (0.4, 0.4, 0.0)]
+    def means(values, decay):
+        running = RunningMean(torch.zeros(1), torch.zeros(1))
+        for value in values:
+            before = running.mean.clone()
+            updated = running.updated(torch.tensor([value]), decay)
+            assert torch.equal(running.mean, before)  # computing it changes nothing
+            running.assign(updated)
+            yield running.mean.item()
+
+    assert [*means([0.7, 0.2], 1.0)] == pytest.approx([0.7, 0.2])  # all nodes: the past does not count
+    values = [*means([0.4, 0.4, 0.0], 0.25)]
     assert values[:2] == pytest.approx([0.4, 0.4])  # from the first batch on it is a mean, not one that starts at 0
     weights = np.array([0.75**2, 0.75, 1])
     assert values[2] == pytest.approx(0.4 * weights[:2].sum() / weights.sum())
@@ -186,11 +193,13 @@ def test_the_cut_is_that_of_all_target_nodes():
     target = torch.arange(10, 110)
     margin = torch.randn(100, 2, generator=torch.Generator().manual_seed(1))
     recall_target = torch.tensor([0.1, 0.3], dtype=torch.float64)
-    cut = Cut(target, recall_target)
+    cut = RunningCut(target, recall_target)
+    cut.EVERY = 1
     for batch in torch.arange(100).split(20):
-        cut.EVERY = 1
-        z = cut.of(target[batch])(margin[batch])
-    assert torch.equal(margin < z, undecided(margin, recall_target))
+        z = cut.with_batch(target[batch], margin[batch])
+        assert torch.equal(z, cut.with_batch(target[batch], margin[batch]))  # computing it changes nothing
+        cut.update(target[batch], margin[batch], z)
+    assert torch.equal(z, cut_score(margin, recall_target))
 
 
 def test_links_inside_a_batch_are_the_graphs():
@@ -201,7 +210,7 @@ def test_links_inside_a_batch_are_the_graphs():
     target = graph.is_target.numpy()
     problem = RecallConstrained(graph, Split(~nobody, nobody, nobody), [0.1], CPU, epochs=3, multiplier=0.1)
     chosen = [torch.tensor([3, 1]), torch.tensor([70, 20, 55, 99, 41, 30, 31, 32, 33, 34, 35])]
-    pairs = problem.on(chosen, held_out=False).link_pairs
+    pairs = problem.on_batch(chosen, held_out=False).link_pairs
     seeds = torch.cat(chosen).numpy()
     found = {frozenset(p) for p in zip(seeds[pairs.left], seeds[pairs.right], strict=True)}
     edges = {frozenset(e) for e in graph.edge_index.t().tolist()}
@@ -259,15 +268,15 @@ def test_strange_graphs_in_batches(method):
 
 def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     data = load_dataset("csbm", nodes=300, split_seed=0)
-    assert isinstance(detector("auto")._view(data.graph), GraphView)
+    assert isinstance(detector("auto").graph_input(data.graph), WholeGraph)
     one, six = detector("reco-slip", hidden_channels=64, out_channels=64), detector("auto")
     needed = memory_needed(data.graph, 64)
-    monkeypatch.setattr("recoslip.detectors.networked.memory", lambda device: Memory(5 * needed, 5 * needed))
-    assert isinstance(one._view(data.graph), GraphView)
-    assert isinstance(six._view(data.graph), Batches)  # six networks at once
-    monkeypatch.setattr("recoslip.detectors.networked.memory", lambda device: Memory(2**20, 2**19))
+    monkeypatch.setattr("recoslip.detectors.network_detector.memory", lambda device: Memory(5 * needed, 5 * needed))
+    assert isinstance(one.graph_input(data.graph), WholeGraph)
+    assert isinstance(six.graph_input(data.graph), SampledGraph)  # six networks at once
+    monkeypatch.setattr("recoslip.detectors.network_detector.memory", lambda device: Memory(2**20, 2**19))
     model = detector("reco-slip-none", epochs=12)
-    assert isinstance(model._view(data.graph), Batches)
+    assert isinstance(model.graph_input(data.graph), SampledGraph)
     assert model.fit(data.graph, data.split).scores_.shape == (300,)
     with pytest.raises(OutOfMemory, match="set batch_size to 2048"):
         detector("reco-slip", batch_size=0).fit(data.graph)
@@ -290,7 +299,7 @@ def test_what_is_free_is_never_more_than_the_process_may_take():
 
 
 def test_another_stage_draws_other_batches():
-    batches = Batches(some_graph(), "gcn", CPU, batch_size=12)
+    batches = SampledGraph(some_graph(), "gcn", CPU, batch_size=12)
     one, again, other = (next(batches.draw([torch.arange(60)], 1, stage))[0][0] for stage in (0, 0, 1))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
@@ -307,24 +316,24 @@ def test_bad_batch_sizes_are_refused():
 
 @pytest.mark.parametrize("patience", [None, 1, 50])
 def test_validation_in_batches_keeps_the_best_weights(monkeypatch, patience):
-    offered = []
-    offer = Best.offer
+    validated = []
+    update = BestWeights.update
 
-    def note(best, fleet, value, epoch):
-        offered.append((int(epoch), value.tolist(), fleet.linear2.bias.detach().clone()))
-        offer(best, fleet, value, epoch)
+    def record(best, fleet, value, epoch):
+        validated.append((int(epoch), value.tolist(), fleet.linear2.bias.detach().clone()))
+        update(best, fleet, value, epoch)
 
-    monkeypatch.setattr(Best, "offer", note)
-    fleet = Fleet(Architecture(12, 6, 5, 3), [0, 1])
+    monkeypatch.setattr(BestWeights, "update", record)
+    fleet = NetworkFleet(Architecture(12, 6, 5, 3), [0, 1])
     up = torch.zeros(60, 2)
     up[:30] = 1
     objective = WeightedCrossEntropy(up, 1 - up, torch.arange(0, 60, 2), torch.arange(1, 60, 2))
-    batches = Batches(some_graph(), "gcn", CPU, batch_size=20)
-    kept = train(fleet, batches, objective, epochs=45, learning_rate=0.05, patience=patience)
+    batches = SampledGraph(some_graph(), "gcn", CPU, batch_size=20)
+    kept = batches.train(fleet, objective, Schedule(45, 0.05, patience=patience))
     if patience is None:
-        assert [epoch for epoch, _, _ in offered] == [10, 20, 30, 40, 45]
+        assert [epoch for epoch, _, _ in validated] == [10, 20, 30, 40, 45]
     for member in range(2):
-        epoch, _, bias = min(offered, key=lambda one: one[1][member])
+        epoch, _, bias = min(validated, key=lambda one: one[1][member])
         assert kept[member] == epoch
         assert torch.equal(fleet.linear2.bias[member], bias[member])
 
@@ -333,10 +342,10 @@ def test_validation_in_batches_keeps_the_best_weights(monkeypatch, patience):
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_features_of_a_batch_are_dropped_one_by_one_as_often_as_asked(kind, keep):
     graph = some_graph(kind, nodes=3000)
-    batches = Batches(graph, "mlp", CPU, batch_size=graph.num_nodes)
+    batches = SampledGraph(graph, "mlp", CPU, batch_size=graph.num_nodes)
     ((chosen, view),) = batches.draw([torch.arange(graph.num_nodes)], 1)
     whole = graph.x.to_dense()[chosen[0]]
-    (product,) = view.first_dropped(torch.tensor(7), keep)
+    (product,) = view.first_layer_dropped(torch.tensor(7), keep)
     dropped = product(torch.eye(graph.num_features))
     kept = dropped != 0
     torch.testing.assert_close(dropped, torch.where(kept, whole / keep, 0.0))
@@ -348,13 +357,13 @@ def test_features_of_a_batch_are_dropped_one_by_one_as_often_as_asked(kind, keep
 
 
 def test_what_a_thread_makes_ahead_comes_in_order_and_so_do_its_errors():
-    assert list(ahead(iter(range(1, 20)))) == list(range(1, 20))
+    assert list(prefetch(iter(range(1, 20)))) == list(range(1, 20))
 
     def failing():
         yield 1
         raise ValueError("no more")
 
-    coming = ahead(failing())
+    coming = prefetch(failing())
     assert next(coming) == 1
     with pytest.raises(ValueError, match="no more"):
         next(coming)

@@ -1,19 +1,16 @@
-"""Processes that train together agree with one alone, and go on where they were when one of them dies."""
+"""Processes that train together agree with one alone, and resume from a checkpoint when one of them dies."""
 
 import os
 import signal
-import threading
-import time
 
 import numpy as np
 import polars as pl
-import psutil
 import pytest
 
 from recoslip import NodeGraph, cluster, detector, load_dataset
 from recoslip.errors import RecoslipError, SettingError
-from recoslip.fleet import together
-from recoslip.insight.metrics import auroc
+from recoslip.fleet.checkpoints import Checkpoint
+from recoslip.metrics import auroc
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings(  # of Ray, about itself and what it leaves open
@@ -39,41 +36,43 @@ def quick(name: str, **more):
     return detector(name, **(QUICK[name] | NARROW | more))
 
 
-class Memory:
-    """Keeps trainings in memory, and stops the process at a given time of keeping."""
+class MemoryCheckpointer:
+    """Saves checkpoints in memory, and interrupts the fit after a number of them."""
 
-    def __init__(self, every: int = 7) -> None:
-        self.every, self.kept, self.number, self.calls, self.stop_at = every, {}, -1, 0, 0
+    every = 7
 
-    def begin(self):
-        self.number += 1
-        return self.kept.get(self.number)
+    def __init__(self) -> None:
+        self.saved: dict[int, Checkpoint] = {}
 
-    def keep(self, kept):
-        self.kept[self.number] = kept._replace(state={name: t.detach().clone() for name, t in kept.state.items()})
-        self.calls += 1
-        if self.calls == self.stop_at:
+    def start_fit(self, interrupt_after: int) -> None:
+        self.training, self.until_interrupt = -1, interrupt_after
+
+    def resume(self):
+        self.training += 1
+        return self.saved.get(self.training)
+
+    def save(self, checkpoint):
+        state = {name: tensor.detach().clone() for name, tensor in checkpoint.state.items()}
+        self.saved[self.training] = Checkpoint(checkpoint.epoch, checkpoint.finished, state)
+        self.until_interrupt -= 1
+        if self.until_interrupt == 0:
             raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_fit_that_is_stopped_goes_on_to_the_same_bits(name, data):
+def test_an_interrupted_fit_resumes_to_the_same_bits(name, data):
     expected = quick(name).fit(data.graph, data.split)
-    memory = Memory()
-    together.set_keeper(memory)
-    stops = 0
-    try:
-        for _ in range(100):
-            memory.number, memory.stop_at = -1, memory.calls + 2
-            model = quick(name)
-            try:
-                model.fit(data.graph, data.split)
-                break
-            except KeyboardInterrupt:
-                stops += 1
-    finally:
-        together.set_keeper(None)
-    assert stops > 1
+    checkpointer = MemoryCheckpointer()
+    interruptions = 0
+    for _ in range(100):
+        checkpointer.start_fit(interrupt_after=2)
+        model = quick(name)
+        try:
+            model.fit(data.graph, data.split, checkpointer=checkpointer)
+            break
+        except KeyboardInterrupt:
+            interruptions += 1
+    assert interruptions > 1
     assert np.array_equal(model.scores_, expected.scores_)
 
 
@@ -82,7 +81,7 @@ LONGER = {"epochs": 300, "round_epochs": 60, "learning_rate": 0.01, "batch_size"
 
 @pytest.fixture(scope="module")
 def two(data):
-    """What two processes make of it, in a cluster that stays for the other tests."""
+    """What two processes learn, in a cluster that stays for the other tests."""
     with cluster.cluster(cluster.LOCAL, 2):
         yield cluster.fit(quick("reco-slip-plus", **LONGER), data.graph, data.split, workers=2)
 
@@ -96,37 +95,60 @@ def test_two_processes_agree_with_one(two, data):
     np.testing.assert_allclose(two.decision_function(data.graph), two.scores_, atol=1e-5)
 
 
-def test_a_killed_process_does_not_lose_the_run(two, data):
-    killed = []
-    halfway = threading.Event()
+def test_a_killed_process_does_not_lose_the_run(two, data, tmp_path, monkeypatch):
+    """The first process kills itself right after its fourth checkpoint, so the training cannot have ended before.
 
-    def kill_one() -> None:
-        halfway.wait(120)
-        workers = [
-            p for p in psutil.process_iter(["cmdline"]) if any("TrainWorker" in c for c in p.info["cmdline"] or [])
-        ]
-        killed.append(workers[0].pid)
-        os.kill(workers[0].pid, signal.SIGKILL)
+    Ray takes a checkpoint over before the next but one is saved, so by then there is one to resume from.
+    """
+    train_worker = cluster.train_worker
 
-    killer = threading.Thread(target=kill_one)
-    killer.start()
+    def kill_once(task):
+        from recoslip import cluster
+        from recoslip.fleet import distributed
 
-    def progress(done, total):
-        if done > total // 4:
-            halfway.set()
+        saves = 0
 
-    model = quick("reco-slip-plus", **LONGER)
-    fitted = cluster.fit(model, data.graph, data.split, workers=2, progress=progress)
-    killer.join()
-    assert killed
+        class Mortal(cluster.RayCheckpointer):
+            def __init__(self, every):
+                super().__init__(every)
+                if distributed.rank() == 0:
+                    resumed = bool(list(self.folder.iterdir()))
+                    with (tmp_path / "starts").open("a") as file:
+                        file.write("from a checkpoint\n" if resumed else "from the beginning\n")
+
+            def save(self, checkpoint):
+                nonlocal saves
+                super().save(checkpoint)
+                saves += 1
+                if saves == 4 and distributed.rank() == 0 and not (tmp_path / "killed").exists():
+                    (tmp_path / "killed").write_text(f"{checkpoint.epoch}")
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        original, cluster.RayCheckpointer = cluster.RayCheckpointer, Mortal
+        try:
+            train_worker(task)
+        finally:
+            cluster.RayCheckpointer = original
+
+    monkeypatch.setattr(cluster, "train_worker", kill_once)
+    fitted = cluster.fit(quick("reco-slip-plus", **LONGER), data.graph, data.split, workers=2)
+    assert (tmp_path / "killed").exists()
+    assert (tmp_path / "starts").read_text().splitlines() == ["from the beginning", "from a checkpoint"]
     np.testing.assert_allclose(fitted.scores_, two.scores_, atol=1e-3)
 
 
-def test_what_goes_wrong_in_a_process_is_said_once(two, tmp_path):
-    begin = time.perf_counter()
+def test_an_error_in_a_process_is_raised_once_and_not_retried(two, tmp_path, monkeypatch):
+    train_worker = cluster.train_worker
+
+    def count(task):
+        with (tmp_path / "starts").open("a") as file:
+            file.write("started\n")
+        train_worker(task)
+
+    monkeypatch.setattr(cluster, "train_worker", count)
     with pytest.raises(RecoslipError, match=r"holds no graph\.json"):
         cluster.fit(quick("reco-slip-plus"), tmp_path, workers=2)
-    assert time.perf_counter() - begin < 60
+    assert len((tmp_path / "starts").read_text().splitlines()) == 2  # once in each process
 
 
 def test_what_cannot_be_shared_is_refused(data):

@@ -41,7 +41,7 @@ def quick(request):
 
 def truth(method, graph):
     """What a method's fit asks for beyond the graph: nothing, but for the oracle some truth."""
-    if "truth" not in method.needs:
+    if not method.requires_truth:
         return {}
     return {"novel": graph.is_target.numpy() & (graph.x[:, 0].numpy() > 0)}
 
@@ -138,7 +138,7 @@ def test_true_categories_do_not_matter(quick, graph, split):
 
 
 def test_graphs_without_edges_and_tiny_graphs_are_fine(quick, graph):
-    if "truth" in quick.needs:
+    if quick.requires_truth:
         pytest.skip("two validation nodes cannot hold both kinds of truth")
     target = np.arange(12) >= 6
     quick.fit(NodeGraph(graph.x[:12], np.empty((2, 0)), target))

@@ -1,8 +1,13 @@
+"""Datasets have the paper's counts, and the synthetic one the properties that are asked for."""
+
+import sys
+
 import numpy as np
 import pytest
 
 from recoslip import load_dataset
 from recoslip.datasets import CATALOGUE, csbm
+from recoslip.datasets.load import data_root
 from recoslip.errors import DatasetError, SettingError
 
 # source, target, novel; the paper's table and the authors' splits
@@ -69,10 +74,20 @@ def test_missing_files_say_what_to_put_where(tmp_path):
         load_dataset("arxiv", root=tmp_path)
     (tmp_path / "Cora" / "raw").mkdir(parents=True)  # present but empty: PyG would download, and cannot read
     (tmp_path / "Cora" / "raw" / "ind.cora.x").write_bytes(b"")
-    for part in ("tx", "allx", "y", "ty", "ally", "graph", "test.index"):
-        (tmp_path / "Cora" / "raw" / f"ind.cora.{part}").write_bytes(b"")
+    for suffix in ("tx", "allx", "y", "ty", "ally", "graph", "test.index"):
+        (tmp_path / "Cora" / "raw" / f"ind.cora.{suffix}").write_bytes(b"")
     with pytest.raises(DatasetError, match=r"put its raw files into .*raw: ind\.cora\.x"):
         load_dataset("cora-s", root=tmp_path)
+
+
+def test_data_is_in_the_given_folder_or_the_environments_or_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("RECOSLIP_DATA", raising=False)
+    if sys.platform == "linux":
+        assert data_root() == tmp_path / "cache" / "recoslip" / "data"
+    monkeypatch.setenv("RECOSLIP_DATA", str(tmp_path / "data"))
+    assert data_root() == tmp_path / "data"
+    assert data_root(tmp_path / "argument") == tmp_path / "argument"
 
 
 def test_unknown_names_and_options_are_refused():
@@ -112,7 +127,7 @@ def test_csbm_noise_hides_the_categories():
     assert between_over_within(0.1) > 30 * between_over_within(1.0)
 
 
-def test_csbm_target_may_connect_in_another_way():
+def test_the_targets_homophily_may_differ_in_csbm():
     def homophily(**options):
         graph = load_dataset("csbm", nodes=20000, degree=10, homophily=0.9, shift=0, **options).graph
         (left, right), target = graph.edge_index.numpy(), graph.is_target.numpy()

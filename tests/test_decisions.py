@@ -2,6 +2,8 @@
 
 import json
 import random
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -14,21 +16,21 @@ from torch_geometric.nn import GCN
 
 import recoslip
 from recoslip import NodeGraph, analyse, detector
+from recoslip.calibration.conformal import benjamini_hochberg, p_values, threshold
+from recoslip.calibration.novel_share import novel_share
 from recoslip.datasets import csbm
 from recoslip.datasets.load import _pyg
 from recoslip.errors import GraphError, SettingError
-from recoslip.insight.categories import find_categories, one_category
-from recoslip.insight.diagnosis import diagnose
-from recoslip.insight.explain import Features, as_module, looked_at, nearest_source
-from recoslip.insight.findings import calibration_share
-from recoslip.insight.share import novel_share
-from recoslip.objectives.conformal import benjamini_hochberg, p_values, threshold
-from recoslip.shift import assign_source, hide
+from recoslip.findings.diagnosis import diagnose
+from recoslip.findings.explanations import FeatureStatistics, gnn_explanation, nearest_source
+from recoslip.findings.groups import find_groups, single_group
+from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features
+from recoslip.shift import assign_source, default_calibration, hide
 
 unit = st.floats(0, 1, allow_subnormal=False)
 
 
-# Which
+# Which nodes are listed
 
 
 @given(st.lists(unit, min_size=1, max_size=30), st.lists(unit, min_size=1, max_size=10), unit)
@@ -63,52 +65,54 @@ def test_p_values_and_lists_keep_their_promise_on_exchangeable_scores():
     assert np.mean(false) > 0.1
 
 
-def test_hidden_nodes_look_like_target_nodes_to_the_detector(graph, split):
-    seen, parts, hidden = hide(graph, split, 0.25, 3)
+def test_calibration_nodes_look_like_target_nodes_to_the_detector(graph, split):
+    presented, presented_split, calibration = hide(graph, split, 0.25, 3)
     target = graph.is_target.numpy()
-    assert hidden.sum() == int(0.25 * (~target).sum())
-    assert not (hidden & target).any()
-    assert (seen.is_target.numpy() == (target | hidden)).all()
-    assert seen.x is graph.x
-    assert graph.is_target.sum() == target.sum()  # the given graph is as it was
-    for part, own in ((parts.train, split.train), (parts.validation, split.validation), (parts.test, split.test)):
-        assert (part[~hidden] == own[~hidden]).all()
-        assert part[hidden].mean() == pytest.approx(own[target].mean(), abs=0.2)
-    nobody = hide(graph, split, 0, 3)
-    assert nobody[0] is graph
-    assert not nobody[2].any()
+    assert calibration.sum() == int(0.25 * (~target).sum())
+    assert not (calibration & target).any()
+    assert (presented.is_target.numpy() == (target | calibration)).all()
+    assert presented.x is graph.x
+    assert graph.is_target.sum() == target.sum()  # the caller's graph is not changed
+    for name in ("train", "validation", "test"):
+        before, after = getattr(split, name), getattr(presented_split, name)
+        assert (after[~calibration] == before[~calibration]).all()
+        assert after[calibration].mean() == pytest.approx(before[target].mean(), abs=0.2)
+    unchanged, _, none = hide(graph, split, 0, 3)
+    assert unchanged is graph
+    assert not none.any()
 
 
 def realised(method, draws, *, shift, fdr=0.2, **settings):
-    """Rates over draws of csbm: known target nodes with p ≤ 0.1, false discoveries, hidden nodes with p ≤ 0.1."""
-    rates, false, hidden = [], [], []
+    """Rates over draws of csbm: known target nodes with p ≤ 0.1, false discoveries, calibration nodes with p ≤ 0.1."""
+    false_positive, false_discovery, calibration = [], [], []
     for seed in range(draws):
         graph = csbm(nodes=500, shift=shift, noise=0.7, homophily=0.8, seed=seed)
         target, novel = graph.is_target.numpy(), graph.categories == graph.categories.max()
         fitted = detector(method, random_state=seed, **settings).fit(graph, calibration=0.4)
         p = fitted.p_values()
         assert np.isnan(p[~target]).all()
-        rates.append((p[target & ~novel] <= 0.1).mean())
-        chosen = fitted.shortlist(fdr)
-        assert not chosen[~target].any()
-        false.append((chosen & ~novel).sum() / max(1, chosen.sum()))
-        # Half of the hidden nodes measure the other half: known nodes of the source that the detector did not know.
-        first, second = np.array_split(np.random.default_rng(seed).permutation(np.flatnonzero(fitted.calibration_)), 2)
-        hidden.append((p_values(fitted.scores_[second], fitted.scores_[first]) <= 0.1).mean())
-    return np.array(rates), np.array(false), np.array(hidden)
+        false_positive.append((p[target & ~novel] <= 0.1).mean())
+        listed = fitted.shortlist(fdr)
+        assert not listed[~target].any()
+        false_discovery.append((listed & ~novel).sum() / max(1, listed.sum()))
+        # One half of the calibration nodes calibrates the other: known source nodes that the detector took for target.
+        shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(fitted.calibration_))
+        first, second = np.array_split(shuffled, 2)
+        calibration.append((p_values(fitted.scores_[second], fitted.scores_[first]) <= 0.1).mean())
+    return np.array(false_positive), np.array(false_discovery), np.array(calibration)
 
 
 def test_promises_hold_over_draws_without_shift():
     for method, draws, settings in (("lp-pul", 150, {}), ("domain-discriminator", 12, {"epochs": 60})):
-        rates, false, hidden = realised(method, draws, shift=0.0, **settings)
-        for values, promise in ((rates, 0.1), (false, 0.2), (hidden, 0.1)):
-            assert values.mean() <= promise + 2.5 * values.std() / np.sqrt(draws), (method, values)
+        false_positive, false_discovery, calibration = realised(method, draws, shift=0.0, **settings)
+        for rates, promised in ((false_positive, 0.1), (false_discovery, 0.2), (calibration, 0.1)):
+            assert rates.mean() <= promised + 2.5 * rates.std() / np.sqrt(draws), (method, rates)
 
 
 def test_with_shift_the_promise_is_for_the_source_alone():
-    rates, _, hidden = realised("domain-discriminator", 12, shift=0.9, epochs=60)
-    assert hidden.mean() <= 0.1 + 2.5 * hidden.std() / np.sqrt(12)
-    assert rates.mean() > 0.1  # known kinds that grew are flagged more often: what docs/promises.md says
+    false_positive, _, calibration = realised("domain-discriminator", 12, shift=0.9, epochs=60)
+    assert calibration.mean() <= 0.1 + 2.5 * calibration.std() / np.sqrt(12)
+    assert false_positive.mean() > 0.1  # known categories that grew are listed more often, as docs/promises.md says
 
 
 def test_without_calibration_the_validation_nodes_stand_in(graph, split):
@@ -117,10 +121,10 @@ def test_without_calibration_the_validation_nodes_stand_in(graph, split):
     assert np.nanmin(fitted.p_values()) >= 1 / (fitted.calibration_.sum() + 1)
 
 
-@pytest.mark.parametrize("share", [-0.1, 0.95, float("nan")])
-def test_an_impossible_calibration_is_refused(graph, share):
+@pytest.mark.parametrize("fraction", [-0.1, 0.95, float("nan")])
+def test_an_impossible_calibration_is_refused(graph, fraction):
     with pytest.raises(SettingError, match="calibration"):
-        detector("lp-pul").fit(graph, calibration=share)
+        detector("lp-pul").fit(graph, calibration=fraction)
 
 
 def test_calibration_survives_saving(graph, tmp_path):
@@ -132,11 +136,11 @@ def test_calibration_survives_saving(graph, tmp_path):
     assert again.threshold_ == fitted.threshold_
 
 
-# How many
+# How many nodes are novel
 
 
 def shifted_scores(rng, share, growth, calibration=300, target=600):
-    """Two known kinds, of which the one that scores higher is `growth` times as frequent in the target."""
+    """Two known categories, of which the one that scores higher is `growth` times as frequent in the target."""
     rare = 0.5 / growth
     source = np.where(rng.random(calibration) < rare, rng.normal(1, 1, calibration), rng.normal(0, 1, calibration))
     novel = rng.random(target) < share
@@ -145,7 +149,7 @@ def shifted_scores(rng, share, growth, calibration=300, target=600):
 
 
 @pytest.mark.parametrize(("share", "growth"), [(0.0, 1), (0.1, 1), (0.3, 1), (0.2, 3), (0.1, 8), (0.4, 8)])
-def test_the_share_is_covered_under_shift(share, growth):
+def test_the_novel_share_is_covered_under_shift(share, growth):
     rng = np.random.default_rng(1)
     low = high = 0
     for _ in range(200):
@@ -170,7 +174,7 @@ def test_the_lower_end_is_worth_something_and_falls_with_the_growth_allowed():
     assert novel_share(target, calibration, max_growth=breaks_at / 1.1).low > 0
 
 
-def test_the_share_is_covered_on_csbm():
+def test_the_novel_share_is_covered_on_csbm():
     inside = []
     for seed in range(8):
         share = (0.0, 0.1, 0.2, 0.35)[seed % 4]
@@ -185,7 +189,7 @@ def test_the_share_is_covered_on_csbm():
 
 
 def test_the_lower_end_holds_on_shifted_csbm_as_it_is_reported():
-    """LP-PUL is instant, so hundreds of graphs; shift 0.8 makes known kinds up to nine times as frequent."""
+    """LP-PUL is instant, so hundreds of graphs; shift 0.8 makes known categories up to nine times as frequent."""
     below = []
     for seed in range(150):
         share = (0.0, 0.1, 0.3)[seed % 3]
@@ -197,37 +201,41 @@ def test_the_lower_end_holds_on_shifted_csbm_as_it_is_reported():
     assert np.mean(below) >= 0.95
 
 
-# Which kinds
+# What groups they form
 
 
-def planted(novel_kinds, **options):
+def planted(novel_categories, **options):
     graph = csbm(nodes=1500, categories=6, **options)
-    kinds = graph.categories >= 6 - novel_kinds
-    return graph.with_target(graph.is_target.numpy() | kinds), kinds
+    novel = graph.categories >= 6 - novel_categories
+    return graph.with_target(graph.is_target.numpy() | novel), novel
+
+
+def groups_of(graph, listed, **options):
+    return find_groups(graph, listed, neighbourhood_features(graph), **options)
 
 
 @pytest.mark.parametrize("options", [{"homophily": 0.8}, {"homophily": 0.8, "degree": 2, "noise": 0.4}])
 def test_two_planted_categories_are_found(options):
     graph, novel = planted(2, **options)
-    found = find_categories(graph, novel)
-    assert found.structure
+    found = groups_of(graph, novel)
+    assert found.has_structure
     assert found.count == 2
     assert adjusted_rand_score(graph.categories[novel], found.label[novel]) > 0.85
     assert (found.label[~novel] == -1).all()
-    sizes = [(found.label == name).sum() for name in (1, 2)]
+    sizes = [(found.label == number).sum() for number in (1, 2)]
     assert sizes == sorted(sizes, reverse=True)
 
 
 def test_one_category_and_noise_have_no_structure():
     graph, novel = planted(1, homophily=0.8)
-    assert not find_categories(graph, novel).structure
+    assert not groups_of(graph, novel).has_structure
     rng = np.random.default_rng(0)
     noise = NodeGraph(rng.normal(size=(300, 5)), rng.integers(0, 300, (2, 900)), np.arange(300) % 2 == 0)
-    found = find_categories(noise, noise.is_target.numpy())
-    assert not found.structure
+    found = groups_of(noise, noise.is_target.numpy())
+    assert not found.has_structure
     assert set(found.label.tolist()) == {-1, 1}
-    assert find_categories(graph, np.zeros(1500, dtype=bool)).count == 0
-    assert one_category(graph, novel).count == 1
+    assert groups_of(graph, np.zeros(1500, dtype=bool)).count == 0
+    assert single_group(novel).count == 1
 
 
 @pytest.mark.parametrize(("nodes", "features"), [(50, 2), (100, 2), (300, 2), (100, 3), (300, 8)])
@@ -236,18 +244,18 @@ def test_one_cloud_without_edges_has_no_structure(nodes, features):
     for seed in range(6):
         x = np.random.default_rng(seed).normal(size=(nodes, features))
         cloud = NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(nodes) > 1)
-        found.append(find_categories(cloud, np.ones(nodes, dtype=bool), seed=seed).structure)
+        found.append(groups_of(cloud, np.ones(nodes, dtype=bool), seed=seed).has_structure)
     assert sum(found) <= 1
 
 
-def test_two_clouds_without_edges_have(tmp_path):
+def test_two_clouds_without_edges_have_structure():
     rng = np.random.default_rng(0)
-    kind = np.repeat([0, 1], 100)
-    x = rng.normal(0, 0.5, (200, 3)) + 4 * kind[:, None]
+    category = np.repeat([0, 1], 100)
+    x = rng.normal(0, 0.5, (200, 3)) + 4 * category[:, None]
     clouds = NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(200) > 1)
-    found = find_categories(clouds, np.ones(200, dtype=bool))
-    assert found.structure
-    assert adjusted_rand_score(kind, found.label) > 0.9
+    found = groups_of(clouds, np.ones(200, dtype=bool))
+    assert found.has_structure
+    assert adjusted_rand_score(category, found.label) > 0.9
 
 
 def test_two_held_out_categories_of_cora_are_told_apart(paper_data):
@@ -256,68 +264,95 @@ def test_two_held_out_categories_of_cora_are_told_apart(paper_data):
     source = assign_source(y, ratios, torch.Generator().manual_seed(0))
     graph = NodeGraph(x, edge_index, ~source, categories=y)
     novel = np.isin(graph.categories, (3, 6))
-    found = find_categories(graph, novel)
-    assert found.structure
+    found = groups_of(graph, novel)
+    assert found.has_structure
     majority = {n: np.bincount(graph.categories[found.label == n]).argmax() for n in range(1, found.count + 1)}
-    kept = found.label > 0
-    right = [majority[n] == c for n, c in zip(found.label[kept], graph.categories[kept], strict=True)]
+    grouped = found.label > 0
+    right = [majority[n] == c for n, c in zip(found.label[grouped], graph.categories[grouped], strict=True)]
     assert np.mean(right) > 0.85  # groups are finer than categories, and nearly pure
 
 
-# Why
+# Why they are listed
 
 
 @pytest.fixture(scope="module")
 def marked():
     """Novel nodes, and they alone, have feature 3."""
     rng = np.random.default_rng(0)
-    kind = np.repeat([0, 1, 2], 80)
-    x = rng.normal(0, 0.3, (240, 6)) + np.eye(6)[kind]
-    x[kind == 2] = rng.normal(0, 0.3, (80, 6))
-    x[kind == 2, 3] += 3
-    same = rng.integers(0, 80, (2, 600)) + 80 * rng.integers(0, 3, 600)
-    target = (kind == 2) | (np.arange(240) % 2 == 0)
-    graph = NodeGraph(x, same, target, feature_names=["red", "green", "blue", "striped", "long", "wet"])
-    return graph, kind == 2, detector("reco-slip-none", epochs=150, hidden_channels=16).fit(graph, calibration=0.3)
+    category = np.repeat([0, 1, 2], 80)
+    x = rng.normal(0, 0.3, (240, 6)) + np.eye(6)[category]
+    x[category == 2] = rng.normal(0, 0.3, (80, 6))
+    x[category == 2, 3] += 3
+    within_category = rng.integers(0, 80, (2, 600)) + 80 * rng.integers(0, 3, 600)
+    target = (category == 2) | (np.arange(240) % 2 == 0)
+    names = ["red", "green", "blue", "striped", "long", "wet"]
+    graph = NodeGraph(x, within_category, target, feature_names=names)
+    fitted = detector("reco-slip-none", epochs=150, hidden_channels=16).fit(graph, calibration=0.3)
+    return graph, category == 2, fitted
 
 
 def test_traits_name_the_feature_that_sets_a_group_apart(marked):
     graph, novel, _ = marked
-    features = Features(graph)
+    features = FeatureStatistics(graph)
     first = features.traits(np.flatnonzero(novel).tolist())[0]
     assert first.feature == "striped"
-    assert first.value == pytest.approx(float(graph.x[novel, 3].mean()), rel=1e-4)
-    assert first.usual == pytest.approx(float(graph.x[~graph.is_target, 3].mean()), rel=1e-4)
+    assert first.mean == pytest.approx(float(graph.x[novel, 3].mean()), rel=1e-4)
+    assert first.reference == pytest.approx(float(graph.x[~graph.is_target, 3].mean()), rel=1e-4)
     node = int(np.flatnonzero(novel)[0])
-    like = nearest_source(graph, [node])[0]
-    assert not graph.is_target[like].any()
-    assert features.traits([node], like.tolist())[0].feature == "striped"
+    references = nearest_source(graph, neighbourhood_features(graph), [node])[0]
+    assert not graph.is_target[references].any()
+    assert features.traits([node], references.tolist())[0].feature == "striped"
 
 
-def test_the_explainer_looks_where_the_network_does(marked):
+def test_the_explainer_finds_the_feature_that_the_network_uses(marked):
     graph, novel, fitted = marked
     node = int(np.argmax(np.where(novel, fitted.scores_, 0)))
-    looked = looked_at(fitted, graph, node)
-    assert looked.features[0][0] == "striped"
-    around = graph.edge_index[1, graph.edge_index[0] == node].tolist()
-    assert {n for n, _ in looked.neighbours} <= set(around)
-    assert looked_at(fitted, graph, node) == looked
+    explanation = gnn_explanation(fitted, graph, node)
+    assert explanation.features[0][0] == "striped"
+    neighbours = graph.edge_index[1, graph.edge_index[0] == node].tolist()
+    assert {n for n, _ in explanation.neighbours} <= set(neighbours)
+    assert gnn_explanation(fitted, graph, node) == explanation
+
+
+class Linear(torch.nn.Module):
+    """Logits that depend on the second feature alone."""
+
+    def __init__(self, takes_edge_weight):
+        super().__init__()
+        self.takes_edge_weight = takes_edge_weight
+
+    def forward(self, x, edge_index, edge_weight=None):
+        return torch.stack([-x[:, 1], x[:, 1]], dim=1)
+
+
+def test_a_weighted_graph_is_explained_only_by_networks_that_take_weights():
+    x = np.random.default_rng(0).normal(size=(6, 3))
+    weighted = NodeGraph(x, [[0, 1, 2], [1, 2, 3]], np.arange(6) > 2, edge_weight=[1.0, 2.0, 3.0])
+    asked = []
+
+    def explain(network, graph):
+        stub = SimpleNamespace(explainable_network=lambda node_id: asked.append(node_id) or network)
+        return gnn_explanation(stub, graph, 4, epochs=5)
+
+    assert explain(Linear(True), weighted).features[0][0] == "feature 1"
+    assert explain(Linear(False), weighted) is None
+    assert explain(Linear(False), weighted.with_edges(weighted.edge_index)) is not None
+    assert explain(None, weighted) is None
+    assert asked == [weighted.ids[4]] * 4
 
 
 @pytest.mark.parametrize("settings", [{"encoder": "gcn"}, {"encoder": "sage"}, {"encoder": "mlp"}])
-def test_the_plain_module_scores_as_the_detector(graph, settings):
-    for name in ("domain-discriminator", "conoc"):
-        fitted = detector(name, epochs=20, **settings).fit(graph)
-        logits = as_module(fitted)(graph.x, graph.edge_index).detach()
+def test_the_explainable_network_scores_as_the_detector(graph, settings):
+    plain = [detector(name, epochs=20, **settings).fit(graph) for name in ("domain-discriminator", "conoc")]
+    encoder = GCN(graph.num_features, 8, 2, 4)
+    for fitted in (*plain, detector("domain-discriminator", epochs=5, encoder=encoder).fit(graph)):
+        logits = fitted.explainable_network(graph.ids[0])(graph.x, graph.edge_index).detach()
         np.testing.assert_allclose(torch.sigmoid(logits[:, 1] - logits[:, 0]).numpy(), fitted.scores_, atol=1e-5)
-    own = detector("domain-discriminator", epochs=5, encoder=GCN(graph.num_features, 8, 2, 4)).fit(graph)
-    logits = as_module(own)(graph.x, graph.edge_index).detach()
-    np.testing.assert_allclose(torch.sigmoid(logits[:, 1] - logits[:, 0]).numpy(), own.scores_, atol=1e-5)
-    assert as_module(detector("lp-pul").fit(graph)) is None
-    assert as_module(detector("energy", epochs=5).fit(graph)) is None
+    assert detector("lp-pul").fit(graph).explainable_network(graph.ids[0]) is None
+    assert detector("energy", epochs=5).fit(graph).explainable_network(graph.ids[0]) is None
 
 
-# Is it needed here, and what is said
+# Whether to believe it, and what is written
 
 
 def test_the_diagnosis_sees_shift_and_homophily():
@@ -326,7 +361,9 @@ def test_the_diagnosis_sees_shift_and_homophily():
         graph = csbm(nodes=1200, shift=shift, homophily=homophily, noise=0.5)
         fitted = detector("lp-pul").fit(graph, calibration=0.2)
         novel = graph.categories == graph.categories.max()
-        found[shift, homophily] = diagnose(fitted, graph, novel)
+        reduced = reduced_features(graph)
+        neighbourhood = neighbourhood_features(graph, reduced)
+        found[shift, homophily] = diagnose(fitted, graph, novel, reduced, neighbourhood)
     assert found[0.0, 0.9].unevenness < 0.2 < 0.5 < found[0.9, 0.9].unevenness
     assert found[0.9, 0.9].growth > 5
     assert found[0.0, 0.9].homophily > 0.4 > 0.2 > found[0.0, 0.2].homophily
@@ -341,13 +378,13 @@ def test_data_that_cannot_support_a_conclusion_is_warned_of():
     words = " ".join(analyse(fitted, alone).diagnosis.warnings)
     assert "only 45 source nodes" in words
     assert "cannot promise a false-positive rate below 0.071" in words
-    assert "No node is called novel" in words
+    assert "No target node is listed" in words
     assert "No edge joins two target nodes" in words
     words = " ".join(analyse(fitted, alone, fdr=0.01).diagnosis.warnings)
     assert "cannot promise a false-discovery rate below 0.071, and 0.01 was asked for" in words
     assert "false-positive rate" not in words
     plain = detector("domain-discriminator", epochs=5, encoder="mlp", max_fpr=0).fit(alone)
-    assert "held back" not in " ".join(analyse(plain, alone).diagnosis.warnings)
+    assert "calibration nodes" not in " ".join(analyse(plain, alone).diagnosis.warnings)
     leak = NodeGraph(np.column_stack([target * 5.0, rng.normal(size=90)]), np.empty((2, 0), dtype=int), target)
     fitted = detector("domain-discriminator", epochs=5, encoder="mlp").fit(leak, calibration=0.3)
     assert "says the same as the domain" in " ".join(analyse(fitted, leak).diagnosis.warnings)
@@ -355,28 +392,33 @@ def test_data_that_cannot_support_a_conclusion_is_warned_of():
 
 def test_findings_are_one_table_and_one_sentence(marked):
     graph, novel, fitted = marked
+    attributes = dict(vars(fitted))
     random.seed(5)
     expected = random.random()
     random.seed(5)
     found = analyse(fitted, graph, fdr=0.2)
-    assert random.random() == expected  # the caller's generator is as it was
+    assert random.random() == expected  # the caller's generator is not touched
+    assert vars(fitted) == attributes  # nor is the detector
     table = found.table()
-    assert table.columns == ["id", "domain", "score", "p_value", "novel", "category"]
+    assert table.columns == ["id", "domain", "score", "p_value", "listed", "group"]
     assert table["domain"].to_list() == ["target"] * int(graph.is_target.sum()) + ["source"] * int(
         (~graph.is_target).sum()
     )
     assert table.filter(pl.col("domain") == "source")["p_value"].null_count() == int((~graph.is_target).sum())
-    assert (table["novel"] == table["category"].is_not_null()).all()
-    assert (found.novel & novel).sum() > 0.8 * novel.sum()
-    assert f"of {int(graph.is_target.sum())} new nodes" in found.headline()
-    assert "20 % of the list" in found.rule
-    assert "No promise" in analyse(detector("lp-pul").fit(graph), graph).rule
-    assert (fitted.categories_ == found.categories.label).all()
+    assert (table["listed"] == table["group"].is_not_null()).all()
+    assert (found.listed & novel).sum() > 0.8 * novel.sum()
+    assert found.headline().startswith(
+        f"{found.listed.sum()} of {graph.is_target.sum()} target nodes are listed as novel"
+    )
+    assert found.headline().endswith("% of the target nodes may belong to a novel category.")
+    assert found.promise.startswith("At most 20 % of the listed nodes are expected to be known")
+    assert analyse(fitted, graph).promise.startswith("Of known nodes, at most 1 % are listed")
+    assert "No promise" in analyse(detector("lp-pul").fit(graph), graph).promise
     group = found.groups[0]
     assert group.traits[0].feature == "striped"
     ends = graph.edge_index.numpy()
-    inside = np.isin(ends, np.flatnonzero(found.categories.label == 1)).all(axis=0).sum() // 2
-    assert group.inside == inside
+    inside = np.isin(ends, np.flatnonzero(found.partition.label == 1)).all(axis=0).sum() // 2
+    assert group.internal_edges == inside
     with pytest.raises(GraphError, match="fitted on another graph"):
         analyse(fitted, graph.with_target(~graph.is_target.numpy()))
 
@@ -385,8 +427,8 @@ def test_nothing_listed_is_said_plainly(graph):
     fitted = detector("lp-pul").fit(graph, calibration=0.3)
     fitted.threshold_ = 2.0
     found = analyse(fitted, graph)
-    assert found.headline().startswith("None of the")
-    assert any("No node is called novel" in words for words in found.diagnosis.warnings)
+    assert found.headline() == f"None of the {graph.is_target.sum()} target nodes is listed as novel."
+    assert any("No target node is listed" in words for words in found.diagnosis.warnings)
     assert found.groups == ()
     assert json.dumps(recoslip.report(fitted, graph, findings=found).data)
 
@@ -408,12 +450,12 @@ def test_nodes_that_are_all_alike_make_a_page(graph):
     assert any("the same features" in words for words in page.data["facts"]["diagnosis"]["warnings"])
 
 
-def test_the_calibration_share_suits_small_and_large_sources(graph):
-    assert calibration_share(graph) == pytest.approx(1 / 3)
+def test_the_default_calibration_suits_small_and_large_sources(graph):
+    assert default_calibration(graph) == pytest.approx(1 / 3)
     large = NodeGraph(np.zeros((4000, 1)), [[0], [1]], np.arange(4000) >= 3000)
-    assert calibration_share(large) == 0.2
+    assert default_calibration(large) == 0.2
     few = NodeGraph(np.zeros((9, 1)), [[0], [1]], np.arange(9) >= 2)
-    assert calibration_share(few) == 0
+    assert default_calibration(few) == 0
     with pytest.raises(SettingError, match="3 source nodes or more"):
         detector("lp-pul").fit(few, calibration=0.3)
 
@@ -421,3 +463,24 @@ def test_the_calibration_share_suits_small_and_large_sources(graph):
 def test_large_seeds_are_fine(graph):
     fitted = detector("lp-pul", random_state=2**63 - 1).fit(graph, calibration=0.3)
     assert len(analyse(fitted, graph).p_value) == graph.num_nodes
+
+
+def test_a_page_computes_the_neighbourhood_features_once(graph, monkeypatch):
+    calls = []
+
+    def counted(function):
+        def call(*arguments, **options):
+            calls.append(function.__name__)
+            return function(*arguments, **options)
+
+        return call
+
+    fitted = detector("lp-pul", max_fpr=0.3).fit(graph, calibration=0.3)
+    for function in (reduced_features, neighbourhood_features):
+        for name, module in list(sys.modules.items()):
+            if name.startswith("recoslip.") and vars(module).get(function.__name__) is function:
+                monkeypatch.setattr(module, function.__name__, counted(function))
+    found = analyse(fitted, graph)
+    assert found.listed.sum() >= 10  # so that groups, traits and reference nodes are computed
+    recoslip.report(fitted, graph, findings=found)
+    assert sorted(calls) == ["neighbourhood_features", "reduced_features"]

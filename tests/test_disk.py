@@ -1,6 +1,6 @@
-"""A disk that is full or read-only: one line that says so, exit code 2, and nothing half written.
+"""On a full or read-only disk: an error message of one line, exit code 2, and no incomplete output.
 
-The disk is filled by a limit on the size of a file (RLIMIT_FSIZE), which the system itself enforces, in every library.
+A full disk is simulated by a limit on the size of a file (RLIMIT_FSIZE), which the system enforces in every library.
 """
 
 import errno
@@ -25,8 +25,8 @@ SIZES = [0, 100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_00
 
 
 @contextmanager
-def room_for(size):
-    """No file may become larger than this."""
+def file_size_limit(size):
+    """Limit the size of every file, in bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -39,9 +39,11 @@ def room_for(size):
 def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     graph = csbm(nodes=200, features=3)
-    frame = pl.DataFrame({"id": range(200), "domain": graph.is_target.numpy().astype(int), "kind": graph.categories})
+    frame = pl.DataFrame(
+        {"id": range(200), "domain": graph.is_target.numpy().astype(int), "category": graph.categories}
+    )
     frame.with_columns(**{f"x{k}": graph.x[:, k].numpy() for k in range(3)}).write_csv(folder / "nodes.csv")
-    text = '[datasets.shop]\nnodes = "nodes.csv"\ndomain = "domain"\ncategory = "kind"\n'
+    text = '[datasets.shop]\nnodes = "nodes.csv"\ndomain = "domain"\ncategory = "category"\n'
     (folder / "bench.toml").write_text(text)
     return folder
 
@@ -52,22 +54,22 @@ def fitted():
 
 
 def detect(tables, out, *more):
-    files = ["--nodes", str(tables / "nodes.csv"), "--out", str(out), "--ignore", "kind"]
+    files = ["--nodes", str(tables / "nodes.csv"), "--out", str(out), "--ignore", "category"]
     return CliRunner().invoke(app, ["detect", *files, "--method", "lp-pul", "--max-fpr", "0.3", "--quiet", *more])
 
 
-def one_line(result):
+def assert_one_line(result):
     assert result.exit_code == 2, (result.exit_code, result.exception)
     assert result.stderr.startswith("error: cannot write")
     assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_detect_on_a_full_disk_leaves_nothing(tables, tmp_path, size, kind):
-    with room_for(size):
-        result = detect(tables, tmp_path / "out", "--format", kind)
-    one_line(result)
+@pytest.mark.parametrize("file_format", ["csv", "parquet"])
+def test_detect_on_a_full_disk_leaves_nothing(tables, tmp_path, size, file_format):
+    with file_size_limit(size):
+        result = detect(tables, tmp_path / "out", "--format", file_format)
+    assert_one_line(result)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,8 +78,8 @@ def test_detect_on_a_full_disk_keeps_an_earlier_result(tables, tmp_path, size):
     out = tmp_path / "out"
     assert detect(tables, out).exit_code == 0
     before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with room_for(size):
-        one_line(detect(tables, out, "--force", "--max-fpr", "0.5"))
+    with file_size_limit(size):
+        assert_one_line(detect(tables, out, "--force", "--max-fpr", "0.5"))
     assert {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -86,7 +88,7 @@ def test_detect_on_a_full_disk_keeps_an_earlier_result(tables, tmp_path, size):
 def test_save_on_a_full_disk_leaves_nothing_or_the_earlier_detector(fitted, tmp_path, size):
     fitted.save(tmp_path / "kept")
     for name in ("kept", "new"):
-        with room_for(size), pytest.raises(RecoslipError, match="cannot write"):
+        with file_size_limit(size), pytest.raises(RecoslipError, match="cannot write"):
             fitted.save(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     recoslip.load(tmp_path / "kept")
@@ -97,17 +99,17 @@ def test_report_on_a_full_disk_keeps_the_earlier_page(tables, tmp_path):
     detect(tables, out)
     before = (out / "report.html").read_bytes()
     for size in (0, 10_000, 4_000_000):
-        with room_for(size):
-            one_line(CliRunner().invoke(app, ["report", str(out)]))
+        with file_size_limit(size):
+            assert_one_line(CliRunner().invoke(app, ["report", str(out)]))
     assert (out / "report.html").read_bytes() == before
     assert len(list(out.iterdir())) == 5
 
 
-def test_a_bench_on_a_full_disk_says_so_and_goes_on_later(tables, tmp_path):
+def test_a_bench_on_a_full_disk_reports_it_and_continues_later(tables, tmp_path):
     bench = ["bench", "main", "--datasets", "shop", "--methods", "lp-pul", "--seeds", "1", "--splits", "1", "--quiet"]
     bench += ["--config", str(tables / "bench.toml"), "--out", str(tmp_path / "out"), "--device", "cpu"]
     for size in (0, 100, 400):
-        with room_for(size):
+        with file_size_limit(size):
             result = CliRunner().invoke(app, bench)
         assert result.exit_code in (1, 2)
         assert not isinstance(result.exception, OSError)
@@ -120,7 +122,7 @@ def test_a_bench_on_a_full_disk_says_so_and_goes_on_later(tables, tmp_path):
 
 @pytest.fixture
 def read_only(tmp_path, monkeypatch):
-    """A folder that cannot be written to; root may write anywhere, so for root the system's answer is imitated."""
+    """A folder that cannot be written to; root may write anywhere, so for root the system's error is simulated."""
     folder = tmp_path / "read-only"
     folder.mkdir()
     if os.geteuid():
@@ -140,7 +142,7 @@ def read_only(tmp_path, monkeypatch):
 
 def test_a_read_only_folder_is_refused_before_any_work(tables, fitted, read_only):
     result = detect(tables, read_only / "out")
-    one_line(result)
+    assert_one_line(result)
     assert "training" not in result.stdout
     with pytest.raises(RecoslipError, match="cannot write"):
         fitted.save(read_only / "model")
@@ -149,9 +151,9 @@ def test_a_read_only_folder_is_refused_before_any_work(tables, fitted, read_only
 
 def test_a_folder_that_cannot_be_made_is_refused(tables, tmp_path):
     (tmp_path / "file").write_text("")
-    one_line(detect(tables, tmp_path / "file" / "out"))
-    one_line(detect(tables, "/proc/recoslip/out"))
-    one_line(detect(tables, tmp_path / ("x" * 300)))
+    assert_one_line(detect(tables, tmp_path / "file" / "out"))
+    assert_one_line(detect(tables, "/proc/recoslip/out"))
+    assert_one_line(detect(tables, tmp_path / ("x" * 300)))
 
 
 @pytest.mark.skipif(shutil.which("mount") is None or os.geteuid() != 0, reason="needs the right to mount")
@@ -161,9 +163,9 @@ def test_a_small_disk_that_fills_up(tables, fitted, tmp_path):
     if os.system(f"mount -t tmpfs -o size=1m tmpfs {disk} 2>/dev/null"):
         pytest.skip("needs the right to mount")
     try:
-        one_line(detect(tables, disk / "out"))
+        assert_one_line(detect(tables, disk / "out"))
         assert list(disk.iterdir()) == []
-        one_line(detect(tables, disk))  # an empty folder that is a mount point
+        assert_one_line(detect(tables, disk))  # an empty folder that is a mount point
         assert list(disk.iterdir()) == []
         fitted.save(disk / "model")
         recoslip.load(disk / "model")

@@ -10,14 +10,15 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 from recoslip import NodeGraph, detector
 from recoslip.detectors import DETECTORS
-from recoslip.detectors.constrained import RecallConstrained
-from recoslip.fleet import Architecture, Fleet, GraphView, train
-from recoslip.fleet.bits import derive, keep_mask
-from recoslip.fleet.modules import ModuleFleet, gather
-from recoslip.fleet.network import _MemberMatmul
+from recoslip.detectors.recall_constrained import RecallConstrained
+from recoslip.fleet.counter_rng import derive, keep_mask
+from recoslip.fleet.full_batch import RecordedStep
+from recoslip.fleet.interfaces import Schedule
+from recoslip.fleet.module_fleet import ModuleFleet
+from recoslip.fleet.network import Architecture, NetworkFleet, _MemberMatmul
 from recoslip.fleet.products import Segments, SparseProduct
-from recoslip.fleet.training import Recorded
-from recoslip.graph import to_csr
+from recoslip.fleet.propagation import WholeGraph
+from recoslip.graph.sparse import to_csr
 
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -27,7 +28,7 @@ ENCODERS = ("gcn", "sage", "mlp")
 class Single(nn.Module):
     """One member, built from library layers; dropout takes the masks it is given."""
 
-    def __init__(self, fleet: Fleet, member: int) -> None:
+    def __init__(self, fleet: NetworkFleet, member: int) -> None:
         super().__init__()
         a = fleet.architecture
         make = {"gcn": GCNConv, "sage": SAGEConv, "mlp": nn.Linear}[a.encoder]
@@ -81,8 +82,8 @@ def some_graph(kind: str, weighted: bool = False) -> NodeGraph:
 @pytest.mark.parametrize("training", [True, False])
 def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features, training):
     graph = some_graph(features, weighted=encoder == "gcn")
-    fleet = Fleet(Architecture(12, 6, 5, 3, encoder), [1, 2, 3]).double()
-    view = GraphView.of(graph, encoder, CPU, torch.float64)
+    fleet = NetworkFleet(Architecture(12, 6, 5, 3, encoder), [1, 2, 3]).double()
+    view = WholeGraph.of(graph, encoder, CPU, torch.float64)
     for epoch in range(2):  # twice, so that the running statistics are compared too
         output = fleet(view, epoch=epoch if training else None)
     f = torch.sigmoid(output.margin)
@@ -123,8 +124,8 @@ def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features,
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_input_dropout_is_the_network_on_features_with_holes(encoder, features):
     graph = some_graph(features)
-    fleet = Fleet(Architecture(12, 6, 5, 3, encoder, dropout=0, input_dropout=0.4), [1, 2]).double()
-    view = GraphView.of(graph, encoder, CPU, torch.float64)
+    fleet = NetworkFleet(Architecture(12, 6, 5, 3, encoder, dropout=0, input_dropout=0.4), [1, 2]).double()
+    view = WholeGraph.of(graph, encoder, CPU, torch.float64)
     x = graph.x.to_dense().double()
     key = derive(torch.tensor(0), 2, 7)
     if features == "sparse":  # one draw per entry that is there
@@ -134,8 +135,8 @@ def test_input_dropout_is_the_network_on_features_with_holes(encoder, features):
         holes = keep_mask(key.view(1), 40, 12, 0.6, torch.float64)[:, 0]
     assert 0.2 < (holes[x != 0] == 0).double().mean() < 0.6
     punched = NodeGraph(x * holes, graph.edge_index, graph.is_target)
-    expected = Fleet(Architecture(12, 6, 5, 3, encoder, dropout=0), [1, 2]).double()
-    there = GraphView.of(punched, encoder, CPU, torch.float64)
+    expected = NetworkFleet(Architecture(12, 6, 5, 3, encoder, dropout=0), [1, 2]).double()
+    there = WholeGraph.of(punched, encoder, CPU, torch.float64)
     mine, theirs = fleet(view, epoch=7).margin, expected(there, epoch=7).margin
     torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
     mine.sin().sum().backward()
@@ -158,10 +159,10 @@ def test_entries_drop_from_a_matrix_and_its_transpose_alike():
 def trained(
     graph, split, seeds, recall_targets, *, device=CPU, dtype=torch.float32, links="selective", dropout=0.5, epochs=30
 ):
-    fleet = Fleet(Architecture(graph.num_features, 8, 8, 4, "gcn", dropout), seeds).to(device, dtype)
-    view = GraphView.of(graph, "gcn", device, dtype)
+    fleet = NetworkFleet(Architecture(graph.num_features, 8, 8, 4, "gcn", dropout), seeds).to(device, dtype)
+    view = WholeGraph.of(graph, "gcn", device, dtype)
     problem = RecallConstrained(graph, split, recall_targets, device, epochs=epochs, multiplier=0.1, links=links)
-    kept = train(fleet, view, problem, epochs=epochs, learning_rate=0.01, keep_from=epochs // 2)
+    kept = view.train(fleet, problem, Schedule(epochs, 0.01, validate_after=epochs // 2))
     return fleet, problem, kept
 
 
@@ -171,12 +172,12 @@ def test_members_do_not_influence_each_other(graph, split, links, dropout):
     seeds, targets = [5, 6, 7], [0.05, 0.2, 0.3]
     how = {"links": links, "dropout": dropout, "dtype": torch.float64}
     together, problem, kept = trained(graph, split, seeds, targets, **how)
-    for place in range(3):
-        alone, own, own_kept = trained(graph, split, seeds[place : place + 1], targets[place : place + 1], **how)
-        assert kept[place] == own_kept[0]
-        torch.testing.assert_close(problem.history[:, :, place], own.history[:, :, 0], atol=1e-6, rtol=1e-5)
+    for k in range(3):
+        alone, own, own_kept = trained(graph, split, seeds[k : k + 1], targets[k : k + 1], **how)
+        assert kept[k] == own_kept[0]
+        torch.testing.assert_close(problem.history[:, :, k], own.history[:, :, 0], atol=1e-6, rtol=1e-5)
         for name, tensor in alone.state_dict().items():
-            torch.testing.assert_close(together.state_dict()[name][place], tensor[0], atol=1e-9, rtol=1e-7)
+            torch.testing.assert_close(together.state_dict()[name][k], tensor[0], atol=1e-9, rtol=1e-7)
 
 
 def test_members_of_other_seeds_are_other_networks(graph, split):
@@ -187,15 +188,15 @@ def test_members_of_other_seeds_are_other_networks(graph, split):
 def test_the_kept_weights_are_the_best_validated_ones(graph, split):
     seen = []
 
-    class Recorded(RecallConstrained):
+    class Recording(RecallConstrained):
         def validation(self, output):
             seen.append(super().validation(output))
             return seen[-1]
 
-    problem = Recorded(graph, split, [0.1, 0.2], CPU, epochs=20, multiplier=0.1)
-    fleet = Fleet(Architecture(graph.num_features, 8, 8, 4), [1, 2])
-    view = GraphView.of(graph, "gcn", CPU)
-    kept = train(fleet, view, problem, epochs=20, learning_rate=0.01, keep_from=10)
+    problem = Recording(graph, split, [0.1, 0.2], CPU, epochs=20, multiplier=0.1)
+    fleet = NetworkFleet(Architecture(graph.num_features, 8, 8, 4), [1, 2])
+    view = WholeGraph.of(graph, "gcn", CPU)
+    kept = view.train(fleet, problem, Schedule(20, 0.01, validate_after=10))
     values = torch.stack(seen)  # validated after epochs 11..20
     assert values.shape == (10, 2)
     assert torch.equal(kept, values.argmin(dim=0) + 11)
@@ -203,7 +204,7 @@ def test_the_kept_weights_are_the_best_validated_ones(graph, split):
 
 @pytest.mark.parametrize(("encoder", "layer"), [("gcn", GCNConv), ("sage", SAGEConv), ("mlp", nn.Linear)])
 def test_members_start_as_the_libraries_layers_do(encoder, layer):
-    fleet = Fleet(Architecture(300, 200, 100, 50, encoder), range(4))
+    fleet = NetworkFleet(Architecture(300, 200, 100, 50, encoder), range(4))
     reference = layer(300, 200)
     for ours, theirs in zip(fleet.conv1.weights, Single.matrices(reference), strict=True):
         assert ours.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.01)
@@ -215,14 +216,14 @@ def test_members_start_as_the_libraries_layers_do(encoder, layer):
 def test_a_users_module_trains_one_member_after_another(graph, split):
     encoder = GCNConv(graph.num_features, 6)
     fleet = ModuleFleet(encoder, 4, 0.5, [1, 2, 3])
-    view = GraphView.of(graph, None, CPU)
+    view = WholeGraph.of(graph, None, CPU)
     problem = RecallConstrained(graph, split, [0.1, 0.2, 0.3], CPU, epochs=6, multiplier=0.1)
-    kept = train(fleet, view, problem, epochs=6, learning_rate=0.01)
+    kept = view.train(fleet, problem, Schedule(6, 0.01))
     assert fleet(view).margin.shape == (graph.num_nodes, 3)
     assert (kept > 0).all()
     weights = [member.lin.weight for member in fleet.encoders]
     assert not torch.allclose(weights[0], weights[1])
-    picked = gather([(fleet, 2), (fleet, 0)])
+    picked = fleet.gather([(fleet, 2), (fleet, 0)])
     torch.testing.assert_close(picked(view).margin, fleet(view).margin[:, [2, 0]])
 
 
@@ -266,12 +267,12 @@ def test_cuda_gives_the_same_bits_every_time(graph, split):
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", [name for name, kind in DETECTORS.items() if kind.trains])
+@pytest.mark.parametrize("name", [name for name, method in DETECTORS.items() if method.trains])
 def test_recorded_epochs_give_the_same_bits(graph, split, name, monkeypatch):
     settings = {"epochs": 24, "device": "cuda"} | ({"em_steps": 3} if name == "sar-em" else {})
     if "prior_epochs" in detector(name).get_params():
         settings["prior_epochs"] = 9
     truth = {"novel": graph.categories == graph.categories.max()} if name == "oracle" else {}
     recorded = detector(name, **settings).fit(graph, split, **truth).scores_
-    monkeypatch.setattr(Recorded, "WARM_UP", 1000)  # so nothing is ever recorded
+    monkeypatch.setattr(RecordedStep, "WARM_UP", 1000)  # so nothing is ever recorded
     assert np.array_equal(recorded, detector(name, **settings).fit(graph, split, **truth).scores_)

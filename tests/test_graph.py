@@ -40,7 +40,7 @@ def test_weights_add_up_over_repetitions_and_average_over_directions():
 @pytest.mark.parametrize(
     "make", [np.asarray, torch.tensor, sp.csr_array, sp.coo_matrix, lambda x: torch.tensor(x).to_sparse_coo()]
 )
-def test_features_of_every_kind_give_the_same_graph(make):
+def test_features_of_every_type_give_the_same_graph(make):
     x = np.array([[0, 2.0], [1, 0], [0, 0], [3, 4]], dtype=np.float32)
     graph = NodeGraph(make(x), [[0], [1]], TARGET)
     dense = graph.x if graph.x.layout == torch.strided else graph.x.to_dense()
@@ -145,7 +145,7 @@ def test_from_networkx_takes_nodes_as_ids_and_attributes_as_features():
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_other_domains_and_no_edges_share_the_features(make):
+def test_graphs_with_other_domains_or_no_edges_share_the_features(make):
     graph = NodeGraph(make(np.eye(4)), [[0, 1], [1, 2]], [False, False, True, True])
     for other in (graph.with_target([True, False, False, True]), graph.without_edges()):
         assert other.x is graph.x

@@ -18,7 +18,7 @@ import recoslip
 from recoslip import detector
 from recoslip.datasets import load_dataset
 from recoslip.detectors import DETECTORS
-from recoslip.detectors.base import FORMAT_VERSION, checksum
+from recoslip.detectors.model_file import FORMAT_VERSION, checksum
 from recoslip.errors import ModelFileError, RecoslipError
 
 QUICK = {"epochs": 3, "round_epochs": 2, "prior_epochs": 2, "em_steps": 2, "max_fpr": 1.0, "device": "cpu"}
@@ -37,7 +37,7 @@ def originals(small_graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("originals")
     novel = small_graph.is_target.numpy() & (small_graph.x[:, 0].numpy() > 0)
     with pytest.MonkeyPatch.context() as patch:  # networks of rounds, which folds and restarts multiply
-        patch.setattr("recoslip.detectors.reco_slip_plus.is_grown", lambda *_: False)
+        patch.setattr("recoslip.detectors.reco_slip_plus.is_grown_category", lambda *_: False)
         for name in DETECTORS:
             known = detector(name).get_params()
             method = detector(name, **{key: value for key, value in QUICK.items() if key in known})

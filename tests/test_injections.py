@@ -10,7 +10,7 @@ import recoslip
 from recoslip import analyse, detector
 from recoslip.cli import app
 from recoslip.datasets import csbm
-from recoslip.report.page import Report
+from recoslip.page.report import Report
 
 ALERT = "window.hacked=1;alert(1)"
 INJECTIONS = [
@@ -84,7 +84,7 @@ def endless(strings):
 
 
 def look(browser, path):
-    """Open a page, search, colour, hover and open details as a reader would; return how many elements of each kind."""
+    """Open a page, search, colour, hover and open details as a reader would; return the number of elements by tag."""
     context = browser.new_context(viewport={"width": 1000, "height": 800})
     page = context.new_page()
     dialogs, requests, problems = [], [], []
@@ -117,7 +117,7 @@ def look(browser, path):
 
 
 def test_no_string_of_the_data_becomes_an_element(browser, data, tmp_path):
-    for shift in range(0, len(INJECTIONS), 15):  # so that each comes to stand in other places too
+    for shift in range(0, len(INJECTIONS), 15):  # so that each string gets to other places of the page
         pages = {"plain.html": ["plain"], "hostile.html": INJECTIONS[shift:] + INJECTIONS[:shift]}
         counted = []
         for name, strings in pages.items():
@@ -132,7 +132,7 @@ def test_a_run_on_hostile_tables_gives_a_page_of_text(browser, tmp_path):
     nodes = {"id": INJECTIONS * 2, "domain": ["known"] * count + ["new"] * count}
     nodes["id"] = [f"{name}{k // count}" for k, name in enumerate(nodes["id"])]
     nodes |= {name: [float(k * j % 7) for k in range(2 * count)] for j, name in enumerate(INJECTIONS[:6], 1)}
-    nodes |= {"kind": [INJECTIONS[k % 3] for k in range(2 * count)]}
+    nodes |= {"colour": [INJECTIONS[k % 3] for k in range(2 * count)]}
     path = tmp_path / f"{INJECTIONS[11].replace('/', '')}.parquet"
     pl.DataFrame(nodes).write_parquet(path)
     arguments = ["detect", "--nodes", path, "--target-value", "new", "--out", tmp_path / "out", "--max-fpr", "0.5"]
@@ -141,7 +141,7 @@ def test_a_run_on_hostile_tables_gives_a_page_of_text(browser, tmp_path):
     look(browser, tmp_path / "out" / "report.html")
 
 
-def test_a_script_that_got_in_all_the_same_would_not_run(browser, data, tmp_path):
+def test_a_script_that_got_in_would_not_run(browser, data, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(
         Report(data).html().replace("</body>", f"<script>{ALERT}</script><img src=x onerror={ALERT}></body>")

@@ -9,7 +9,7 @@ import torch
 from recoslip import NodeGraph, detector, load, load_dataset
 from recoslip.detectors import DETECTORS
 from recoslip.detectors.domain_discriminator import DomainDiscriminator
-from recoslip.detectors.networked import NetworkDetector
+from recoslip.detectors.network_detector import NetworkDetector
 from recoslip.errors import Diverged, RecoslipWarning
 
 NARROW = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "device": "cpu"}

@@ -8,22 +8,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recoslip.detectors.panel import (
-    LIMIT,
-    Opinion,
-    choose_examples,
-    example_weights,
-    folds_of,
-    judge,
-)
-from recoslip.fleet.negatives import NonEdges
-from recoslip.objectives import links, paths
-from recoslip.objectives.conformal import benjamini_hochberg, p_values, threshold
-from recoslip.objectives.links import first_of_each, inner_products, link_loss, structure_loss, undecided
+from recoslip.calibration.conformal import benjamini_hochberg, p_values, threshold
+from recoslip.detectors.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
+from recoslip.detectors.pseudo_labels import choose_pseudo_labels, label_weights
+from recoslip.fleet.negative_sampling import NonEdges
+from recoslip.graph import paths
+from recoslip.objectives import links
+from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
 from recoslip.objectives.prior import best_bin
 from recoslip.objectives.propensity import log_likelihood, posterior_known
 from recoslip.objectives.pu import domain_risk, entropy, label_distribution, non_negative_risk, non_negative_step
 from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
+
+
+def undecided(scores, recall_target):
+    return scores < cut_score(scores, recall_target)
 
 
 def test_rates_by_hand():
@@ -223,33 +222,33 @@ def test_blocks_cover_all_pairs_within_the_budget(members, out, pairs):
     assert [(block.start, block.stop) for block in blocks] == [(s, s + step) for s in range(0, pairs, step)]
 
 
-def test_opinions_are_limited_on_both_sides():
+def test_predictions_are_limited_on_both_sides():
     nobody = np.array([-1, -1])
-    opinion = judge(np.array([[-100.0, -100.0], [100.0, 0.0]]), np.array([0, 1]), nobody)
-    assert opinion.margin.tolist() == [-LIMIT, LIMIT / 2]
-    assert opinion.disagreement.tolist() == by_hand([0, (1 / (1 + math.exp(-LIMIT)) - 0.5) / 2])
+    prediction = out_of_fold_prediction(np.array([[-100.0, -100.0], [100.0, 0.0]]), np.array([0, 1]), nobody)
+    assert prediction.margin.tolist() == [-MARGIN_LIMIT, MARGIN_LIMIT / 2]
+    assert prediction.disagreement.tolist() == by_hand([0, (1 / (1 + math.exp(-MARGIN_LIMIT)) - 0.5) / 2])
 
 
 def test_folds_stay_what_they_were():
     names = np.array([f"node {number}" for number in range(24)])
-    assert "".join(map(str, folds_of(names, 5, seed=3))) == "102404301022414142024210"
+    assert "".join(map(str, assign_folds(names, 5, seed=3))) == "102404301022414142024210"
 
 
 def test_examples_by_hand():
     margin = np.array([3.0, 0.0, 2.0, -1.0, 1.0, 3.0])
     is_target, nodes = np.array([True, True, True, True, False, True]), np.array([True] * 5 + [False])
-    opinion = Opinion(margin, margin)
-    half = choose_examples(opinion, is_target, nodes, core=0.5, known_below=0.5, source_weight=0.25)
+    prediction = Prediction(margin, margin)
+    half = choose_pseudo_labels(prediction, is_target, nodes, core=0.5, known_below=0.5, source_weight=0.25)
     assert half.novel.tolist() == [1, 0, 1, 0, 0, 0]
     assert half.known.tolist() == [0, 0, 0, 1, 0.25, 0]  # f of exactly one half is not below it
-    tied = Opinion(np.zeros(6), margin)
-    first = choose_examples(tied, is_target, nodes, core=0.25, known_below=None, source_weight=1)
+    tied = Prediction(np.zeros(6), margin)
+    first = choose_pseudo_labels(tied, is_target, nodes, core=0.25, known_below=None, source_weight=1)
     assert first.novel.tolist() == [1, 0, 0, 0, 0, 0]
     assert first.known.tolist() == [0, 0, 1, 1, 1, 0]
 
 
 def test_weights_of_a_network_left_without_examples_are_those_of_all():
-    weights = example_weights(np.array([1.0, 3.0, 0.0]), np.array([0, 0, 1]), np.array([0, 1, -1]))
+    weights = label_weights(np.array([1.0, 3.0, 0.0]), np.array([0, 0, 1]), np.array([0, 1, -1]))
     assert weights.dtype == torch.float32
     assert weights.t().tolist() == [[0.25, 0.75, 0]] * 3
 
@@ -257,6 +256,6 @@ def test_weights_of_a_network_left_without_examples_are_those_of_all():
 def test_ties_are_kept_in_the_order_of_nodes():
     everyone = np.ones(100, dtype=bool)
     margin = np.where(np.arange(100) % 7 < 3, 1.0, 0.0)
-    tied = Opinion(margin, margin)
-    examples = choose_examples(tied, everyone, everyone, core=0.3, known_below=None, source_weight=1)
+    tied = Prediction(margin, margin)
+    examples = choose_pseudo_labels(tied, everyone, everyone, core=0.3, known_below=None, source_weight=1)
     assert np.flatnonzero(examples.novel).tolist() == np.flatnonzero(margin)[:30].tolist()

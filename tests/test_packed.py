@@ -1,4 +1,4 @@
-"""A packed graph is the graph of its tables, whatever the tables are like and however often packing is interrupted."""
+"""A packed graph equals the graph of its tables, for all sorts of tables and however often packing is interrupted."""
 
 import json
 from pathlib import Path
@@ -11,20 +11,22 @@ import torch
 import recoslip
 from recoslip.errors import GraphError, OutOfMemory, RecoslipError, TableError
 from recoslip.graph import NodeGraph
+from recoslip.memory import Memory
 from recoslip.packed import open_packed, pack
+from recoslip.packed.format import checksum
 
 NODES = 240
 
 
 def tables(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Nodes with every kind of column, and edges with loops, repetitions and both directions."""
+    """Nodes with every type of column, and edges with loops, repetitions and both directions."""
     rng = np.random.default_rng(seed)
     nodes = pl.DataFrame(
         {
             "id": [f"n{k:03d}" for k in rng.permutation(NODES)],
             "domain": np.where(np.arange(NODES) % 3 == 0, "target", "source"),
             "size": rng.normal(size=NODES),
-            "kind": rng.choice(["a", "b", "c", "d"], NODES),
+            "brand": rng.choice(["a", "b", "c", "d"], NODES),
             "words": [" ".join(rng.choice(["red", "green", "blue", "cat", "dog"], 3)) for _ in range(NODES)],
             "vector": rng.normal(size=(NODES, 3)).tolist(),
             "when": rng.integers(1990, 2020, NODES),
@@ -58,37 +60,37 @@ def assert_same(one: NodeGraph, other: NodeGraph) -> None:
         torch.testing.assert_close(one.edge_weight, other.edge_weight)
     assert torch.equal(one.is_target, other.is_target)
     for name in ("ids", "categories", "times"):
-        mine, theirs = getattr(one, name), getattr(other, name)
-        assert (mine is None and theirs is None) or mine.tolist() == theirs.tolist()
+        first, second = getattr(one, name), getattr(other, name)
+        assert (first is None and second is None) or first.tolist() == second.tolist()
     assert one.feature_names == other.feature_names
     assert one.repairs == other.repairs
 
 
-@pytest.mark.parametrize("at_once", [7, 64, 10_000])
+@pytest.mark.parametrize("chunk_rows", [7, 64, 10_000])
 @pytest.mark.parametrize(
-    "how",
+    "options",
     [
         {},
         {"weight": "w", "category": "truth"},
         {"text": ["words"], "ignore": ["vector", "size"]},
         {"time": "when", "since": 2010, "features": ["vector"]},
-        {"features": ["kind", "size"], "source_column": "to", "target_column": "from"},
+        {"features": ["brand", "size"], "source_column": "to", "target_column": "from"},
     ],
     ids=["plain", "weighted", "text", "by time", "chosen"],
 )
-def test_it_is_the_graph_of_the_tables(how, at_once, tmp_path):
+def test_a_packed_graph_equals_the_graph_of_its_tables(options, chunk_rows, tmp_path):
     nodes, edges = written(tmp_path)
-    pack(nodes, edges, tmp_path / "graph", at_once=at_once, **how)
-    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, **how))
+    pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, **options)
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, **options))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.parquet", "graph", "nodes.parquet"]
 
 
-@pytest.mark.parametrize("at_once", [7, 10_000])
-def test_sparse_features_stay_sparse(at_once, tmp_path):
+@pytest.mark.parametrize("chunk_rows", [7, 10_000])
+def test_sparse_features_stay_sparse(chunk_rows, tmp_path):
     rng = np.random.default_rng(1)
     words = pl.Series([" ".join(f"word{k}" for k in rng.integers(0, 400, 3)) for _ in range(NODES)])
     nodes, edges = written(tmp_path, words=words)
-    pack(nodes, edges, tmp_path / "graph", at_once=at_once, text=["words"], ignore=["vector"])
+    pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, text=["words"], ignore=["vector"])
     graph = open_packed(tmp_path / "graph")
     assert graph.x.layout == torch.sparse_csr
     assert_same(graph, recoslip.read_graph(nodes, edges, text=["words"], ignore=["vector"]))
@@ -101,7 +103,7 @@ def test_sparse_features_stay_sparse(at_once, tmp_path):
 
 def test_text_files_are_packed_too(tmp_path):
     nodes, edges = written(tmp_path, "csv")
-    pack(nodes, edges, tmp_path / "graph", at_once=100)
+    pack(nodes, edges, tmp_path / "graph", chunk_rows=100)
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
 
 
@@ -111,18 +113,24 @@ def test_missing_values_are_filled_as_in_memory(tmp_path):
     size = tables()[0]["size"].to_list()
     size[5] = None
     nodes, edges = written(tmp_path, vector=pl.Series(vector), size=pl.Series(size))
-    pack(nodes, edges, tmp_path / "graph", at_once=50, impute=True)
+    pack(nodes, edges, tmp_path / "graph", chunk_rows=50, impute=True)
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, impute=True))
     with pytest.raises(TableError, match="'size' in 1 rows"):
         pack(nodes, edges, tmp_path / "other")
     with pytest.raises(TableError, match=r"'vector' in 1 rows \(first: row 3\)"):
-        pack(nodes, edges, tmp_path / "other", features=["vector"], at_once=50)
+        pack(nodes, edges, tmp_path / "other", features=["vector"], chunk_rows=50)
     assert not (tmp_path / "other").exists()
+
+
+def test_vectors_of_several_lengths_are_refused(tmp_path):
+    nodes, edges = written(tmp_path, vector=pl.Series([[1.0, 2.0]] * 50 + [[1.0, 2.0, 3.0]] * (NODES - 50)))
+    with pytest.raises(TableError, match=r"must have one length; got lengths \[2, 3\]"):
+        pack(nodes, edges, tmp_path / "graph", features=["vector"], chunk_rows=50)
 
 
 def test_a_column_may_have_any_name(tmp_path):
     nodes, edges = written(tmp_path)
-    pl.read_parquet(nodes).rename({"size": "*", "kind": "^.*$"}).write_parquet(nodes)
+    pl.read_parquet(nodes).rename({"size": "*", "brand": "^.*$"}).write_parquet(nodes)
     pack(nodes, edges, tmp_path / "graph")
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
 
@@ -138,7 +146,7 @@ class Stopped(Exception):  # noqa: N818
     pass
 
 
-def test_packing_goes_on_where_it_was_stopped(tmp_path):
+def test_packing_continues_where_it_was_stopped(tmp_path):
     nodes, edges = written(tmp_path)
     calls = 0
 
@@ -151,24 +159,24 @@ def test_packing_goes_on_where_it_was_stopped(tmp_path):
 
         return progress
 
-    place = tmp_path / ".graph.packing"
+    work = tmp_path / ".graph.packing"
     made: dict[str, int] = {}
     for stop in range(1, 60, 3):
         calls = 0
         try:
-            pack(nodes, edges, tmp_path / "graph", at_once=40, weight="w", progress=stop_at(stop))
+            pack(nodes, edges, tmp_path / "graph", chunk_rows=40, weight="w", progress=stop_at(stop))
             break
         except Stopped:
             assert not (tmp_path / "graph").exists()
-            now = {path.name: path.stat().st_mtime_ns for path in place.iterdir()}
-            assert all(now[name] == time for name, time in made.items())  # nothing is done twice
+            now = {path.name: path.stat().st_mtime_ns for path in work.iterdir()}
+            assert all(now[name] == time for name, time in made.items())  # no file is written twice
             made = now
     assert len(made) > 40
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, weight="w"))
-    assert not place.exists()
+    assert not work.exists()
 
 
-def test_other_tables_are_not_mixed_with_what_was_begun(tmp_path):
+def test_intermediate_files_of_other_tables_are_not_used(tmp_path):
     nodes, edges = written(tmp_path)
 
     def stop(done, total):
@@ -176,9 +184,9 @@ def test_other_tables_are_not_mixed_with_what_was_begun(tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        pack(nodes, edges, tmp_path / "graph", at_once=40, progress=stop)
+        pack(nodes, edges, tmp_path / "graph", chunk_rows=40, progress=stop)
     nodes, edges = written(tmp_path, size=pl.Series(np.arange(NODES) % 7))
-    pack(nodes, edges, tmp_path / "graph", at_once=40)
+    pack(nodes, edges, tmp_path / "graph", chunk_rows=40)
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
 
 
@@ -191,82 +199,80 @@ def test_an_earlier_graph_is_replaced_only_on_demand(tmp_path):
     assert open_packed(tmp_path / "graph").num_features == 1
 
 
-@pytest.mark.parametrize("at_once", [9, 10_000])
-def test_unknown_ids_are_refused_or_dropped(at_once, tmp_path, caplog):
+@pytest.mark.parametrize("chunk_rows", [9, 10_000])
+def test_unknown_ids_are_refused_or_dropped(chunk_rows, tmp_path, caplog):
     nodes, edges = written(tmp_path)
     frame = pl.read_parquet(edges)
     pl.concat([frame, pl.DataFrame({"from": ["n001"], "to": ["nobody"], "w": [1.0]})]).write_parquet(edges)
     with pytest.raises(TableError, match="'nobody'"):
-        pack(nodes, edges, tmp_path / "graph", at_once=at_once)
+        pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows)
     assert not (tmp_path / "graph").exists()
     with caplog.at_level("INFO", logger="recoslip"):
-        pack(nodes, edges, tmp_path / "graph", at_once=at_once, drop_unknown=True)
+        pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, drop_unknown=True)
     assert "edges: 1 dropped that name unknown nodes" in caplog.messages
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, drop_unknown=True))
 
 
-def forged(folder: Path, name: str, content: np.ndarray | bytes) -> None:
-    """Change a file of a packed graph, and what the index says of it."""
-    from recoslip.packed import _checksum
-
+def forge(folder: Path, name: str, content: np.ndarray | bytes) -> None:
+    """Change a file of a packed graph, and its size and checksum in the index."""
     if isinstance(content, bytes):
         (folder / name).write_bytes(content)
     else:
         np.save(folder / name, content)
     index = json.loads((folder / "graph.json").read_text())
-    index["files"][name] = [(folder / name).stat().st_size, _checksum(folder / name)]
+    index["files"][name] = [(folder / name).stat().st_size, checksum(folder / name)]
     (folder / "graph.json").write_text(json.dumps(index))
 
 
 def damages(folder: Path):
-    """Ways to harm a packed graph, by name."""
+    """Yield the names of ways to damage a packed graph, and functions that do so."""
     edges, x = np.load(folder / "edge_index.npy"), np.load(folder / "x.npy")
     index = json.loads((folder / "graph.json").read_text())
 
-    def say(**changes):
+    def change_index(**changes):
         (folder / "graph.json").write_text(json.dumps(index | changes))
 
-    def flip(name: str, at: float):
+    def flip_bit(name: str, position: float):
         data = bytearray((folder / name).read_bytes())
-        data[int(at * (len(data) - 1))] ^= 1
+        data[int(position * (len(data) - 1))] ^= 1
         (folder / name).write_bytes(data)
 
     yield "no index", lambda: (folder / "graph.json").unlink()
     yield "no JSON", lambda: (folder / "graph.json").write_text("{")
     yield "a list", lambda: (folder / "graph.json").write_text("[]")
-    yield "future version", lambda: say(version=2)
-    yield "foreign", lambda: say(format="else")
-    yield "no files", lambda: say(files={})
-    yield "climbs out", lambda: say(files={"../x.npy": [1, 1]})
-    yield "odd files", lambda: say(files=[1])
-    yield "other nodes", lambda: say(nodes=10**12)
-    yield "odd nodes", lambda: say(nodes="many")
-    yield "names", lambda: say(feature_names=["a"])
-    yield "repairs", lambda: say(repairs=[1])
+    yield "future version", lambda: change_index(version=2)
+    yield "foreign", lambda: change_index(format="else")
+    yield "no files", lambda: change_index(files={})
+    yield "climbs out", lambda: change_index(files={"../x.npy": [1, 1]})
+    yield "odd files", lambda: change_index(files=[1])
+    yield "other nodes", lambda: change_index(nodes=10**12)
+    yield "odd nodes", lambda: change_index(nodes="many")
+    yield "names", lambda: change_index(feature_names=["a"])
+    yield "repairs", lambda: change_index(repairs=[1])
     for name in ("x.npy", "edge_index.npy", "is_target.npy", "nodes.parquet"):
         yield f"no {name}", lambda name=name: (folder / name).unlink()
-        for at in (0.0, 0.1, 0.5, 1.0):
-            yield f"{name} flipped at {at}", lambda name=name, at=at: flip(name, at)
+        for position in (0.0, 0.1, 0.5, 1.0):
+            yield f"{name} flipped at {position}", lambda name=name, position=position: flip_bit(name, position)
         yield f"{name} cut", lambda name=name: (folder / name).write_bytes((folder / name).read_bytes()[:-8])
-    yield "ends outside", lambda: forged(folder, "edge_index.npy", edges + 1000)
-    yield "ends below", lambda: forged(folder, "edge_index.npy", edges - 1)
-    yield "out of order", lambda: forged(folder, "edge_index.npy", edges[:, ::-1])
-    yield "loops", lambda: forged(folder, "edge_index.npy", np.stack([edges[0], edges[0]]))
-    yield "floats", lambda: forged(folder, "edge_index.npy", edges.astype(float))
-    yield "flat", lambda: forged(folder, "edge_index.npy", edges[0])
-    yield "not numbers", lambda: forged(folder, "x.npy", np.full_like(x, np.nan))
-    yield "fewer rows", lambda: forged(folder, "x.npy", x[1:])
-    yield "objects", lambda: forged(folder, "x.npy", x.astype(object))
-    yield "one domain", lambda: forged(folder, "is_target.npy", np.ones(NODES, dtype=bool))
+    yield "ends outside", lambda: forge(folder, "edge_index.npy", edges + 1000)
+    yield "ends below", lambda: forge(folder, "edge_index.npy", edges - 1)
+    yield "out of order", lambda: forge(folder, "edge_index.npy", edges[:, ::-1])
+    yield "loops", lambda: forge(folder, "edge_index.npy", np.stack([edges[0], edges[0]]))
+    yield "floats", lambda: forge(folder, "edge_index.npy", edges.astype(float))
+    yield "flat", lambda: forge(folder, "edge_index.npy", edges[0])
+    yield "not numbers", lambda: forge(folder, "x.npy", np.full_like(x, np.nan))
+    yield "fewer rows", lambda: forge(folder, "x.npy", x[1:])
+    yield "objects", lambda: forge(folder, "x.npy", x.astype(object))
+    yield "one domain", lambda: forge(folder, "is_target.npy", np.ones(NODES, dtype=bool))
 
 
 def test_a_damaged_or_forged_graph_is_refused(tmp_path):
     nodes, edges = written(tmp_path)
     pack(nodes, edges, tmp_path / "graph", features=["size", "vector"])
-    kept = {path.name: path.read_bytes() for path in (tmp_path / "graph").iterdir()}
+    original = {path.name: path.read_bytes() for path in (tmp_path / "graph").iterdir()}
     count = 0
-    for name, harm in damages(tmp_path / "graph"):
-        harm()
+    for name, damage in damages(tmp_path / "graph"):
+        damage()
         try:
             open_packed(tmp_path / "graph")
         except GraphError as problem:
@@ -275,31 +281,29 @@ def test_a_damaged_or_forged_graph_is_refused(tmp_path):
             pytest.fail(f"{name} was accepted")
         assert advised, name
         count += 1
-        for file, data in kept.items():
+        for file, data in original.items():
             (tmp_path / "graph" / file).write_bytes(data)
     assert count > 40
     open_packed(tmp_path / "graph")
 
 
-def test_no_byte_of_a_forged_graphs_names_ends_the_process(tmp_path):
+def test_no_byte_of_a_forged_table_of_ids_ends_the_process(tmp_path):
     nodes, edges = tmp_path / "nodes.parquet", tmp_path / "edges.parquet"
     pl.DataFrame({"id": [1, 2, 3, 4], "domain": [0, 0, 1, 1], "v": [1.0, 2.0, 3.0, 4.0]}).write_parquet(nodes)
     pl.DataFrame({"from": [1, 3], "to": [2, 4]}).write_parquet(edges)
     pack(nodes, edges, tmp_path / "graph")
-    kept = (tmp_path / "graph" / "nodes.parquet").read_bytes()
+    original = (tmp_path / "graph" / "nodes.parquet").read_bytes()
     refused = 0
-    for place in range(len(kept)):  # one of them says how many values a page holds
-        forged(tmp_path / "graph", "nodes.parquet", kept[:place] + b"\x01" + kept[place + 1 :])
+    for position in range(len(original)):  # one of the bytes is the number of values in a page
+        forge(tmp_path / "graph", "nodes.parquet", original[:position] + b"\x01" + original[position + 1 :])
         try:
             assert len(open_packed(tmp_path / "graph").ids) == 4
         except GraphError as problem:
             refused += "pack the tables again" in str(problem)
-    assert len(kept) / 4 < refused < len(kept)
+    assert len(original) / 4 < refused < len(original)
 
 
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
-    from recoslip.memory import Memory
-
     nodes, edges = written(tmp_path)
     monkeypatch.setattr("recoslip.tables.memory", lambda device: Memory(1000, 1000))
     with pytest.raises(OutOfMemory, match="recoslip pack"):

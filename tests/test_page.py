@@ -5,13 +5,15 @@ import io
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 import recoslip
 from recoslip import NodeGraph, analyse, detector
 from recoslip.datasets import csbm
-from recoslip.report.page import embedded
-from recoslip.report.payload import SHOWN, payload, projection
+from recoslip.page.payload import MAX_NODES, payload
+from recoslip.page.projection import projection
+from recoslip.page.report import embedded
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='hacked'\">",
@@ -76,8 +78,9 @@ def rows(page):
 def test_it_says_what_was_found(page, run):
     _, graph, findings = run
     assert page.locator("#headline").inner_text() == findings.headline()
+    assert page.locator("#promise").inner_text() == findings.promise
     assert page.locator("#title").inner_text() == "/*data*/ <i>title</i>"
-    assert page.locator("#count").inner_text() == f"{findings.novel.sum()} nodes"
+    assert page.locator("#count").inner_text() == f"{findings.listed.sum()} nodes"
     assert page.locator("#histogram .plot-container").count() == 1
     assert page.locator("#map canvas").count() > 0
     assert page.locator(".group").count() == len(findings.groups)
@@ -98,7 +101,7 @@ def test_search_narrows_the_table_and_filters_widen_it(page, run):
     assert rows(page).count() == 0
 
 
-def test_the_keyboard_keeps_its_place(page):
+def test_the_keyboard_keeps_its_focus(page):
     page.select_option("#filter", "all")
     page.locator("#head button").nth(2).focus()
     page.keyboard.press("Enter")
@@ -144,7 +147,7 @@ def test_the_keyboard_opens_a_row_and_a_neighbour(page):
     page.wait_for_selector("dialog[open]")
     title = page.locator("#detail-title").inner_text()
     text = page.locator("dialog").inner_text()
-    assert "What the network looked at" in text
+    assert "What the score rests on (GNNExplainer)" in text
     assert "Against the 20 source nodes most like it" in text
     page.locator("dialog .exemplars button").last.click()
     assert page.locator("#detail-title").inner_text() != title
@@ -165,19 +168,29 @@ def test_hostile_names_stay_text(page):
     assert "<b>bold</b>" in page.locator("#groups").text_content()
 
 
-def test_export_downloads_the_rows_shown(page):
+def export(page):
+    with page.expect_download() as waiting:
+        page.click("#export")
+    return list(csv.reader(io.StringIO(waiting.value.path().read_text(encoding="utf-8"), newline="")))
+
+
+def test_export_downloads_the_rows_shown(page, run):
     page.select_option("#filter", "all")
     page.fill("#search", "cmd")
-    with page.expect_download() as waiting:
-        page.click("#export")
-    table = list(csv.reader(io.StringIO(waiting.value.path().read_text(encoding="utf-8"), newline="")))
-    assert table[0] == ["id", "domain", "score", "p_value", "novel", "category"]
-    assert [row[0] for row in table[1:]] == ["'=cmd|' /C calc'!A0"]  # no spreadsheet takes it for a formula
+    exported = export(page)
+    assert exported[0] == ["id", "domain", "score", "p_value", "listed", "group"]
+    assert [row[0] for row in exported[1:]] == ["'=cmd|' /C calc'!A0"]  # no spreadsheet takes it for a formula
     page.fill("#search", "break")
-    with page.expect_download() as waiting:
-        page.click("#export")
-    table = list(csv.reader(io.StringIO(waiting.value.path().read_text(encoding="utf-8"), newline="")))
-    assert table[1][0] == 'line\nbreak, "quote"'
+    assert export(page)[1][0] == 'line\nbreak, "quote"'
+    page.fill("#search", "node")
+    exported = {row[0]: row for row in export(page)[1:]}
+    scores = run[2].table().filter(pl.col("id").str.starts_with("node"))
+    assert len(exported) == scores.height
+    for node_id, domain, _, p_value, listed, group in scores.iter_rows():
+        row = exported[node_id]
+        assert row[1] == domain
+        assert row[3] == "" if p_value is None else float(row[3]) == pytest.approx(p_value, abs=1e-5)
+        assert row[4:] == [str(listed).lower(), "" if group is None else str(group)]
 
 
 def test_dark_and_light_and_a_phone(page):
@@ -208,10 +221,10 @@ def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     page = browser.new_page()
     page.goto((tmp_path / "report.html").as_uri())
     page.wait_for_selector("body[data-ready]")
-    said = page.locator("#made").text_content()
+    text = page.locator("#made").text_content()
     page.close()
-    assert "Nothing is promised of the lower end" in said
-    assert "95 % confidence" not in said
+    assert "Nothing is promised of the lower end" in text
+    assert "95 % confidence" not in text
 
 
 def test_nothing_in_the_data_can_end_the_script():
@@ -221,22 +234,29 @@ def test_nothing_in_the_data_can_end_the_script():
     assert json.loads(text) == {"a": HOSTILE}
 
 
-def test_fifty_thousand_nodes_make_a_page_of_bounded_size(monkeypatch):
-    graph = csbm(nodes=SHOWN + 5000, categories=3, degree=3, features=4)
+def test_fifty_thousand_nodes_make_a_page_of_bounded_size():
+    graph = csbm(nodes=MAX_NODES + 5000, categories=3, degree=3, features=4)
     fitted = detector("domain-discriminator", epochs=3, hidden_channels=4, out_channels=4).fit(graph, calibration=0.1)
     data = payload(analyse(fitted, graph, grouped=False), title="large", explained=0)
-    assert data["counts"]["shown"] == len(data["nodes"]["id"]) == SHOWN
-    assert data["counts"]["nodes"] == SHOWN + 5000
+    assert data["counts"]["shown"] == len(data["nodes"]["id"]) == MAX_NODES
+    assert data["counts"]["nodes"] == MAX_NODES + 5000
     assert len(embedded(data)) < 20e6
 
 
 def test_the_map_keeps_apart_what_the_network_keeps_apart(run):
     fitted, graph, findings = run
-    xy = projection(fitted, graph, findings.novel)
-    novel = findings.novel
-    middle = xy[novel].mean(axis=0)
-    spread = np.linalg.norm(xy[novel] - middle, axis=1).mean()
-    assert spread < 0.6 * np.linalg.norm(xy[~novel] - middle, axis=1).mean()
+    xy = projection(fitted.representation(graph), findings.listed)
+    centre = xy[findings.listed].mean(axis=0)
+    distance = np.linalg.norm(xy - centre, axis=1)
+    assert distance[findings.listed].mean() < 0.6 * distance[~findings.listed].mean()
+
+
+def test_the_numbers_of_group_cards_are_not_cut_off(page):
+    cut_off = """() => [...document.querySelectorAll('.group .scroll, .group :is(th, td):not(:first-child)')]
+        .filter((e) => e.scrollWidth > e.clientWidth).length"""
+    for width in (1400, 1200, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate(cut_off) == 0
 
 
 def test_a_notebook_shows_it_in_a_frame(run):

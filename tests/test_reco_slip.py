@@ -6,10 +6,10 @@ from torch_geometric.nn import GCNConv
 
 import recoslip
 from recoslip import NodeGraph, RecoSlip
-from recoslip.detectors.base import fpr_threshold
+from recoslip.calibration.conformal import empirical_threshold
 from recoslip.detectors.selection import combine, select
 from recoslip.errors import RecoslipWarning, SettingError
-from recoslip.insight.metrics import auroc
+from recoslip.metrics import auroc
 
 QUICK = {"epochs": 12, "hidden_channels": 8, "out_channels": 8, "head_channels": 4, "max_fpr": 1.0, "device": "cpu"}
 
@@ -161,9 +161,9 @@ def test_the_threshold_keeps_the_fpr_on_held_out_source_nodes(shifted):
 
 def test_threshold_limits():
     scores = np.array([0.2, 0.2, 0.4])
-    assert fpr_threshold(scores, 0.0) == 0.4
-    assert (scores > fpr_threshold(scores, 0.5)).sum() == 1
-    assert (scores > fpr_threshold(scores, 1.0)).all()
+    assert empirical_threshold(scores, 0.0) == 0.4
+    assert (scores > empirical_threshold(scores, 0.5)).sum() == 1
+    assert (scores > empirical_threshold(scores, 1.0)).all()
 
 
 @pytest.mark.parametrize("links", ["selective", "target", "all", "none"])

@@ -1,23 +1,22 @@
-"""Networks judge what they did not learn from, and learning from the highest ranked finds the rest."""
+"""Predictions are out of fold, and self-training on the highest ranked finds the rest."""
 
 import numpy as np
 import pytest
 import torch
 
 from recoslip import RecoSlipPlus, analyse, detector, load, load_dataset
-from recoslip.detectors.panel import (
-    LIMIT,
+from recoslip.detectors.ensemble import (
+    MARGIN_LIMIT,
     NO_FOLD,
-    Opinion,
-    choose_examples,
-    example_weights,
-    folds_of,
-    is_grown,
-    judge,
+    Prediction,
+    assign_folds,
+    out_of_fold_prediction,
     smooth,
 )
-from recoslip.graph import Neighbours, NodeGraph
-from recoslip.insight.metrics import auroc
+from recoslip.detectors.pseudo_labels import choose_pseudo_labels, is_grown_category, label_weights
+from recoslip.graph import NodeGraph
+from recoslip.graph.adjacency import Neighbours
+from recoslip.metrics import auroc
 from recoslip.shift import random_split
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
@@ -27,15 +26,15 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-np.asarray(x)))
 
 
-def test_a_node_is_judged_by_the_networks_without_its_fold():
+def test_a_node_is_predicted_by_the_networks_that_held_its_fold_out():
     margins = np.array([[0.0, 7.0, 1.0], [5.0, 1.0, 1.0], [2.0, 2.0, 90.0]])
-    opinion = judge(margins, np.array([0, 1, 0]), np.array([0, 1, 0]))
-    np.testing.assert_allclose(opinion.margin, [0.5, 1, (2 + LIMIT) / 2])  # networks 0 and 2; 1; 0 and 2
-    half_distance = (sigmoid([1, LIMIT]) - sigmoid([0, 2])) / 2
-    np.testing.assert_allclose(opinion.disagreement, [half_distance[0], 0, half_distance[1]], atol=1e-12)
-    np.testing.assert_allclose(opinion.f, sigmoid(opinion.margin))
-    everyone = judge(margins, np.array([0, 1, 0]), np.full(3, NO_FOLD))
-    np.testing.assert_allclose(everyone.margin, margins.clip(-LIMIT, LIMIT).mean(axis=1))
+    prediction = out_of_fold_prediction(margins, np.array([0, 1, 0]), np.array([0, 1, 0]))
+    np.testing.assert_allclose(prediction.margin, [0.5, 1, (2 + MARGIN_LIMIT) / 2])  # networks 0 and 2; 1; 0 and 2
+    half_distance = (sigmoid([1, MARGIN_LIMIT]) - sigmoid([0, 2])) / 2
+    np.testing.assert_allclose(prediction.disagreement, [half_distance[0], 0, half_distance[1]], atol=1e-12)
+    np.testing.assert_allclose(prediction.f, sigmoid(prediction.margin))
+    everyone = out_of_fold_prediction(margins, np.array([0, 1, 0]), np.full(3, NO_FOLD))
+    np.testing.assert_allclose(everyone.margin, margins.clip(-MARGIN_LIMIT, MARGIN_LIMIT).mean(axis=1))
 
 
 def test_smoothing_weighs_neighbours_and_leaves_the_isolated_alone():
@@ -48,20 +47,20 @@ def test_smoothing_weighs_neighbours_and_leaves_the_isolated_alone():
     np.testing.assert_allclose(smooth(own, Neighbours(graph), 0.0), own)
 
 
-def test_who_judges_did_not_learn_from_the_node():
+def test_predictions_are_out_of_fold():
     data = load_dataset("csbm", nodes=200, categories=3, features=4)
     fitted = detector("reco-slip-plus", epochs=3, round_epochs=2).fit(data.graph)
-    assert not fitted.grown_
-    fold = folds_of(data.graph.ids, 3, fitted.seed_)
+    assert not fitted.proposal_rejected_
+    fold = assign_folds(data.graph.ids, 3, fitted.seed_)
     for node in range(10):
-        judges = fitted.judges(data.graph.ids[node])
-        assert judges == [fold[node], fold[node] + 3]  # two networks for each of three folds
+        networks = fitted.out_of_fold_networks(data.graph.ids[node])
+        assert networks == [fold[node], fold[node] + 3]  # two networks for each of three folds
     alone = detector("reco-slip-plus", epochs=3, rounds=0).fit(data.graph)
-    assert alone.judges("anybody") == [0, 1, 2, 3, 4, 5]
+    assert alone.out_of_fold_networks("anybody") == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("settings", [{"rounds": 0}, {"folds": 1, "rounds": 1}])
-def test_networks_that_judge_what_they_learned_do_without_validation(settings):
+def test_networks_that_predict_what_they_learned_do_without_validation(settings):
     rng = np.random.default_rng(0)
     target = np.arange(600) % 2 == 0
     noise = NodeGraph(rng.normal(size=(600, 200)), np.empty((2, 0), dtype=int), target)
@@ -88,34 +87,34 @@ def test_with_calibration_validation_nodes_have_nothing_else_to_do(monkeypatch):
         assert ((seen[-1].train | seen[-1].validation) == (fitted.split_.train | fitted.split_.validation)).all()
 
 
-def test_a_fold_follows_the_id_and_not_the_place():
+def test_a_fold_follows_the_id_and_not_the_position():
     ids = np.array([f"node {k}" for k in range(900)], dtype=object)
-    folds = folds_of(ids, 3, seed=1)
+    folds = assign_folds(ids, 3, seed=1)
     order = np.random.default_rng(0).permutation(900)
-    assert np.array_equal(folds_of(ids[order], 3, seed=1), folds[order])
+    assert np.array_equal(assign_folds(ids[order], 3, seed=1), folds[order])
     assert (np.bincount(folds) > 250).all()
-    assert not np.array_equal(folds_of(ids, 3, seed=2), folds)
-    assert np.array_equal(folds_of(np.arange(50), 4, 0), folds_of(np.arange(50).astype(object), 4, 0))
+    assert not np.array_equal(assign_folds(ids, 3, seed=2), folds)
+    assert np.array_equal(assign_folds(np.arange(50), 4, 0), assign_folds(np.arange(50).astype(object), 4, 0))
 
 
-def test_examples_of_proposals_and_of_rounds():
+def test_pseudo_labels_of_proposals_and_of_rounds():
     margin = np.array([-2.0, -1.5, 2.0, 1.5, 0.3, -0.5, -1.0, 3.0])
     is_target = np.array([False, False, True, True, True, True, True, True])
     nodes = np.array([True] * 7 + [False])  # the last is not to be learned from, high as it is
-    opinion = Opinion(margin, np.zeros(8))
-    novel, known = choose_examples(opinion, is_target, nodes, core=0.2, known_below=None, source_weight=0.3)
+    prediction = Prediction(margin, np.zeros(8))
+    novel, known = choose_pseudo_labels(prediction, is_target, nodes, core=0.2, known_below=None, source_weight=0.3)
     assert novel.tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
     assert known.tolist() == [0.3, 0.3, 0, 0, 0, 1, 1, 0]  # the source, and the lower half of the target
-    novel, known = choose_examples(opinion, is_target, nodes, core=0.2, known_below=0.3, source_weight=0.3)
+    novel, known = choose_pseudo_labels(prediction, is_target, nodes, core=0.2, known_below=0.3, source_weight=0.3)
     assert novel.tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
     assert known.tolist() == [0.3, 0.3, 0, 0, 0, 0, 1, 0]  # σ(-1) = 0.27 is known, σ(-0.5) = 0.38 waits
 
 
-def test_examples_of_its_own_fold_weigh_nothing():
+def test_pseudo_labels_of_its_own_fold_weigh_nothing():
     count = np.array([1.0, 0.5, 1.5, 0.0])
-    weights = example_weights(count, np.array([0, 1, 1, 0]), np.array([0, 1, NO_FOLD])).numpy()
+    weights = label_weights(count, np.array([0, 1, 1, 0]), np.array([0, 1, NO_FOLD])).numpy()
     np.testing.assert_allclose(weights, [[0, 1, 1 / 3], [0.25, 0, 1 / 6], [0.75, 0, 0.5], [0, 0, 0]])
-    alone = example_weights(np.array([1.0, 0.0]), np.array([0, 1]), np.array([0])).numpy()
+    alone = label_weights(np.array([1.0, 0.0]), np.array([0, 1]), np.array([0])).numpy()
     np.testing.assert_allclose(alone, [[1], [0]])  # better than learning from nobody
 
 
@@ -143,35 +142,35 @@ def test_what_it_reports(small):
     np.testing.assert_allclose(fitted.uncertainty(small.graph), fitted.uncertainty_, atol=1e-6)
 
 
-def test_a_known_kind_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown", lambda *_: True)
-    told = []
+def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown_category", lambda *_: True)
+    reported = []
     model = detector("reco-slip-plus", rounds=3, folds=2, **QUICK)
-    fitted = model.fit(small.graph, small.split, calibration=0.2, progress=lambda *step: told.append(step))
-    assert fitted.grown_
+    fitted = model.fit(small.graph, small.split, calibration=0.2, progress=lambda *step: reported.append(step))
+    assert fitted.proposal_rejected_
     assert fitted.rounds_.height == 1
     assert fitted.fleet_.members == 2 * 3  # new proposals: restarts of each recall target
     assert fitted.fleet_.architecture.input_dropout == 0
-    assert told[-1] == (2 * 150 + 60,) * 2
-    assert [done for done, _ in told[:-1]] == list(range(1, 2 * 150 + 60 + 1))
-    assert all(done < total for done, total in told[:-2])
+    assert reported[-1] == (2 * 150 + 60,) * 2
+    assert [done for done, _ in reported[:-1]] == list(range(1, 2 * 150 + 60 + 1))
+    assert all(done < total for done, total in reported[:-2])
     np.testing.assert_allclose(fitted.decision_function(small.graph), fitted.scores_, atol=1e-6)
     fitted.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
-    assert loaded.grown_
+    assert loaded.proposal_rejected_
     np.testing.assert_array_equal(loaded.decision_function(small.graph), fitted.decision_function(small.graph))
     assert any(
         "of a kind that the source has" in warning for warning in analyse(fitted, small.graph).diagnosis.warnings
     )
 
 
-def test_of_several_seeds_only_those_whose_kind_grew_end_early(small, monkeypatch):
-    said = iter([True, False])
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown", lambda *_: next(said))
+def test_of_several_seeds_only_those_with_a_rejected_proposal_end_early(small, monkeypatch):
+    verdicts = iter([True, False])
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown_category", lambda *_: next(verdicts))
     grown, other = detector("reco-slip-plus", rounds=2, **QUICK).fit_seeds(small.graph, [1, 2], small.split)
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown", lambda *_: False)
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown_category", lambda *_: False)
     alone = detector("reco-slip-plus", rounds=2, random_state=2, **QUICK).fit(small.graph, small.split)
-    assert (grown.grown_, other.grown_) == (True, False)
+    assert (grown.proposal_rejected_, other.proposal_rejected_) == (True, False)
     np.testing.assert_allclose(other.scores_, alone.scores_, atol=1e-4)
 
 
@@ -184,7 +183,7 @@ def test_what_counts_as_grown():
     def with_source_like(count: int, how: float) -> bool:
         own = margin.copy()
         own[1000 : 1000 + count] = how
-        return is_grown(Opinion(own, own), is_target, everyone, 0.05)
+        return is_grown_category(Prediction(own, own), is_target, everyone, 0.05)
 
     assert not with_source_like(0, 5.0)
     assert not with_source_like(2, 5.0)  # fewer than three prove nothing

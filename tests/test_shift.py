@@ -71,14 +71,14 @@ def test_rewired_edges_keep_their_domains_and_lose_their_categories():
     data = load_dataset("csbm", nodes=3000, homophily=0.9, split_seed=0)
     graph, y = data.graph, data.graph.categories
 
-    def shares(g):
+    def proportional_sizes(g):
         left, right = g.edge_index[:, g.edge_index[0] < g.edge_index[1]].numpy()
         target = g.is_target.numpy()
         kinds = target[left].astype(int) + target[right]
         return np.bincount(kinds, minlength=3), [(y[left] == y[right])[kinds == kind].mean() for kind in (0, 1, 2)]
 
     (counts, same), (new_counts, new_same) = (
-        shares(g) for g in (graph, rewire(graph, 0.5, torch.Generator().manual_seed(0)))
+        proportional_sizes(g) for g in (graph, rewire(graph, 0.5, torch.Generator().manual_seed(0)))
     )
     assert new_counts[0] == counts[0]
     assert new_same[0] == same[0]  # edges inside the source stay

@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 
 import recoslip
 from recoslip import RecoSlip
-from recoslip.detectors.base import checksum
+from recoslip.detectors.model_file import checksum
 from recoslip.errors import ModelFileError, RecoslipError
-from recoslip.storage import whole_folder
+from recoslip.storage import atomic_folder
 
 
 @pytest.fixture
@@ -104,18 +104,18 @@ def test_damaged_and_foreign_files_give_a_clear_error(saved, damage, message):
 
 
 def interrupted_write(target, problem):
-    with whole_folder(target, ours=("old", "new"), replace=True) as draft:
-        (draft / "half").write_text("…")
+    with atomic_folder(target, ours=("old", "new"), replace=True) as temporary:
+        (temporary / "half").write_text("…")
         raise problem
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+def test_a_folder_appears_complete_or_not_at_all(tmp_path):
     target = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         interrupted_write(target, KeyboardInterrupt)
     assert list(tmp_path.iterdir()) == []
-    with whole_folder(target, ours=(), replace=False) as draft:
-        (draft / "file").write_text("whole")
+    with atomic_folder(target, ours=(), replace=False) as temporary:
+        (temporary / "file").write_text("whole")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -126,13 +126,13 @@ def test_a_failed_replacement_keeps_the_old_folder(tmp_path):
     with pytest.raises(RuntimeError):
         interrupted_write(target, RuntimeError)
     assert [path.name for path in target.iterdir()] == ["old"]
-    with whole_folder(target, ours=("old", "new"), replace=True) as draft:
-        (draft / "new").write_text("here")
+    with atomic_folder(target, ours=("old", "new"), replace=True) as temporary:
+        (temporary / "new").write_text("here")
     assert [path.name for path in target.iterdir()] == ["new"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_replacement_that_cannot_be_put_in_place_leaves_the_old_folder(tmp_path, monkeypatch):
+def test_a_replacement_that_cannot_be_renamed_leaves_the_old_folder(tmp_path, monkeypatch):
     target = tmp_path / "out"
     target.mkdir()
     (target / "old").write_text("still here")
@@ -146,9 +146,9 @@ def test_a_replacement_that_cannot_be_put_in_place_leaves_the_old_folder(tmp_pat
     monkeypatch.setattr(Path, "rename", refuse)
     with (
         pytest.raises(RecoslipError, match="Permission denied"),
-        whole_folder(target, ours=("old", "new"), replace=True) as draft,
+        atomic_folder(target, ours=("old", "new"), replace=True) as temporary,
     ):
-        (draft / "new").write_text("here")
+        (temporary / "new").write_text("here")
     assert (target / "old").read_text() == "still here"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -157,7 +157,7 @@ def test_existing_folders_and_files_are_refused(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x").write_text("x")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(RecoslipError, match="not empty"), whole_folder(tmp_path / "out", ours=("x",), replace=False):
+    with pytest.raises(RecoslipError, match="not empty"), atomic_folder(tmp_path / "out", ours=("x",), replace=False):
         pass
-    with pytest.raises(RecoslipError, match="is a file"), whole_folder(tmp_path / "file", ours=(), replace=True):
+    with pytest.raises(RecoslipError, match="is a file"), atomic_folder(tmp_path / "file", ours=(), replace=True):
         pass

@@ -37,7 +37,7 @@ def write(frame, path):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
-def test_every_file_kind_gives_the_graph_of_the_data_frame(suffix, tmp_path):
+def test_every_file_format_gives_the_graph_of_the_data_frame(suffix, tmp_path):
     nodes, edges = write(NODES, tmp_path / f"nodes{suffix}"), write(EDGES, tmp_path / f"edges{suffix}")
     graph, expected = read_graph(nodes, edges), read_graph(NODES, EDGES)
     assert torch.equal(dense(graph), dense(expected))
@@ -46,7 +46,7 @@ def test_every_file_kind_gives_the_graph_of_the_data_frame(suffix, tmp_path):
     assert graph.is_target.tolist() == [False] * 3 + [True] * 3
 
 
-def test_pandas_frames_are_read_too():
+def test_pandas_frames_are_read():
     graph = read_graph(NODES.to_pandas(), EDGES.to_pandas())
     assert torch.equal(dense(graph), dense(read_graph(NODES, EDGES)))
     assert isinstance(NODES.to_pandas(), pd.DataFrame)
@@ -185,7 +185,7 @@ def test_an_edge_list_without_a_header_is_refused(tmp_path):
 
 @pytest.mark.parametrize("order", [["w", "s", "t"], ["s", "w", "t"], ["s", "t", "w"]])
 @pytest.mark.parametrize("named", [{}, {"source_column": "s", "target_column": "t"}, {"target_column": "t"}])
-def test_weights_may_stand_anywhere(order, named, tmp_path):
+def test_the_weight_column_may_be_anywhere(order, named, tmp_path):
     nodes = write(NODES.with_columns(id=pl.Series([f"00{k}" for k in range(6)])), tmp_path / "nodes.csv")
     edges = pl.DataFrame({"s": ["000", "001"], "t": ["001", "002"], "w": [2.0, 3.0]}).select(order)
     graph = read_graph(nodes, write(edges, tmp_path / "edges.csv"), weight="w", **named)
@@ -193,7 +193,7 @@ def test_weights_may_stand_anywhere(order, named, tmp_path):
     assert graph.edge_weight.tolist() == [2, 2, 3, 3]
 
 
-def test_the_domain_is_no_feature_where_time_tells_it():
+def test_the_domain_column_is_no_feature_when_the_domain_is_from_time():
     nodes = NODES.with_columns(year=pl.Series([2000, 2001, 2002, 2003, 2004, 2005]))
     assert read_graph(nodes, None, time="year", since=2003, ignore=["brand"]).feature_names == ("price",)
     with pytest.raises(TableError, match=r"from a column .* or from time; give one"):
@@ -202,14 +202,14 @@ def test_the_domain_is_no_feature_where_time_tells_it():
         read_graph(nodes, None, time="year", since=2003, target_value="target")
 
 
-def test_quoted_names_between_semicolons_are_names(tmp_path):
+def test_quoted_headers_between_semicolons_are_read(tmp_path):
     (tmp_path / "nodes.csv").write_text('"id";"domain";"a"\n007;source;1\n008;target;2\n')
     graph = read_graph(tmp_path / "nodes.csv", None)
     assert graph.ids.tolist() == ["007", "008"]
     assert graph.feature_names == ("a",)
 
 
-def test_semicolons_separate_too(tmp_path):
+def test_semicolons_are_separators(tmp_path):
     (tmp_path / "n.csv").write_text("id;domain;v\na;0;1\nb;0;2\nc;1;3\n")
     assert read_graph(tmp_path / "n.csv", None).num_nodes == 3
 
@@ -290,7 +290,7 @@ def test_unknown_ids_can_be_dropped(caplog):
     assert "edges: 1 dropped that name unknown nodes" in caplog.messages
 
 
-def test_a_category_column_is_kept_for_scoring_and_no_feature():
+def test_a_category_column_is_kept_for_scoring_and_is_no_feature():
     graph = read_graph(NODES, EDGES, category="brand")
     assert graph.feature_names == ("price",)
     assert np.array_equal(graph.categories, NODES["brand"].to_numpy())

@@ -20,8 +20,8 @@ def mean_distance(adjacency: sp.csr_array, sources: NDArray[np.int64]) -> NDArra
     for start in range(0, len(sources), BLOCK):
         block = sources[start : start + BLOCK]
         seen = np.zeros((nodes, -(-len(block) // 64)), dtype=np.uint64)
-        place = np.arange(len(block))
-        np.bitwise_or.at(seen, (block, place // 64), np.uint64(1) << (place % 64).astype(np.uint64))
+        bit = np.arange(len(block))
+        np.bitwise_or.at(seen, (block, bit // 64), np.uint64(1) << (bit % 64).astype(np.uint64))
         fresh, distance = seen.copy(), 0
         while (count := np.bitwise_count(fresh).sum(axis=1)).any():
             total += distance * count

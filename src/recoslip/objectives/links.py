@@ -9,29 +9,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def undecided(scores: Tensor, recall_target: Tensor) -> Tensor:
-    r"""Nodes scored below $z_{\tilde\alpha} = \min\{z : \frac{1}{n}\sum_v 1[f(v) \le z] > 1 - \tilde\alpha\}$.
+def cut_score(scores: Tensor, recall_target: Tensor) -> Tensor:
+    r"""$z_{\tilde\alpha} = \min\{z : \frac{1}{n}\sum_v 1[f(v) \le z] > 1 - \tilde\alpha\}$; nodes below it are undecided.
 
     Args:
         scores: (nodes, members) of the target nodes; anything that orders them as f does.
         recall_target: (members,) α̃.
 
     Returns:
-        (nodes, members), true for the bottom 1 - α̃ of each member.
+        (members,); the bottom 1 - α̃ of each member's scores are lower.
 
-    >>> undecided(torch.tensor([[0.1], [0.9], [0.5], [0.3]]), torch.tensor([0.25])).flatten().tolist()
-    [True, False, True, True]
+    >>> cut_score(torch.tensor([[0.1], [0.9], [0.5], [0.3]]), torch.tensor([0.25]))
+    tensor([0.9000])
     """
-    return scores < cut_score(scores, recall_target)
-
-
-def cut_score(scores: Tensor, recall_target: Tensor) -> Tensor:
-    r"""$z_{\tilde\alpha}$ of each member, (members,), for the same arguments."""
     count = scores.shape[0]
     ordered = scores.t().sort(dim=1).values  # (members, nodes)
     # n(1 - α̃) in double precision and with a nudge: 10 * (1 - 0.9) must count 1 node, not 0.999...
-    place = (count * (1 - recall_target.double()) + 1e-6).long().clamp(max=count - 1)
-    return ordered.gather(1, place[:, None])[:, 0]
+    index = (count * (1 - recall_target.double()) + 1e-6).long().clamp(max=count - 1)
+    return ordered.gather(1, index[:, None])[:, 0]
 
 
 def link_loss(positive: Tensor, is_positive: Tensor, negative: Tensor, is_negative: Tensor) -> Tensor:
@@ -54,9 +49,9 @@ def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def first_of_each(mask: Tensor, limit: Tensor) -> Tensor:
-    """Keep the first `limit[m]` true places of each column m: (pairs, members), (members,) -> (pairs, members)."""
-    place = mask.t().contiguous().cumsum(dim=1, dtype=torch.int32).t()  # along rows: far faster on a GPU
-    return mask & (place <= limit)
+    """Keep the first `limit[m]` true entries of each column m: (pairs, members), (members,) -> (pairs, members)."""
+    count = mask.t().contiguous().cumsum(dim=1, dtype=torch.int32).t()  # along rows: far faster on a GPU
+    return mask & (count <= limit)
 
 
 def inner_products(g: Tensor, left: Tensor, right: Tensor) -> Tensor:

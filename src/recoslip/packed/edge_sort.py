@@ -69,11 +69,11 @@ def sort_edges(
     for offset in range(0, table.height, chunk_rows):
         runs.append(_write_run(table, offset, reader, nodes, work, chunk_rows))
         report(min(offset + chunk_rows, table.height))
-    given, loops, dropped = np.sum([run.read_counts() for run in runs], axis=0).tolist()
+    read, loops, dropped = np.sum([run.read_counts() for run in runs], axis=0).tolist()
     log_dropped_edges(dropped)
     ranges = _merge_runs(runs, nodes, work, 4 * chunk_rows, phases.phase(table.height))
     one_way, distinct = np.sum([file.read_counts() for file in ranges], axis=0).tolist()
-    repairs = EdgeRepairs(mirrored=one_way, merged=given - loops - distinct, loops=loops)
+    repairs = EdgeRepairs(mirrored=one_way, merged=read - loops - distinct, loops=loops)
     return SortedEdges(ranges, weighted, repairs)
 
 
@@ -145,7 +145,7 @@ def _merge_range(
 
 
 def _edge_file(work: Path, stem: str, index: int, *, weighted: bool) -> EdgeFile:
-    edges, weights, counts = (work / f"{stem}-{index:06d}.{kind}" for kind in ("edges.npy", "weights.npy", "json"))
+    edges, weights, counts = (work / f"{stem}-{index:06d}.{suffix}" for suffix in ("edges.npy", "weights.npy", "json"))
     return EdgeFile(edges, weights if weighted else None, counts)
 
 

@@ -56,7 +56,7 @@ def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, 
     """Encode a column and write its features to files in `work`, unless they are there already."""
     stem = f"column-{table.columns.index(column.name):06d}"
     names_file = work / f"{stem}.json"  # written last: where it exists, the other files are complete
-    values, row_starts, column_indices = (work / f"{stem}{end}" for end in (".npy", ".start.npy", ".column.npy"))
+    values, row_starts, column_indices = (work / f"{stem}{suffix}" for suffix in (".npy", ".start.npy", ".column.npy"))
     if not names_file.exists():
         if column.encoding == "vector":
             names = _encode_vectors(table, column.name, impute, values, chunk_rows)

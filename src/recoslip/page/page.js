@@ -135,7 +135,7 @@
       make("h3", {}, `Group ${g.number}: ${count(g.size)} nodes`),
       make("div", { class: "exemplars" }, ...g.exemplars.map(button)),
       traitTable(g.traits),
-      make("p", { class: "quiet" }, `${count(g.internal_edges)} edges inside; ${count(g.edges_to_listed)} to other listed nodes, ${count(g.edges_to_target)} to the rest of the target, ${count(g.edges_to_source)} to the source.`)));
+      make("p", { class: "quiet" }, `Edges: ${count(g.internal_edges)} inside, ${count(g.edges_to_listed)} to other listed nodes, ${count(g.edges_to_target)} to the rest of the target, ${count(g.edges_to_source)} to the source.`)));
     $("group").append(make("option", { value: g.number }, String(g.number)));
   }
 

@@ -235,12 +235,12 @@ def test_the_prior_is_estimated_and_the_second_phase_trains(kind, even):
     assert np.abs(fitted.scores_ - warm_up.scores_).max() > 0.1
 
 
-def test_elkan_noto_divides_by_the_labelled_share(even):
+def test_elkan_noto_divides_by_the_labelled_fraction(even):
     fitted = ElkanNoto(**SMALL, random_state=1).fit(even.graph, even.split)
     plain = DomainDiscriminator(**SMALL, random_state=1).fit(even.graph, even.split)
     source = 1 - plain.scores_
     share = source[even.split.validation & ~even.graph.is_target.numpy()].mean()
-    assert fitted.labelled_share_ == pytest.approx(share)
+    assert fitted.labelled_fraction_ == pytest.approx(share)
     np.testing.assert_allclose(fitted.scores_, 1 - np.minimum(1, source / share), atol=1e-9)
 
 
@@ -261,7 +261,7 @@ def test_the_oracle_beats_everyone_and_asks_for_the_truth_by_name():
         Oracle(**SMALL).fit(data.graph, data.split)
     with pytest.raises(SettingError, match="boolean array"):
         Oracle(**SMALL).fit(data.graph, data.split, novel=[1, 2])
-    with pytest.raises(SettingError, match="only one kind"):
+    with pytest.raises(SettingError, match="only one of the two"):
         Oracle(**SMALL).fit(data.graph, data.split, novel=np.zeros(1200, dtype=bool))
 
 

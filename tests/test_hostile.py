@@ -41,7 +41,7 @@ def originals(small_graph, tmp_path_factory):
         for name in DETECTORS:
             known = detector(name).get_params()
             method = detector(name, **{key: value for key, value in QUICK.items() if key in known})
-            method.fit(small_graph, **({"novel": novel} if "truth" in method.needs else {})).save(folder / name)
+            method.fit(small_graph, **({"novel": novel} if method.requires_truth else {})).save(folder / name)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Optimisation stays among the numbers, and says so when it does not; the same seed gives the same bits."""
+"""Losses stay finite, or the error says that they did not; the same seed gives the same bits."""
 
 import warnings
 
@@ -9,7 +9,6 @@ import torch
 from recoslip import NodeGraph, detector, load, load_dataset
 from recoslip.detectors import DETECTORS
 from recoslip.detectors.domain_discriminator import DomainDiscriminator
-from recoslip.detectors.network_detector import NetworkDetector
 from recoslip.errors import Diverged, RecoslipWarning
 
 NARROW = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "device": "cpu"}
@@ -23,8 +22,8 @@ def short(name: str, **more):
 
 IN_BATCHES = [
     name
-    for name, kind in DETECTORS.items()
-    if issubclass(kind, NetworkDetector) and kind.divisible and "truth" not in kind.needs
+    for name, method in DETECTORS.items()
+    if method.kind.supports_batches and not method.kind.requires_truth
 ]
 
 
@@ -70,15 +69,15 @@ def test_multipliers_stay_bounded_where_recall_cannot_be_reached(recall_target, 
 class Fragile(DomainDiscriminator):
     """Diverges from the seeds it is told to."""
 
-    bad: tuple[int, ...] = (7,)
+    bad = (7,)
     always = False
 
-    def _learn(self, graph, split, seeds, progress, **given):
-        learned = super()._learn(graph, split, seeds, progress, **given)
-        for seed, own in zip(seeds, learned, strict=True):
+    def _learn(self, graph, split, seeds, callbacks, **truth):
+        per_seed = super()._learn(graph, split, seeds, callbacks, **truth)
+        for seed, attributes in zip(seeds, per_seed, strict=True):
             if self.always or seed in self.bad:
-                own["scores_"] = np.full_like(own["scores_"], np.nan)
-        return learned
+                attributes["scores_"] = np.full_like(attributes["scores_"], np.nan)
+        return per_seed
 
 
 def test_a_seed_that_diverges_gives_way_to_another_and_that_is_said(graph, split, tmp_path):

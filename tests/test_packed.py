@@ -190,6 +190,23 @@ def test_intermediate_files_of_other_tables_are_not_used(tmp_path):
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
 
 
+def test_packing_can_be_repeated_after_it_was_stopped_while_cleaning_up(tmp_path, monkeypatch):
+    nodes, edges = written(tmp_path)
+
+    def remove_one_file(path, **_):
+        for file in path.glob("column-*.npy"):
+            file.unlink()
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", remove_one_file)
+        with pytest.raises(Stopped):
+            pack(nodes, edges, tmp_path / "graph")
+    pack(nodes, edges, tmp_path / "graph", replace=True)
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
+    assert not (tmp_path / ".graph.packing").exists()
+
+
 def test_an_earlier_graph_is_replaced_only_on_demand(tmp_path):
     nodes, edges = written(tmp_path)
     pack(nodes, edges, tmp_path / "graph")

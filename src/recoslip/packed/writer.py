@@ -21,6 +21,8 @@ from recoslip.progress import Phases, Progress
 from recoslip.storage import atomic_write, check_output_folder, replace_folder
 from recoslip.tables import EdgeReader, NodeRows, ReadOptions, table_errors
 
+INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
+
 
 def pack(
     nodes: str | os.PathLike[str],
@@ -59,7 +61,7 @@ def pack(
         if final.exists():
             check_output_folder(folder, ours=FILES, replace=replace)
         replace_folder(packed, final)
-        shutil.rmtree(work)
+        _remove_working_folder(work)
     except OSError as problem:
         raise RecoslipError(
             f"cannot write {folder}: {problem.strerror or problem}; the same command goes on where this one ended"
@@ -79,11 +81,18 @@ def _fingerprint(nodes: Path, edges: Path, options: dict[str, Any], chunk_rows: 
 
 def _prepare_working_folder(work: Path, fingerprint: str) -> None:
     """Make the folder of intermediate files; those of an interrupted call stay if it had the same inputs."""
-    inputs = work / "inputs.json"
+    inputs = work / INPUTS
     if not inputs.is_file() or inputs.read_text(encoding="utf-8") != fingerprint:
-        shutil.rmtree(work, ignore_errors=True)
+        if work.exists():
+            _remove_working_folder(work)
         work.mkdir(parents=True)
         atomic_write(inputs, fingerprint)
+
+
+def _remove_working_folder(work: Path) -> None:
+    """Remove the intermediate files, the fingerprint first: without it, files that are left over are not reused."""
+    (work / INPUTS).unlink(missing_ok=True)
+    shutil.rmtree(work)
 
 
 def _pack_into(

@@ -1,4 +1,6 @@
-"""Batches against the whole graph: mean test AU-ROC and seconds over seeds, on cora-s and a csbm of 20,000 nodes.
+"""Training in batches against training on the whole graph: mean test AU-ROC and seconds per seed.
+
+On cora-s and a csbm of 20,000 nodes.
 
 python benchmarks/batches.py             # RECO-SLIP and RECO-SLIP+, five seeds
 python benchmarks/batches.py --seeds 2
@@ -24,7 +26,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=512)
     arguments = parser.parse_args()
     csbm = {"nodes": 20_000, "features": 64, "degree": 20.0, "categories": 8, "noise": 3.0, "split_seed": 0}
-    titles = ("graph", "method", "whole", "in batches", "difference", "seconds, whole", "in batches")
+    titles = ("graph", "method", "whole", "in batches", "difference", "seconds, whole", "seconds, in batches")
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     for name, options in (("cora-s", {}), ("csbm", csbm)):
         try:
@@ -35,10 +37,10 @@ def main() -> None:
         for method, settings in SETTINGS.items():
             means, seconds = [], []
             for batch_size in (0, arguments.batch_size):
-                begin = time.perf_counter()
+                start = time.perf_counter()
                 model = detector(method, batch_size=batch_size, **settings)
                 fitted = model.fit_seeds(data.graph, range(arguments.seeds), data.split)
-                seconds.append((time.perf_counter() - begin) / arguments.seeds)
+                seconds.append((time.perf_counter() - start) / arguments.seeds)
                 means.append(np.mean([auroc(data.novel, copy.scores_, data.split.test) for copy in fitted]))
             print(
                 f"| {name} | {method} | {means[0]:.3f} | {means[1]:.3f} | {means[1] - means[0]:+.3f} "

@@ -1,8 +1,8 @@
-"""How much faster a model and epoch is in a fleet than in an ordinary PyTorch Geometric loop, in one run.
+"""Milliseconds per model and epoch: trained in a fleet, against an ordinary PyTorch Geometric loop, in one run.
 
     python benchmarks/fleet_speed.py --datasets cora-s photo-s --members 1 5 50
 
-An epoch is a training step with the selective link loss, and a validation pass, in both.
+In both, an epoch is a training step with the selective link loss and a validation pass.
 """
 
 import argparse
@@ -19,13 +19,14 @@ from torch_geometric.utils import negative_sampling, subgraph
 import recoslip
 from recoslip.datasets import Dataset
 from recoslip.detectors.recall_constrained import RecallConstrained
+from recoslip.fleet.device import block_size, resolve_device
+from recoslip.fleet.interfaces import Schedule
 from recoslip.fleet.network import Architecture, NetworkFleet
 from recoslip.fleet.propagation import WholeGraph
-from recoslip.fleet.device import block_size, resolve_device
 
 
 class PlainNetwork(nn.Module):
-    """The paper's network, written with PyG's and PyTorch's own layers."""
+    """The paper's network, written with the layers of PyG and PyTorch."""
 
     def __init__(self, features: int, hidden: int, out: int, head: int) -> None:
         super().__init__()
@@ -42,13 +43,14 @@ class PlainNetwork(nn.Module):
 
 
 def plain_loop(data: Dataset, device: torch.device, recall_target: float = 0.1) -> Callable[[int], None]:
-    """RECO-SLIP for one recall target, one model, the way one would write it first."""
+    """Return a function that trains RECO-SLIP for one recall target: one model, in a straightforward loop."""
     graph, split, s = data.graph, data.split, data.settings
     x, edges = graph.x.to(device), graph.edge_index.to(device)
     target = graph.is_target.to(device)
     masks = {
-        (part, domain): torch.from_numpy(getattr(split, part)).to(device) & (target if domain == "target" else ~target)
-        for part in ("train", "validation")
+        (subset, domain): torch.from_numpy(getattr(split, subset)).to(device)
+        & (target if domain == "target" else ~target)
+        for subset in ("train", "validation")
         for domain in ("source", "target")
     }
     net = PlainNetwork(graph.num_features, s.hidden_channels, s.out_channels, s.head_channels).to(device)
@@ -90,30 +92,30 @@ def plain_loop(data: Dataset, device: torch.device, recall_target: float = 0.1) 
 
 
 def fleet_loop(data: Dataset, device: torch.device, members: int) -> Callable[[int], None]:
-    """The same with the fleet, in the blocks a detector would use."""
+    """Return a function that trains a fleet of the same networks, in blocks of the size that a detector uses."""
     graph, s = data.graph, data.settings
-    view = WholeGraph.of(graph, "gcn", device)
-    shape = Architecture(graph.num_features, s.hidden_channels, s.out_channels, s.head_channels)
+    whole = WholeGraph.of(graph, "gcn", device)
+    architecture = Architecture(graph.num_features, s.hidden_channels, s.out_channels, s.head_channels)
     size = block_size(graph.num_nodes, s.hidden_channels, device)
 
     def epochs(count: int) -> None:
         for start in range(0, members, size):
             block = range(start, min(start + size, members))
-            fleet = NetworkFleet(shape, block).to(device)
+            fleet = NetworkFleet(architecture, block).to(device)
             targets = [0.1] * len(block)
             problem = RecallConstrained(graph, data.split, targets, device, epochs=count, multiplier=s.multiplier)
-            train(fleet, view, problem, epochs=count, learning_rate=0.001)
+            whole.train(fleet, problem, Schedule(count, learning_rate=0.001))
 
     return epochs
 
 
 def seconds(run: Callable[[int], None], epochs: int, device: torch.device) -> float:
-    """Wall time of some epochs."""
-    begin = time.perf_counter()
+    """Measure the wall time of some epochs."""
+    start = time.perf_counter()
     run(epochs)
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -121,9 +123,11 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["cora-s", "photo-s"])
     parser.add_argument("--members", nargs="+", type=int, default=[1, 5, 50])
     parser.add_argument(
-        "--epochs", type=int, default=10, help="of the plain loop in each round; the fleet does as many"
+        "--epochs", type=int, default=10, help="epochs in each round, of the plain loop and of the fleet"
     )
-    parser.add_argument("--rounds", type=int, default=5, help="plain and fleet take turns; medians are reported")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds in which plain loop and fleets take turns; medians are reported"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--root", default=None)
     args = parser.parse_args()

@@ -2,8 +2,8 @@
 
     python benchmarks/memory.py
 
-Each case runs in a process of its own. Nothing of size nodes x nodes (40 GB here) and no dense copy of the
-sparse features (8 GB here) is ever made.
+Each case runs in its own process. No array of size nodes x nodes (40 GB here) and no dense copy of the sparse features
+(8 GB here) is ever made.
 """
 
 import argparse
@@ -19,28 +19,29 @@ import scipy.sparse as sp
 
 import recoslip
 from recoslip.datasets import csbm
+from recoslip.errors import RecoslipWarning
 
 MEGABYTE = 1024**2
 
 
 def peak() -> float:
-    """Highest resident memory of this process so far, in MB."""
+    """Return the highest resident memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEGABYTE
 
 
 def case(nodes: int, edges: int, words: int, epochs: int) -> dict[str, float]:
-    facts = {"imported": peak()}
+    figures = {"imported": peak()}
     graph = csbm(nodes=nodes, degree=2 * edges / nodes, features=32)
-    if words:  # some 20 words for each node, as in a bag of words
+    if words:  # about 20 words per node, as in a bag of words
         rng = np.random.default_rng(0)
         rows = np.repeat(np.arange(nodes), 20)
         matrix = sp.csr_array((np.ones(len(rows)), (rows, rng.integers(0, words, len(rows)))), shape=(nodes, words))
         graph = recoslip.NodeGraph(matrix, graph.edge_index, graph.is_target)
-    facts["graph"] = peak()
-    begin = time.perf_counter()
-    warnings.simplefilter("ignore", recoslip.errors.RecoslipWarning)
+    figures["graph"] = peak()
+    start = time.perf_counter()
+    warnings.simplefilter("ignore", RecoslipWarning)  # that so few epochs find no network within max_fpr
     recoslip.RecoSlip(epochs=epochs, device="cpu").fit(graph)
-    return facts | {"fitted": peak(), "seconds": time.perf_counter() - begin, "edges": graph.num_edges}
+    return figures | {"fitted": peak(), "seconds": time.perf_counter() - start, "edges": graph.num_edges}
 
 
 def main() -> None:
@@ -56,15 +57,15 @@ def main() -> None:
         return
     print(f"{'features':>22} {'edges':>10} {'import':>9} {'graph':>9} {'fit':>9}   peak resident memory, MB")
     for words in (0, args.words):
-        same = ["--nodes", args.nodes, "--edges", args.edges, "--epochs", args.epochs, "--case", words]
+        options = ["--nodes", args.nodes, "--edges", args.edges, "--epochs", args.epochs, "--case", words]
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", __file__, *map(str, same)], check=True, capture_output=True, text=True
+            [sys.executable, __file__, *map(str, options)], check=True, capture_output=True, text=True
         )
-        facts = json.loads(done.stdout.splitlines()[-1])
+        figures = json.loads(done.stdout.splitlines()[-1])
         label = f"{words:,} sparse" if words else "32 dense"
-        columns = " ".join(f"{facts[key]:>9,.0f}" for key in ("imported", "graph", "fitted"))
-        rate = facts["seconds"] / args.epochs
-        print(f"{label:>22} {facts['edges']:>10,.0f} {columns}   {rate:.1f} s an epoch of 5 members", flush=True)
+        columns = " ".join(f"{figures[key]:>9,.0f}" for key in ("imported", "graph", "fitted"))
+        rate = figures["seconds"] / args.epochs
+        print(f"{label:>22} {figures['edges']:>10,.0f} {columns}   {rate:.1f} s an epoch of 5 members", flush=True)
 
 
 if __name__ == "__main__":

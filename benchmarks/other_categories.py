@@ -1,4 +1,4 @@
-"""Each category of a graph in turn as the novel one, with the source ratios of the others 0.1 or 0.9 at random.
+"""Test AU-ROC with each category of a graph in turn as the novel one; source ratios of the others are 0.1 or 0.9.
 
 python benchmarks/other_categories.py --root data --datasets cora-s citeseer-s
 """
@@ -18,12 +18,12 @@ METHODS = ("reco-slip-plus", "reco-slip", "domain-discriminator")
 
 
 def main() -> None:
-    """Print one row per graph and novel category: its share of the target, and the test AU-ROC of each method."""
+    """Print one row per graph and novel category: its fraction of the target, and the test AU-ROC of each method."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=["cora-s", "citeseer-s"])
     parser.add_argument("--root", default=None)
     arguments = parser.parse_args()
-    titles = ("graph", "novel category", "share of the target", *METHODS)
+    titles = ("graph", "novel category", "fraction of the target", *METHODS)
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     rows = []
     for name in arguments.datasets:
@@ -39,9 +39,9 @@ def main() -> None:
             is_novel = categories == novel
             settings = {"reco-slip": data.settings.reco_slip()}
             fitted = [detector(method, **settings.get(method, {})).fit(graph, split) for method in METHODS]
-            rows.append([auroc(is_novel, one.scores_, split.test) for one in fitted])
-            share = is_novel[graph.is_target.numpy()].mean()
-            print(f"| {name} | {novel} | {share:.2f} | {' | '.join(f'{v:.3f}' for v in rows[-1])} |", flush=True)
+            rows.append([auroc(is_novel, model.scores_, split.test) for model in fitted])
+            fraction = is_novel[graph.is_target.numpy()].mean()
+            print(f"| {name} | {novel} | {fraction:.2f} | {' | '.join(f'{v:.3f}' for v in rows[-1])} |", flush=True)
     print(f"| mean | | | {' | '.join(f'{v:.3f}' for v in np.mean(rows, axis=0))} |")
 
 

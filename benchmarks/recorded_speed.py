@@ -9,16 +9,20 @@ import time
 import torch
 
 import recoslip
+from recoslip.datasets import Dataset
 from recoslip.fleet.full_batch import RecordedStep
 
+NEVER, USUAL = 10**9, RecordedStep.WARM_UP  # warm-up epochs before the recording
 
-def seconds(name: str, data: recoslip.datasets.Dataset, members: int, epochs: int, warm_up: int) -> float:
-    Recorded.WARM_UP = warm_up
+
+def seconds(name: str, data: Dataset, members: int, epochs: int, warm_up: int) -> float:
+    """Measure the wall time of training a fleet of so many seeds."""
+    RecordedStep.WARM_UP = warm_up
     model = recoslip.detector(name, **data.settings.network(), epochs=epochs, patience=epochs, device="cuda")
     torch.cuda.synchronize()
-    begin = time.perf_counter()
+    start = time.perf_counter()
     model.fit_seeds(data.graph, range(members), data.split)
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -34,11 +38,11 @@ def main() -> None:
         data = recoslip.load_dataset(dataset, root=args.root)
         for members in args.members:
             taken = {}
-            for warm_up in (10**9, 3):
+            for warm_up in (NEVER, USUAL):
                 # The difference of two lengths leaves out everything that is done once.
                 short, long = (seconds("domain-discriminator", data, members, e, warm_up) for e in (20, args.epochs))
                 taken[warm_up] = 1000 * (long - short) / (args.epochs - 20)
-            launched, recorded = taken[10**9], taken[3]
+            launched, recorded = taken[NEVER], taken[USUAL]
             print(f"{dataset:12} {members:>8} {launched:>9.2f} {recorded:>9.2f} {launched / recorded:>6.1f}")
 
 

@@ -1,4 +1,7 @@
-"""How the default detector fares where the paper stops: other novel shares, several novel kinds, other connections."""
+"""AU-ROC and lists on synthetic graphs beyond the paper: other novel shares, several novel categories, other homophily.
+
+python benchmarks/robustness.py --draws 3
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import argparse
 import numpy as np
 
 from recoslip import detector, load_dataset
-from recoslip.findings.analysis import calibration_share
 from recoslip.metrics import auroc
+from recoslip.shift import default_calibration
 
 BASE = {"nodes": 1500, "categories": 6, "noise": 3.0, "homophily": 0.7, "degree": 6.0}
-WORLDS = {
+GRAPHS = {
     "nothing novel": {"novel_share": 0.0},
     "nothing novel, no shift": {"novel_share": 0.0, "shift": 0.0},
     "2 % novel": {"novel_share": 0.02},
@@ -19,7 +22,7 @@ WORLDS = {
     "15 % novel": {},
     "30 % novel": {"novel_share": 0.3},
     "50 % novel": {"novel_share": 0.5},
-    "15 % novel, of three kinds": {"novel_categories": 3, "categories": 8},
+    "15 % novel, in three categories": {"novel_categories": 3, "categories": 8},
     "target homophily 0.5": {"target_homophily": 0.5},
     "target homophily 0.3": {"target_homophily": 0.3},
 }
@@ -27,33 +30,35 @@ METHODS = ("reco-slip-plus", "reco-slip", "domain-discriminator")
 
 
 def main() -> None:
-    """Print one row per world: AU-ROC of each method, and what two of them list as `recoslip detect` does."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print one row per kind of graph: AU-ROC of each method, and what two of them list at the defaults of `detect`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--worlds", nargs="*", default=list(WORLDS), choices=list(WORLDS), metavar="WORLD")
+    parser.add_argument("--graphs", nargs="*", default=list(GRAPHS), choices=list(GRAPHS), metavar="GRAPH")
     arguments = parser.parse_args()
     print(
         f"| csbm, {arguments.draws} draws | {' | '.join(METHODS)} | {' | '.join(f'{m} lists' for m in METHODS[:2])} |"
     )
     print("|---|" + "---|" * (len(METHODS) + 2))
-    for world in arguments.worlds:
+    for name in arguments.graphs:
         ranked: dict[str, list[float]] = {method: [] for method in METHODS}
         listed: dict[str, list[tuple[float, float]]] = {method: [] for method in METHODS[:2]}
         for seed in range(arguments.draws):
-            data = load_dataset("csbm", split_seed=seed, **BASE | WORLDS[world])
+            data = load_dataset("csbm", split_seed=seed, **BASE | GRAPHS[name])
             target = data.graph.is_target.numpy()
             for method in METHODS if data.novel.any() else ():
                 fitted = detector(method, random_state=seed).fit(data.graph, data.split)
                 ranked[method].append(auroc(data.novel, fitted.scores_, target))
-            for method, shares in listed.items():
-                fitted = detector(method, random_state=seed).fit(data.graph, calibration=calibration_share(data.graph))
+            for method, fractions in listed.items():
+                fitted = detector(method, random_state=seed).fit(
+                    data.graph, calibration=default_calibration(data.graph)
+                )
                 chosen = fitted.predict()
-                shares.append((chosen[target].mean(), chosen[target & ~data.novel].mean()))
+                fractions.append((chosen[target].mean(), chosen[target & ~data.novel].mean()))
         cells = [f"{np.mean(v):.3f} ± {np.std(v, ddof=1) / np.sqrt(len(v)):.3f}" if v else "–" for v in ranked.values()]
-        for shares in listed.values():
-            of_all, of_known = 100 * np.mean(shares, axis=0)
+        for fractions in listed.values():
+            of_all, of_known = 100 * np.mean(fractions, axis=0)
             cells.append(f"{of_all:.1f} % ({of_known:.1f} % of the known)")
-        print(f"| {world} | {' | '.join(cells)} |", flush=True)
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SAR-EM's test AU-ROC as the EM steps go by: how much of it the steps bring.
+"""Test AU-ROC of SAR-EM after each EM step.
 
 python benchmarks/sar_em_steps.py --datasets photo-s --steps 8
 """
@@ -24,7 +24,7 @@ def main() -> None:
         data = recoslip.load_dataset(name, root=args.root)
         step = 0
 
-        def watched(s, p, e, data=data, name=name):  # type: ignore[no-untyped-def]
+        def printing_posterior(s, p, e, data=data, name=name):  # type: ignore[no-untyped-def]
             nonlocal step
             f = (1 - p).double().cpu().numpy()
             values = [auroc(data.novel, f[:, m], data.split.test) for m in range(f.shape[1])]
@@ -33,7 +33,7 @@ def main() -> None:
             step += 1
             return posterior(s, p, e)
 
-        sar_em.posterior_known = watched
+        sar_em.posterior_known = printing_posterior
         model = recoslip.detector("sar-em", **data.settings.network(), em_steps=args.steps + 1)
         model.fit_seeds(data.graph, args.seeds, data.split)
 

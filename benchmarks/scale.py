@@ -21,13 +21,13 @@ QUICK = {"epochs": 40, "round_epochs": 20}
 
 
 def measure(nodes: int, degree: float, batch_sizes: list[int], settings: dict[str, object]) -> None:
-    """Make a graph, fit and score it, in this process; print seconds of each and the highest memory, in GiB."""
+    """Make a graph, fit a detector and score the nodes, in this process; print seconds and peak memory as JSON."""
     import torch
 
     from recoslip import detector, load_dataset
     from recoslip.metrics import auroc
 
-    begin = time.perf_counter()
+    make_start = time.perf_counter()
     data = load_dataset("csbm", nodes=nodes, features=64, degree=degree, categories=8, noise=3.0, split_seed=0)
     made = time.perf_counter()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -40,7 +40,7 @@ def measure(nodes: int, degree: float, batch_sizes: list[int], settings: dict[st
             "nodes": nodes,
             "edges": data.graph.num_edges,
             "batch": batch_size,
-            "make": made - begin,
+            "make": made - make_start,
             "fit": time.perf_counter() - start,
             "GiB to make": memory / 2**20,
             "GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
@@ -51,12 +51,12 @@ def measure(nodes: int, degree: float, batch_sizes: list[int], settings: dict[st
 
 
 def exponent(sizes: list[float], values: list[float]) -> float:
-    """Return the slope of values against sizes where both are logarithms: 1 is linear."""
+    """Return the slope of log(values) against log(sizes): 1 is linear."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def main() -> None:
-    """Measure each size in a process of its own and print a table."""
+    """Measure each size in its own process and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", help="sizes of the graphs")
     parser.add_argument("--degree", type=float, default=20.0, help="average number of neighbours")
@@ -68,7 +68,7 @@ def main() -> None:
         measure(**json.loads(arguments.one))
         return
     sizes = arguments.nodes or SIZES[: 3 if arguments.quick else None]
-    given = {
+    options = {
         "degree": arguments.degree,
         "batch_sizes": arguments.batch_size,
         "settings": QUICK if arguments.quick else {},
@@ -80,7 +80,7 @@ def main() -> None:
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     rows = []
     for nodes in sizes:
-        command = [sys.executable, __file__, "--one", json.dumps({"nodes": nodes} | given)]
+        command = [sys.executable, __file__, "--one", json.dumps({"nodes": nodes} | options)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             for line in process.stdout or ():
                 row = json.loads(line)
@@ -94,9 +94,9 @@ def main() -> None:
         if process.returncode:
             sys.exit(process.returncode)
     if len(sizes) > 1 and len(arguments.batch_size) == 1:
-        for what in ("fit", "GiB"):
-            slope = exponent([row["nodes"] for row in rows], [row[what] for row in rows])
-            print(f"{what} grows as nodes^{slope:.2f}")
+        for quantity in ("fit", "GiB"):
+            slope = exponent([row["nodes"] for row in rows], [row[quantity] for row in rows])
+            print(f"{quantity} grows as nodes^{slope:.2f}")
 
 
 if __name__ == "__main__":

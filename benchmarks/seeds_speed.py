@@ -1,8 +1,8 @@
-"""Ten seeds trained together against one after another, in one run.
+"""Seconds of training ten seeds together, against one after another, in one run.
 
     python benchmarks/seeds_speed.py --datasets cora-s --methods domain-discriminator nnpu reco-slip
 
-Every method gets the same fixed number of epochs both ways, so that early stopping does not blur the ratio.
+Both ways, every method trains for the same fixed number of epochs, so that early stopping does not blur the ratio.
 """
 
 import argparse
@@ -35,19 +35,22 @@ def main() -> None:
         for method in args.methods:
             fixed = {"epochs": args.epochs, "patience": args.epochs, "prior_epochs": args.epochs // 2}
             known = recoslip.detector(method).get_params()
-            wanted: dict[str, Any] = data.settings.reco_slip() | fixed | {"device": args.device}
-            detector = recoslip.detector(method, **{k: v for k, v in wanted.items() if k in known})
-            times: dict[str, list[float]] = {"alone": [], "together": []}
+            settings: dict[str, Any] = data.settings.reco_slip() | fixed | {"device": args.device}
+            detector = recoslip.detector(method, **{k: v for k, v in settings.items() if k in known})
+            times: dict[str, list[float]] = {"one by one": [], "together": []}
             for _ in range(args.rounds + 1):  # the first round warms up
-                for kind, groups in (("alone", [[seed] for seed in seeds]), ("together", [seeds])):
-                    begin = time.perf_counter()
-                    for group in groups:
-                        detector.fit_seeds(data.graph, group, data.split)
+                for way, fleets in (("one by one", [[seed] for seed in seeds]), ("together", [seeds])):
+                    start = time.perf_counter()
+                    for fleet in fleets:
+                        detector.fit_seeds(data.graph, fleet, data.split)
                     if torch.cuda.is_available():
                         torch.cuda.synchronize()
-                    times[kind].append(time.perf_counter() - begin)
-            alone, together = (statistics.median(times[kind][1:]) for kind in ("alone", "together"))
-            print(f"{name:12} {method:>22} {alone:>15.2f} {together:>13.2f} {alone / together:>7.1f}", flush=True)
+                    times[way].append(time.perf_counter() - start)
+            one_by_one, together = (statistics.median(times[way][1:]) for way in ("one by one", "together"))
+            print(
+                f"{name:12} {method:>22} {one_by_one:>15.2f} {together:>13.2f} {one_by_one / together:>7.1f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How much of uPU's and nnPU's distance is the class prior: their warm-up alone, and both with the true prior.
+"""Test AU-ROC of uPU and nnPU with the true class prior, and of their warm-up alone.
 
 python benchmarks/true_prior.py --root data --datasets cora-s
 """
@@ -8,7 +8,7 @@ import argparse
 import numpy as np
 
 import recoslip
-import recoslip.detectors.prior_detector
+from recoslip.detectors import prior_detector
 from recoslip.metrics import auroc
 from recoslip.objectives.prior import BestBin
 
@@ -22,12 +22,12 @@ def main() -> None:
     for name in args.datasets:
         data = recoslip.load_dataset(name, root=args.root)
         network = data.settings.network()
-        share = float(1 - data.novel[data.graph.is_target.numpy()].mean())
-        recoslip.detectors.prior_detector.best_bin = lambda source, target, share=share: BestBin(share, 1.0, 0.0)
+        known = float(1 - data.novel[data.graph.is_target.numpy()].mean())
+        prior_detector.best_bin = lambda source, target, prior=known: BestBin(prior, 1.0, 0.0)
         cases = {
             "warm-up alone": recoslip.detector("domain-discriminator", **network, epochs=150, patience=150),
-            f"upu with the true prior, {share:.3f}": recoslip.detector("upu", **network),
-            f"nnpu with the true prior, {share:.3f}": recoslip.detector("nnpu", **network),
+            f"upu with the true prior, {known:.3f}": recoslip.detector("upu", **network),
+            f"nnpu with the true prior, {known:.3f}": recoslip.detector("nnpu", **network),
         }
         for label, detector in cases.items():
             fitted = detector.fit_seeds(data.graph, args.seeds, data.split)

@@ -20,7 +20,8 @@ from recoslip.detectors.registry import DETECTORS
 from recoslip.errors import DatasetError, SettingError, TableError, nearest
 from recoslip.graph import NodeGraph
 from recoslip.shift import Mask, random_split
-from recoslip.tables import ReadOptions, read_graph
+from recoslip.tables import read_graph
+from recoslip.tables.options import ReadOptions
 
 _NO_PAPER_SETTINGS = Settings(64, 32, 32, 0.1, 0.01, 50)  # what `Dataset` holds where the paper has no settings
 _READ_OPTIONS = tuple(option.name for option in fields(ReadOptions) if option.name != "category")

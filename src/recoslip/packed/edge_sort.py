@@ -22,7 +22,7 @@ from recoslip.packed.format import EDGE_INDEX, EDGE_WEIGHT, create_array, map_ar
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases
 from recoslip.storage import atomic_write
-from recoslip.tables import EdgeReader, log_dropped_edges
+from recoslip.tables.edges import EdgeReader, log_dropped_edges
 
 SAMPLED_KEYS = 2**20  # keys that the ranges of nodes are chosen by
 

@@ -33,7 +33,7 @@ from recoslip.packed.format import (
     checksum,
     map_array,
 )
-from recoslip.tables import check_parquet_pages, file_errors
+from recoslip.tables.files import check_parquet_pages, file_errors
 
 
 def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:

@@ -10,7 +10,8 @@ from polars.selectors import by_name  # selects columns literally, also those ca
 
 from recoslip.errors import TableError
 from recoslip.packed.format import rename_when_written
-from recoslip.tables import ReadOptions, TableName, scan
+from recoslip.tables.files import scan
+from recoslip.tables.options import ReadOptions, TableName
 
 
 class TableFile:

@@ -19,7 +19,9 @@ from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, 
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
 from recoslip.storage import atomic_write, check_output_folder, replace_folder
-from recoslip.tables import EdgeReader, NodeRows, ReadOptions, table_errors
+from recoslip.tables.edges import EdgeReader
+from recoslip.tables.files import table_errors
+from recoslip.tables.options import NodeRows, ReadOptions
 
 INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
 

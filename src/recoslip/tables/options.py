@@ -1,0 +1,81 @@
+"""The arguments of `read_graph` -> what they mean for a nodes table and an edges table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recoslip.columns import Column, ColumnReader, describe, plan_columns, require_column
+from recoslip.errors import TableError
+from recoslip.tables.node_columns import Since, domains_from_column, domains_from_time, ids_as_text
+
+log = logging.getLogger("recoslip")
+
+TableName: TypeAlias = Literal["nodes", "edges"]
+
+
+class NodeRows(NamedTuple):
+    """The ids and domains of a nodes table, one per row, and how its other columns are encoded."""
+
+    ids: pl.Series  # as text
+    is_target: NDArray[np.bool_]
+    columns: list[Column]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Which columns of the tables to read and how: the arguments of `read_graph`, documented there."""
+
+    id: str = "id"
+    domain: str = "domain"
+    target_value: object = None
+    time: str | None = None
+    since: Since | None = None
+    category: str | None = None
+    features: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
+    text: Sequence[str] = ()
+    source_column: str | None = None
+    target_column: str | None = None
+    weight: str | None = None
+    drop_unknown: bool = False
+    impute: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("features", "ignore", "text"):
+            if isinstance(value := getattr(self, name), str):
+                raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
+        if (self.time is None) != (self.since is None):
+            raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
+        if self.time is not None and (self.target_value is not None or self.domain != ReadOptions.domain):
+            raise TableError("the domain is taken from a column (domain, target_value) or from time; give one of them")
+
+    def node_rows(self, table: ColumnReader) -> NodeRows:
+        """Read ids and domains of a nodes table, and decide how its other columns are encoded."""
+        require_column(table.columns, self.id, "nodes")
+        ids = ids_as_text(table[self.id], "nodes")
+        if self.time is None:
+            is_target = domains_from_column(table, self.domain, self.target_value)
+        else:
+            is_target = domains_from_time(table, self.time, self.since)
+        if self.category is not None:
+            require_column(table.columns, self.category, "nodes")
+        reserved = {self.id, self.category, self.time, self.domain} - {None}
+        columns = plan_columns(table, reserved, self.features, self.ignore, self.text)
+        log.info("features: %s", describe(columns))
+        return NodeRows(ids, is_target, columns)
+
+    def end_columns(self, columns: Sequence[str]) -> list[str | None]:
+        """Return the columns of an edges table that hold the two ends of an edge.
+
+        An end whose column is not among the options takes the first column that has no other use; None if none is left.
+        """
+        named = (self.source_column, self.target_column)
+        unnamed = (column for column in columns if column not in (*named, self.weight))
+        return [name or next(unnamed, None) for name in named]

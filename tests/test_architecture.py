@@ -1,0 +1,60 @@
+"""The rooms of the package import downwards only, and no module imports another in a circle."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import recoslip
+
+PACKAGE = Path(recoslip.__file__).parent
+# Lowest first: a room may import those before it. CONTRIBUTING.md says what each holds.
+ROOMS = (
+    "_version", "errors", "memory", "storage", "progress", "graph", "columns", "tables", "packed", "shift",
+    "calibration", "datasets", "objectives", "fleet", "detectors", "metrics", "findings", "page", "output", "cluster",
+    "console", "bench", "cli", "__init__",
+)  # fmt: skip
+
+
+def module_name(path: Path) -> str:
+    return ".".join(("recoslip", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of ours that a file imports, at the top, inside functions, and for type checking."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "recoslip":
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in submodules}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.partition(".")[0] == "recoslip"}
+    return found - {module_name(path)}
+
+
+IMPORTS = {name: imported(path) for name, path in MODULES.items()}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_every_room_has_its_floor():
+    assert {room(module) for module in MODULES} == set(ROOMS)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_point_downwards(module):
+    upwards = [name for name in IMPORTS[module] if ROOMS.index(room(name)) > ROOMS.index(room(module))]
+    assert not upwards
+
+
+def test_no_module_imports_another_in_a_circle():
+    left = {module: set(names) for module, names in IMPORTS.items()}
+    while free := [module for module, names in left.items() if not names & set(left)]:
+        for module in free:
+            del left[module]
+    assert not left

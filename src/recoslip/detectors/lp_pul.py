@@ -22,10 +22,10 @@ class LpPul(Detector):
     r"""Label propagation from positive and unlabelled nodes; edges alone, no features, nothing random.
 
     1. $d(v)$: mean shortest-path distance from target node v to the source nodes it reaches, else infinite.
-    2. The share `novel_ratio` of target nodes with the largest d are novel seeds, all source nodes known seeds.
+    2. The fraction `novel_ratio` of target nodes with the largest d are novel seeds, all source nodes known seeds.
     3. $Y \leftarrow \alpha \hat A Y + (1 - \alpha) Y_0$, `layers` times, with $\hat A = D^{-1/2} A D^{-1/2}$.
 
-    The score of a node is its novel label. Ties in d at the cut share one fate: all are seeds if that brings the number
+    The score of a node is its novel label. Ties in d at the cut are treated alike: all are seeds if that brings the number
     of seeds nearer to the ratio, else none.
     """
 

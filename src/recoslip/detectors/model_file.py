@@ -31,7 +31,7 @@ class SavedDetector(NamedTuple):
     name: str  # of the detector in the registry
     settings: dict[str, Any]
     attributes: dict[str, Any]  # that every fitted detector has
-    values: dict[str, Any]  # what this kind of detector learned besides
+    values: dict[str, Any]  # what detectors of this class learned besides
     tensors: dict[str, Tensor]
 
 

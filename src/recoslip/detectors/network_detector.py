@@ -240,4 +240,4 @@ class NetworkDetector(Detector):
 def refuse_larger(state: Mapping[str, Tensor], members: int, widths: Sequence[int]) -> None:
     """Raise if networks with layers of these widths are larger than what was saved, before memory is allocated."""
     if members * max(a * b for a, b in pairwise(widths)) > sum(tensor.numel() for tensor in state.values()):
-        raise ModelFileError("it is damaged: its settings speak of larger networks than it holds; fit it again")
+        raise ModelFileError("it is damaged: its settings describe larger networks than it holds; fit it again")

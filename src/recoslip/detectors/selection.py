@@ -96,7 +96,7 @@ def select(solutions: Sequence[Solution], max_fpr: float) -> int:
 
 
 def combine(f: NDArray[np.float64], ranks: NDArray[np.float64]) -> Scores:
-    """Scores of one model are f itself; of several, the mean share of target nodes that score lower.
+    """Scores of one model are f itself; of several, the mean fraction of target nodes that score lower.
 
     Args:
         f: (nodes, models).

@@ -40,7 +40,7 @@ class NetworkFleet(nn.Module):
     alone.
 
     Args:
-        architecture: sizes and kind of encoder, the same for all members.
+        architecture: sizes and encoder, the same for all members.
         seeds: one per member.
     """
 
@@ -146,7 +146,7 @@ class MemberLayer(nn.Module):
     """Weights (members, in, out), one for each product of the layer, and a bias (members, out).
 
     A bias that batch normalisation follows has no effect and a gradient of zero. It keeps its initial value:
-    Adam would blow the gradient's rounding errors up to full steps, different ones in other company.
+    Adam would blow the gradient's rounding errors up to full steps, different ones in another fleet.
     """
 
     def __init__(self, weights: Sequence[Tensor], bias: Tensor, *, before_norm: bool) -> None:

@@ -61,8 +61,8 @@ def _check_feature_shape(shape: tuple[int, ...]) -> None:
         raise GraphError(f"x must have shape (nodes, features) with at least one of each; got shape {shape}")
 
 
-def _refuse_not_finite(places: NDArray[np.int64], shape: tuple[int, ...]) -> None:
-    rows, columns = np.unique(places[:, 0]), np.unique(places[:, 1])
+def _refuse_not_finite(entries: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+    rows, columns = np.unique(entries[:, 0]), np.unique(entries[:, 1])
     raise GraphError(
         f"x holds NaN, infinite or extreme values (above 3e38) in {len(rows)} of {shape[0]} rows "
         f"(first: {rows[:5].tolist()}) and {len(columns)} of {shape[1]} columns (first: {columns[:5].tolist()}); "
@@ -114,7 +114,7 @@ def simple_edges(
             merged_weight = torch.from_numpy(mean.astype(np.float32))
         if not (torch.isfinite(merged_weight) & (merged_weight > 0)).all():
             raise GraphError(
-                "edge_weight must stay between 1e-45 and 3e38, repetitions of an edge added up; "
+                "the total weight of an edge, its repetitions added up, must be between 1e-45 and 3e38; "
                 f"got {mean.min():g} to {mean.max():g}, scale the weights"
             )
     both = np.empty((2, directions.nnz), dtype=np.int64)

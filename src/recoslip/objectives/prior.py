@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike
 
 @dataclass(frozen=True)
 class BestBin:
-    """A best-bin estimate of the share of known nodes in the target."""
+    """A best-bin estimate of the fraction of known nodes in the target."""
 
     prior: float  # π̂, in [0, 1]
-    upper: float  # with probability 1 - δ the share is at most this, if known target nodes score as source nodes do
+    upper: float  # with probability 1 - δ the fraction is at most this, if known target nodes score as source nodes do
     cut: float  # the bin: nodes whose probability of being source is at least this
 
 
@@ -19,7 +19,7 @@ def best_bin(source: ArrayLike, target: ArrayLike, *, delta: float = 0.1, gamma:
     r"""Best-bin estimation (Garg et al. 2021).
 
     Among the nodes that look most like source, nearly all target nodes should be known. For a cut c let $q_S(c)$ and
-    $q_T(c)$ be the shares of source and target nodes whose probability of being source is at least c. Then
+    $q_T(c)$ be the fractions of source and target nodes whose probability of being source is at least c. Then
 
     $$\hat c = \arg\min_c \frac{q_T(c)}{q_S(c)} + \frac{1 + \gamma}{q_S(c)}
       \left(\sqrt{\frac{\log(4/\delta)}{2 n_T}} + \sqrt{\frac{\log(4/\delta)}{2 n_S}}\right), \qquad

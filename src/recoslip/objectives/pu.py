@@ -2,7 +2,7 @@ r"""Scores on source and target nodes -> risks of positive-unlabelled learning.
 
 Known (not novel) is the positive class; source nodes are labelled positives, target nodes are unlabelled. With f the
 probability of being novel, the sigmoid loss of calling a node known is f and of calling it novel is 1 - f. π is the
-share of known nodes among the target.
+fraction of known nodes among the target.
 """
 
 import torch
@@ -43,7 +43,7 @@ def label_distribution(means: Tensor, priors: Tensor, weights: Tensor) -> Tensor
 
     Args:
         means: (sets, members) mean f of each set.
-        priors: (sets, members) the share of known nodes it should have; 1 for source nodes.
+        priors: (sets, members) the fraction of known nodes it should have; 1 for source nodes.
         weights: (sets, members).
     """
     return (weights * ((1 - means) - priors).abs()).sum(dim=0)

@@ -10,7 +10,7 @@ import recoslip
 PACKAGE = Path(recoslip.__file__).parent
 # Lowest first: a room may import those before it. CONTRIBUTING.md says what each holds.
 ROOMS = (
-    "_version", "errors", "memory", "storage", "progress", "graph", "columns", "tables", "packed", "shift",
+    "_version", "errors", "memory", "json_files", "storage", "progress", "graph", "columns", "tables", "packed", "shift",
     "calibration", "datasets", "objectives", "fleet", "detectors", "metrics", "findings", "page", "output", "cluster",
     "console", "bench", "cli", "__init__",
 )  # fmt: skip

@@ -1,5 +1,8 @@
 import json
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import recoslip
-from recoslip import RecoSlip
+from recoslip import RecoSlip, storage
 from recoslip.detectors.model_file import checksum
 from recoslip.errors import ModelFileError, RecoslipError
-from recoslip.storage import atomic_folder
+from recoslip.storage import atomic_folder, check_output_folder, output_lock
 
 
 @pytest.fixture
@@ -144,6 +147,7 @@ def test_a_replacement_that_cannot_be_renamed_leaves_the_old_folder(tmp_path, mo
         return rename(self, other)
 
     monkeypatch.setattr(Path, "rename", refuse)
+    monkeypatch.setattr(storage, "_exchange", lambda one, other: False)  # a system without renameat2
     with (
         pytest.raises(RecoslipError, match="Permission denied"),
         atomic_folder(target, ours=("old", "new"), replace=True) as temporary,
@@ -161,3 +165,135 @@ def test_existing_folders_and_files_are_refused(tmp_path):
         pass
     with pytest.raises(RecoslipError, match="is a file"), atomic_folder(tmp_path / "file", ours=(), replace=True):
         pass
+
+
+def write(folder, text, replace=True):
+    with atomic_folder(folder, ours=("file",), replace=replace) as temporary:
+        (temporary / "file").write_text(text)
+
+
+def test_a_folder_is_replaced_in_one_step_where_the_system_can(tmp_path):
+    write(tmp_path / "out", "one")
+    before = (tmp_path / "out").stat().st_ino
+    (tmp_path / "new").mkdir()
+    if not storage._exchange(tmp_path / "new", tmp_path / "out"):
+        pytest.skip("no renameat2 here")
+    assert (tmp_path / "new").stat().st_ino == before
+    assert (tmp_path / "new" / "file").read_text() == "one"
+    assert not storage._exchange(tmp_path / "new", tmp_path / "nothing")
+
+
+KILLED_BETWEEN = """
+import os, sys
+from pathlib import Path
+from recoslip import storage
+storage._exchange = lambda one, other: False
+rename = Path.rename
+def killed(self, other):
+    if "replaced" in str(other):
+        rename(self, other)
+        os.kill(os.getpid(), 9)
+    return rename(self, other)
+Path.rename = killed
+with storage.atomic_folder(sys.argv[1], ours=("file",), replace=True) as temporary:
+    (temporary / "file").write_text("two")
+"""
+
+
+def test_what_was_there_is_put_back_after_a_kill_between_two_renames(tmp_path, caplog):
+    write(tmp_path / "out", "one")
+    killed = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, tmp_path / "out"], check=False)
+    assert killed.returncode == -9
+    assert not (tmp_path / "out").exists()
+    with caplog.at_level("INFO", "recoslip"), pytest.raises(RecoslipError, match="holds an earlier result"):
+        check_output_folder(tmp_path / "out", ours=("file",), replace=False)
+    assert "was put back: a process was killed while it replaced it" in caplog.text
+    assert (tmp_path / "out" / "file").read_text() == "one"
+    write(tmp_path / "out", "three")
+    assert (tmp_path / "out" / "file").read_text() == "three"
+
+
+HOLD = """
+import sys
+from recoslip.storage import output_lock
+with output_lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_an_output_has_one_writer_at_a_time_and_the_other_is_named(tmp_path):
+    out = tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-c", HOLD, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(RecoslipError, match=rf"another process \(process {other.pid}\) is writing"):
+            write(out, "mine")
+        write(tmp_path / "elsewhere", "mine")
+        other.kill()  # the lock ends with its process, however that ends
+    write(out, "mine")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out"]
+
+
+def test_a_thread_may_hold_an_output_twice_and_another_thread_may_not(tmp_path):
+    refused = []
+
+    def other():
+        try:
+            write(tmp_path / "out", "two")
+        except RecoslipError as problem:
+            refused.append(str(problem))
+
+    with output_lock(tmp_path / "out"):
+        write(tmp_path / "out", "one")
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert "another process" in refused[0]
+    assert (tmp_path / "out" / "file").read_text() == "one"
+
+
+def test_many_writers_at_once_leave_one_whole_result(tmp_path):
+    script = """
+import sys
+from recoslip.errors import RecoslipError
+from recoslip.storage import atomic_folder
+for turn in range(40):
+    try:
+        with atomic_folder(sys.argv[1], ours=("a", "b"), replace=True) as temporary:
+            (temporary / "a").write_text(f"{sys.argv[2]} {turn}")
+            (temporary / "b").write_text(f"{sys.argv[2]} {turn}")
+    except RecoslipError as problem:
+        assert "another process" in str(problem), problem
+"""
+    writers = [subprocess.Popen([sys.executable, "-c", script, tmp_path / "out", str(k)]) for k in range(4)]
+    assert [writer.wait() for writer in writers] == [0] * 4
+    assert (tmp_path / "out" / "a").read_text() == (tmp_path / "out" / "b").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_is_written_through_a_link_goes_where_it_leads(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "dangling").symlink_to(tmp_path / "later")
+    write(tmp_path / "link", "one")
+    write(tmp_path / "link", "two")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "file").read_text() == "two"
+    write(tmp_path / "dangling", "three")
+    assert (tmp_path / "later" / "file").read_text() == "three"
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(RecoslipError, match="cannot write"):
+        check_output_folder(tmp_path / "circle", ours=(), replace=True)
+
+
+def test_want_of_space_is_said_before_anything_is_written(tmp_path):
+    with pytest.raises(RecoslipError, match="MiB are free there; make room"):
+        check_output_folder(tmp_path / "out", ours=(), replace=False, size=2**62)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_name_that_is_not_utf_8_is_written_to_and_shown(tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    write(folder, "one")
+    with pytest.raises(RecoslipError, match=r"caf\\xe9 is not empty"):
+        write(folder, "two", replace=False)

@@ -37,10 +37,18 @@ class Split:
             mask.setflags(write=False)
             object.__setattr__(self, name, mask)
 
-    def check(self, graph: NodeGraph) -> None:
-        """Raise unless this split fits `graph` and has source and target nodes to train and to validate on."""
+    def permuted(self, order: ArrayLike) -> Split:
+        """Return the split of the same nodes in another order: new node k is old node `order[k]`."""
+        return Split(*(mask[np.asarray(order)] for mask in (self.train, self.validation, self.test)))
+
+    def check_length(self, graph: NodeGraph) -> None:
+        """Raise unless this split is for as many nodes as `graph` has."""
         if len(self.train) != graph.num_nodes:
             raise SettingError(f"the split is for {len(self.train)} nodes, the graph has {graph.num_nodes}")
+
+    def check(self, graph: NodeGraph) -> None:
+        """Raise unless this split fits `graph` and has source and target nodes to train and to validate on."""
+        self.check_length(graph)
         target = graph.is_target.numpy()
         for subset, mask in (("train", self.train), ("validation", self.validation)):
             for domain, members in (("source", ~target), ("target", target)):

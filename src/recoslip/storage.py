@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from polars.exceptions import PolarsError
@@ -14,28 +17,123 @@ from safetensors import SafetensorError
 
 from recoslip.errors import RecoslipError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
-def check_output_folder(path: str | os.PathLike[str], *, ours: Collection[str], replace: bool) -> None:
-    """Raise unless a folder may be written at `path`.
+log = logging.getLogger("recoslip")
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
+_thread = threading.local()  # the outputs that each thread holds
+
+
+def resolve(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of an output, links followed: what is written goes where a link leads."""
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError) as problem:  # links in a circle, or no home folder
+        raise RecoslipError(f"cannot write {shown(path)}: {problem}; choose another folder") from problem
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path as text that can be printed and encoded, whatever bytes its name has."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def check_output_folder(path: str | os.PathLike[str], *, ours: Collection[str], replace: bool, size: int = 0) -> None:
+    """Raise unless a folder can be written at `path`.
 
     Args:
         path: the folder to make.
         ours: names of the files that such a folder holds. A folder that holds any other file is never replaced.
         replace: whether a folder that holds only such files may be replaced.
+        size: bytes that it will take, about.
     """
-    final = Path(path).expanduser()
+    final = resolve(path)
     try:
+        restore_replaced(final)
         if final.exists() and not final.is_dir():
-            raise RecoslipError(f"{path} is a file, expected a folder or nothing; choose another name")
+            raise RecoslipError(f"{shown(path)} is a file, expected a folder or nothing; choose another name")
         present = sorted(entry.name for entry in final.iterdir()) if final.exists() else []
     except OSError as problem:  # the name is too long, or the folder may not be listed
-        raise RecoslipError(f"cannot write {path}: {problem.strerror}; choose another folder") from problem
+        raise RecoslipError(f"cannot write {shown(path)}: {problem.strerror}; choose another folder") from problem
     foreign = [name for name in present if name not in ours]
     if foreign:
-        raise RecoslipError(f"{path} is not empty: it holds {foreign[0]!r}, which is not ours; choose another folder")
+        raise RecoslipError(
+            f"{shown(path)} is not empty: it holds {shown(foreign[0])!r}, which is not ours; choose another folder"
+        )
     if present and not replace:
-        raise RecoslipError(f"{path} is not empty: it holds an earlier result; choose another folder, or use --force")
-    _temporary_folder(final.absolute()).rmdir()  # the parent folder is writable
+        raise RecoslipError(
+            f"{shown(path)} is not empty: it holds an earlier result; choose another folder, or use --force"
+        )
+    _temporary_folder(final).rmdir()  # the parent folder is writable
+    free = shutil.disk_usage(final.parent).free
+    if free < size:
+        raise RecoslipError(
+            f"cannot write {shown(path)}: it takes about {size / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free "
+            "there; make room or choose another folder"
+        )
+
+
+@contextmanager
+def output_lock(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold an output for this process while the block runs; raise at once if another process holds it.
+
+    The lock is a file beside the output that the operating system locks, so that it ends with its process, however that
+    ends. Blocks of one thread may be nested. Where the system has no such locks, nothing is held.
+    """
+    final = resolve(path)
+    held = _held()
+    if fcntl is None or final in held:
+        yield
+        return
+    lock = final.parent / f".{final.name}.lock"
+    handle = _acquire(lock, final)
+    held.add(final)
+    try:
+        yield
+    finally:
+        held.discard(final)
+        lock.unlink(missing_ok=True)  # while it is held: who waits for it finds that it is gone, and makes another
+        os.close(handle)
+
+
+def _held() -> set[Path]:
+    """Return the outputs that this thread holds."""
+    if not hasattr(_thread, "held"):
+        _thread.held = set()
+    held: set[Path] = _thread.held
+    return held
+
+
+def _acquire(lock: Path, final: Path) -> int:
+    while True:
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as problem:
+            raise RecoslipError(
+                f"cannot write to {shown(lock.parent)}: {problem.strerror}; choose another folder"
+            ) from problem
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            owner = os.pread(handle, 100, 0).decode("ascii", "replace") or "unknown"
+            os.close(handle)
+            raise RecoslipError(
+                f"another process ({owner}) is writing {shown(final)}; wait until it ends, or choose another folder"
+            ) from problem
+        try:
+            is_there = lock.stat().st_ino == os.fstat(handle).st_ino
+        except FileNotFoundError:
+            is_there = False
+        if is_there:
+            with suppress(OSError):  # a full disk: the lock holds without its owner's number
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
+            return handle
+        os.close(handle)  # its last owner has just taken it away
 
 
 @contextmanager
@@ -44,22 +142,25 @@ def atomic_folder(path: str | os.PathLike[str], *, ours: Collection[str], replac
 
     The arguments are those of `check_output_folder`, which is called first.
     """
-    check_output_folder(path, ours=ours, replace=replace)
-    final = Path(path).expanduser().absolute()
-    temporary = _temporary_folder(final)
-    try:
-        yield temporary
-        replace_folder(temporary, final)
-    except (OSError, PolarsError, SafetensorError) as problem:  # a full disk, as each library reports it
-        reason = getattr(problem, "strerror", None) or problem
-        raise RecoslipError(f"cannot write {path}: {reason}; make room or choose another folder") from problem
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    final = resolve(path)
+    with output_lock(final):
+        check_output_folder(path, ours=ours, replace=replace)
+        temporary = _temporary_folder(final)
+        try:
+            yield temporary
+            replace_folder(temporary, final)
+        except (OSError, PolarsError, SafetensorError) as problem:  # a full disk, as each library reports it
+            reason = getattr(problem, "strerror", None) or problem
+            raise RecoslipError(
+                f"cannot write {shown(path)}: {reason}; make room or choose another folder"
+            ) from problem
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def atomic_write(path: Path, content: str | bytes) -> None:
     """Write a temporary file beside `path`, flush it to the disk and rename it to `path`."""
-    data = content.encode() if isinstance(content, str) else content
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -74,26 +175,55 @@ def atomic_write(path: Path, content: str | bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
     except OSError as problem:
         raise RecoslipError(
-            f"cannot write {path}: {problem.strerror or problem}; make room or write elsewhere"
+            f"cannot write {shown(path)}: {problem.strerror or problem}; make room or write elsewhere"
         ) from problem
 
 
 def replace_folder(temporary: Path, final: Path) -> None:
-    """Rename the folder `temporary` to `final`; a folder that is there is replaced, or stays if that fails."""
+    """Rename the folder `temporary` to `final`; a folder that is there is replaced, or stays if that fails.
+
+    Where the system can exchange two folders, that is one step. Elsewhere there are two, and what `restore_replaced`
+    finds after a kill between them is put back.
+    """
     if not final.exists():
         temporary.rename(final)
     elif not any(final.iterdir()):
         _fill_empty_folder(temporary, final)
+    elif _exchange(temporary, final):
+        shutil.rmtree(temporary)
     else:
-        backup = _temporary_folder(final)
-        final.rename(backup / "old")
+        replaced = _replaced(final)
+        final.rename(replaced)
         try:
             temporary.rename(final)
         except BaseException:
-            (backup / "old").rename(final)
-            backup.rmdir()
+            replaced.rename(final)
             raise
-        shutil.rmtree(backup)
+        shutil.rmtree(replaced)
+
+
+def restore_replaced(final: Path) -> None:
+    """Put a folder back that a process was killed over while it replaced it."""
+    replaced = _replaced(final)
+    if not replaced.exists():
+        return
+    if final.exists():  # killed later, while the old one was being removed
+        shutil.rmtree(replaced, ignore_errors=True)
+    else:
+        replaced.rename(final)
+        log.info("%s was put back: a process was killed while it replaced it", shown(final))
+
+
+def _replaced(final: Path) -> Path:
+    return final.parent / f".{final.name}.replaced"
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step; return whether the system could."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
+    if renameat2 is None:
+        return False
+    return bool(renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0)
 
 
 def _fill_empty_folder(temporary: Path, final: Path) -> None:
@@ -115,7 +245,9 @@ def _temporary_folder(final: Path) -> Path:
         final.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     except OSError as problem:
-        raise RecoslipError(f"cannot write to {final.parent}: {problem.strerror}; choose another folder") from problem
+        raise RecoslipError(
+            f"cannot write to {shown(final.parent)}: {problem.strerror}; choose another folder"
+        ) from problem
     temporary.chmod(0o777 & ~_umask())
     return temporary
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import warnings
@@ -27,10 +28,13 @@ from recoslip.fleet.checkpoints import Checkpointer
 from recoslip.fleet.counter_rng import derive
 from recoslip.fleet.device import check_device
 from recoslip.graph import NodeGraph
+from recoslip.memory import memory
 from recoslip.progress import Progress
 from recoslip.shift import Mask, Split, hide
 
 Scores: TypeAlias = NDArray[np.float64]
+
+log = logging.getLogger("recoslip")
 
 OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|alloc_failed", re.IGNORECASE)
 MAX_RESTARTS = 2  # from other seeds, where the loss became non-finite
@@ -63,15 +67,18 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         0, Whole(0, 2**63 - 1), "seed of initial weights, dropout and, where no split is given, the split"
     )
 
-    scores_: Scores = learned("novelty of each node of the graph it was fitted on, (nodes,)")
+    scores_: Scores = learned("novelty of each node of the graph it was fitted on, (nodes,)", per_node=True)
     threshold_: float = learned("score above which a target node is listed")
     seed_: int = learned("the seed it was trained from: `random_state`, unless the loss became non-finite from that")
-    is_target_: Mask = learned("domain of each node, (nodes,)")
-    calibration_: Mask = learned("the source nodes that p-values and threshold are computed from, (nodes,)")
+    is_target_: Mask = learned("domain of each node, (nodes,)", per_node=True)
+    calibration_: Mask = learned(
+        "the source nodes that p-values and threshold are computed from, (nodes,)", per_node=True
+    )
     calibrated_: bool = learned("whether those were presented as target during `fit`, so that promises hold")
     split_: Split = learned("who trained, validated and tested")
     n_features_in_: int = learned("number of features")
     feature_names_in_: tuple[str, ...] | None = learned("names of the features, where they have names")
+    encoding_: dict[str, str] | None = learned("how table columns were encoded as features, where they were")
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -165,6 +172,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         Number(0, 0.9)("calibration", calibration)
         if truth and not self.requires_truth:
             raise SettingError(f"{self.name} must not see the truth; leave {', '.join(truth)} out")
+        if split is not None:
+            split.check_length(graph)
+        # Every draw follows the order of ids, so that the same nodes in another order get the same scores.
+        order = id_order(graph)
+        if order is not None:
+            graph, split = graph.permuted(order), None if split is None else split.permuted(order)
+            truth = {name: _permuted_truth(values, order) for name, values in truth.items()}
         presented, split, hidden = hide(graph, split, calibration, self.random_state)
         split.check(presented)
         seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
@@ -176,20 +190,29 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             learning = Split(split.train | split.validation, np.zeros_like(hidden), split.test)
         callbacks = Callbacks(progress or (lambda done, total: None), checkpointer)
         per_seed = self._learn_or_restart(presented, learning, seeds, callbacks, **truth)
-        common = {
+        common: dict[str, Any] = {
             "is_target_": graph.is_target.numpy().copy(),
-            # D4: not f > 1/2 but the lowest threshold that keeps the FPR, see DEVIATIONS.md
             "calibration_": hidden if hidden.any() else split.validation & ~graph.is_target.numpy(),
             "calibrated_": bool(hidden.any()),
-            "split_": split,
+            "split_": split if order is None else split.permuted(np.argsort(order)),
             "n_features_in_": graph.num_features,
             "feature_names_in_": graph.feature_names,
+            "encoding_": graph.encoding,
         }
-        threshold = conformal.threshold if hidden.any() else conformal.empirical_threshold
         for copy, attributes in zip(copies, per_seed, strict=True):
-            copy.__dict__.update(common | attributes)
-            copy.threshold_ = threshold(copy.scores_[copy.calibration_], self.max_fpr)
+            fitted = common | attributes
+            if order is not None:
+                back = np.argsort(order)
+                fitted |= {name: fitted[name][back] for name in params.per_node_attributes(self) & set(fitted)}
+            copy.__dict__.update(fitted)
+            copy.set_threshold()
         return copies
+
+    def set_threshold(self) -> None:
+        """Compute `threshold_` from `max_fpr` and the scores of the calibration nodes."""
+        # D4: not f > 1/2 but the lowest threshold that keeps the FPR, see DEVIATIONS.md
+        threshold = conformal.threshold if self.calibrated_ else conformal.empirical_threshold
+        self.threshold_ = threshold(self.scores_[self.calibration_], self.max_fpr)
 
     def _learn_or_restart(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
@@ -207,7 +230,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             diverged = problem
         for attempt in range(1, MAX_RESTARTS + 1):
             derived = int(derive(torch.tensor(seeds[0]), 97, attempt)) & (2**63 - 1)
-            with contextlib.suppress(Diverged):
+            with contextlib.suppress(Diverged), memory_errors():
                 (attributes,) = self._learn(graph, split, [derived], callbacks, **truth)
                 self._check_scores(attributes["scores_"])
                 warnings.warn(
@@ -233,9 +256,24 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 f"this detector was fitted with other features: it knows {known!r} where the graph has {other!r}; "
                 "read both graphs' nodes as one table, so that they are encoded alike"
             )
+        self._check_encoding(graph)
         scores = self._score(graph)
         self._check_scores(scores)
         return scores
+
+    def _check_encoding(self, graph: NodeGraph) -> None:
+        """Raise where the graph's features were made of table columns in another way than those it was fitted on."""
+        if self.encoding_ is None or graph.encoding is None or self.encoding_ == graph.encoding:
+            return
+        column = next(name for name in {**self.encoding_, **graph.encoding} if self._differs(graph.encoding, name))
+        known, other = (encoding.get(column, "not used") for encoding in (self.encoding_, graph.encoding))
+        raise GraphError(
+            f"this detector was fitted with column {column!r} encoded by other statistics ({known}) than the graph's "
+            f"({other}), so the same value is another feature; read old and new nodes as one table"
+        )
+
+    def _differs(self, encoding: Mapping[str, str], column: str) -> bool:
+        return self.encoding_ is not None and self.encoding_.get(column) != encoding.get(column)
 
     def predict(self, graph: NodeGraph | None = None) -> Mask:
         """Say which nodes are novel: target nodes that score above `threshold_`. Source nodes are known."""
@@ -317,6 +355,29 @@ def memory_errors() -> Iterator[None]:
         raise OutOfMemory(
             "memory did not suffice; set batch_size, or a smaller one, or smaller hidden_channels, or pack the graph"
         ) from problem
+
+
+def id_order(graph: NodeGraph) -> NDArray[np.int64] | None:
+    """Return the order of nodes by id; None where they are in it, or where memory does not suffice to sort them."""
+    ids = graph.ids
+    if ids.dtype == object:
+        keys = [(type(name).__name__, str(name)) for name in ids.tolist()]
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+    else:
+        order = np.argsort(ids, kind="stable")
+    if (np.diff(order) > 0).all():
+        return None
+    entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
+    if 8 * entries + 64 * graph.edge_index.numel() > memory(torch.device("cpu")).free:
+        log.info("the nodes stay in the order they are given in, for want of memory: another order has other draws")
+        return None
+    return order
+
+
+def _permuted_truth(values: Any, order: NDArray[np.int64]) -> Any:
+    """Permute an array over the nodes; what is none is left for the detector to refuse."""
+    array = np.asarray(values)
+    return array[order] if array.shape == order.shape else values
 
 
 def _json_value(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from polars.exceptions import PolarsError
@@ -12,22 +13,28 @@ from recoslip.detectors.base import Detector
 from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.errors import ModelFileError, SettingError
 
+CHANGEABLE = ("device", "batch_size", "max_fpr")  # settings that nothing learned depends on
+
 
 def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
     """Read a detector that `save` wrote.
 
     Args:
         folder: what was given to `save`.
-        **settings: settings to change, such as `device="cpu"`; a user's own encoder must be given again.
+        **settings: settings to change: `device`, `batch_size`, `max_fpr`, which gives another threshold, and `encoder`
+            where it was the user's own module, which is not saved. What was learned cannot be changed.
     """
     try:
         saved = model_file.read(folder)
         if saved.name not in list(DETECTORS):
             raise ModelFileError(f"{folder} holds a detector {saved.name!r} that this recoslip has not")
+        _refuse_learned(saved.settings, settings)
         result = detector(saved.name, **(saved.settings | settings))
         result.check_params()
         result.__dict__.update(saved.attributes)
         result.__dict__.update(result._unpack(saved.values, saved.tensors))
+        if "max_fpr" in settings:
+            result.set_threshold()
     except ModelFileError:
         raise
     except SettingError as problem:
@@ -37,3 +44,14 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
             f"{folder} is damaged: its parts do not fit together ({type(problem).__name__}: {problem})"
         ) from problem
     return result
+
+
+def _refuse_learned(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise for a setting that what was learned depends on, unless it is given as it was."""
+    for name, value in given.items():
+        is_own_encoder = name == "encoder" and saved.get(name) is None
+        if name in saved and name not in CHANGEABLE and not is_own_encoder and value != saved[name]:
+            raise SettingError(
+                f"{name} was {saved[name]!r} when it was fitted and cannot be {value!r} now, as what it learned "
+                f"depends on it; fit again, or change {', '.join(CHANGEABLE)} alone"
+            )

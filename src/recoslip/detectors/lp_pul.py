@@ -25,8 +25,8 @@ class LpPul(Detector):
     2. The fraction `novel_ratio` of target nodes with the largest d are novel seeds, all source nodes known seeds.
     3. $Y \leftarrow \alpha \hat A Y + (1 - \alpha) Y_0$, `layers` times, with $\hat A = D^{-1/2} A D^{-1/2}$.
 
-    The score of a node is its novel label. Ties in d at the cut are treated alike: all are seeds if that brings the number
-    of seeds nearer to the ratio, else none.
+    The score of a node is its novel label. Ties in d at the cut are treated alike: all are seeds if that brings the
+    number of seeds nearer to the ratio, else none.
     """
 
     name: ClassVar[str] = "lp-pul"

@@ -14,15 +14,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from recoslip.detectors.params import Whole
+from recoslip.detectors.params import Number, Whole
 from recoslip.errors import ModelFileError
+from recoslip.json_files import read_json
 from recoslip.shift import Split
 from recoslip.storage import atomic_folder
 
-FORMAT, FORMAT_VERSION = "recoslip-detector", 2
+FORMAT, FORMAT_VERSION = "recoslip-detector", 3
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 FILES = (DOCUMENT, TENSORS)
 SPLIT = ("train", "validation", "test")
+LOWEST_THRESHOLD = -5e-324  # below every score: all target nodes are listed
 
 
 class SavedDetector(NamedTuple):
@@ -54,6 +56,7 @@ def write(
         "calibrated": attributes["calibrated_"],
         "features": attributes["n_features_in_"],
         "feature_names": attributes["feature_names_in_"],
+        "encoding": attributes["encoding_"],
         "learned": values,
     }
     stored = dict(tensors) | {
@@ -76,12 +79,12 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
     path = Path(folder).expanduser()
     _check_files(folder, path)
     try:
-        document = json.loads((path / DOCUMENT).read_text(encoding="utf-8"))
+        document = read_json(path / DOCUMENT)
         tensors = load_file(path / TENSORS)
-        found = checksum(document, path / TENSORS) if isinstance(document, dict) else None
-    except (OSError, ValueError, RecursionError, SafetensorError) as problem:
+        found = checksum(document, path / TENSORS)
+    except (OSError, ValueError, SafetensorError) as problem:
         raise ModelFileError(f"{folder} cannot be read, it is truncated or not recoslip's: {problem}") from problem
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if document.get("format") != FORMAT:
         raise ModelFileError(f'{folder}/{DOCUMENT} is not recoslip\'s (expected "format": "{FORMAT}")')
     if document.get("format_version") != FORMAT_VERSION:
         raise ModelFileError(
@@ -104,6 +107,7 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
         "calibrated_": document["calibrated"],
         "n_features_in_": document["features"],
         "feature_names_in_": None if names is None else tuple(names),
+        "encoding_": document["encoding"],
     }
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
     return SavedDetector(document["detector"], settings, attributes, document["learned"], tensors)
@@ -128,9 +132,17 @@ def _check_content(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         if type(document[name]) is not kind:
             raise TypeError(f"{name} must be {kind.__name__}, got {document[name]!r}")
     Whole(0, 2**63 - 1)("seed", document["seed"])
-    names = document["feature_names"]
+    Whole(1)("features", document["features"])
+    Number(LOWEST_THRESHOLD, 1)("threshold", document["threshold"])
+    names, encoding = document["feature_names"], document["encoding"]
     if names is not None and (type(names) is not list or len(names) != document["features"]):
         raise TypeError(f"feature_names must be a list of {document['features']}")
+    if names is not None and not all(type(name) is str for name in names):
+        raise TypeError("feature_names must be texts")
+    if encoding is not None and not (
+        type(encoding) is dict and all(type(statistics) is str for statistics in encoding.values())
+    ):
+        raise TypeError("encoding must give a text for each column")
     scores = tensors["scores"]
     if scores.ndim != 1 or scores.dtype != torch.float64 or not ((scores >= 0) & (scores <= 1)).all():
         raise ValueError("scores must be numbers between 0 and 1, one per node")

@@ -95,6 +95,7 @@ class Learned:
     """An attribute that `fit` learns."""
 
     doc: str
+    per_node: bool  # whether it is an array with one entry per node of the graph
 
 
 def param(default: Any, check: Check, doc: str) -> Any:
@@ -102,9 +103,9 @@ def param(default: Any, check: Check, doc: str) -> Any:
     return Param(default, check, doc)
 
 
-def learned(doc: str) -> Any:
-    """Declare an attribute that `fit` learns; its name ends in `_`."""
-    return Learned(doc)
+def learned(doc: str, *, per_node: bool = False) -> Any:
+    """Declare an attribute that `fit` learns; its name ends in `_`. Arrays over the nodes are to be marked as such."""
+    return Learned(doc, per_node)
 
 
 def make_estimator(cls: type) -> None:
@@ -139,6 +140,12 @@ def _section(cls: type, kind: str, heading: str) -> str:
     }
     lines = [f"    {name}: {doc}." for name, doc in documented.items()]
     return "\n".join(["", f"{heading}:", *lines, ""]) if lines else ""
+
+
+def per_node_attributes(estimator: Any) -> set[str]:
+    """Return the names of the learned arrays with one entry per node."""
+    fields = dataclasses.fields(estimator)
+    return {field.name for field in fields if "learned" in field.metadata and field.metadata["learned"].per_node}
 
 
 def check_params(estimator: Any) -> None:

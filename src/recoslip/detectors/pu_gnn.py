@@ -41,10 +41,11 @@ class PuGnn(PriorDetector):
     def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
         target = graph.is_target.numpy()
         near = within_hops(adjacency_of(graph), np.flatnonzero(~target), self.hops)
-        # A set that training or validation has no node of has no mean to align and is left out.
+        # A set that training or validation has no node of has no mean to align and is left out; if both are, all target
+        # nodes are one set.
         sets: list[Mask] = [
             s for s in (near, ~near) if all((s & target & subset).any() for subset in (split.train, split.validation))
-        ]
+        ] or [target]
         estimated = torch.stack([estimated_priors(graph, split, warm_up.source_probability, s) for s in sets])
         estimated = estimated.to(data.device, data.dtype)  # (sets, members)
         wanted = torch.cat([torch.ones_like(estimated[:1]), estimated])

@@ -82,7 +82,9 @@ class RecoSlipPlus(NetworkDetector):
     dual_learning_rate: float = DUAL_LEARNING_RATE
     batch_size: int | None = BATCHES
 
-    uncertainty_: Scores = learned("standard deviation of a node's score among the networks that predict it")
+    uncertainty_: Scores = learned(
+        "standard deviation of a node's score among the networks that predict it", per_node=True
+    )
     rounds_: pl.DataFrame = learned(
         "a table of the rounds: target nodes that were pseudo-labelled novel and known, and the fraction of all target "
         "nodes that looked novel afterwards"

@@ -47,7 +47,7 @@ class SarEM(NetworkDetector):
     patience: int = param(20, Whole(1), "epochs without a lower validation loss after which that fitting ends")
     batch_size: int | None = BATCHES
 
-    propensity_: Scores = learned("e of each node in the kept step")
+    propensity_: Scores = learned("e of each node in the kept step", per_node=True)
     em_step_: int = learned("the step that was kept")
 
     def networks_per_seed(self) -> int:

@@ -49,6 +49,7 @@ class NodeGraph:
         categories: true categories where they are known. For scoring only: no detector's `fit` reads them.
         times: one time per node, kept for the user.
         feature_names: one name per feature.
+        encoding: of features made of table columns: each column's name, and the statistics it was encoded by.
 
     >>> graph = NodeGraph([[0.0], [1.0], [1.0]], [[0, 1, 1], [1, 0, 2]], [False, False, True])
     >>> graph
@@ -61,6 +62,7 @@ class NodeGraph:
         "categories",
         "edge_index",
         "edge_weight",
+        "encoding",
         "feature_names",
         "ids",
         "is_target",
@@ -77,6 +79,7 @@ class NodeGraph:
     categories: NDArray[Any] | None  # (nodes,)
     times: NDArray[Any] | None  # (nodes,)
     feature_names: tuple[str, ...] | None
+    encoding: dict[str, str] | None
     repairs: EdgeRepairs
 
     def __init__(
@@ -90,6 +93,7 @@ class NodeGraph:
         categories: ArrayLike | None = None,
         times: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
+        encoding: Mapping[str, str] | None = None,
     ) -> None:
         features = check_features(x)
         nodes = features.shape[0]
@@ -103,6 +107,7 @@ class NodeGraph:
             "categories": check_per_node("categories", categories, nodes),
             "times": check_per_node("times", times, nodes),
             "feature_names": check_feature_names(feature_names, features.shape[1]),
+            "encoding": None if encoding is None else dict(encoding),
             "repairs": repairs,
         }
         for name, value in fields.items():
@@ -115,7 +120,7 @@ class NodeGraph:
         """Build from attributes that were checked elsewhere, given by name."""
         graph = cls.__new__(cls)
         for name in cls.__slots__:
-            object.__setattr__(graph, name, fields[name])
+            object.__setattr__(graph, name, fields.get(name) if name == "encoding" else fields[name])
         return graph
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -221,6 +226,7 @@ class NodeGraph:
             categories=self.categories,
             times=self.times,
             feature_names=self.feature_names,
+            encoding=self.encoding,
         )
 
     def permuted(self, order: ArrayLike) -> Self:
@@ -240,5 +246,6 @@ class NodeGraph:
             self.is_target[index],
             edge_weight=self.edge_weight,
             feature_names=self.feature_names,
+            encoding=self.encoding,
             **kept,
         )

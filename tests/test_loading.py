@@ -1,0 +1,125 @@
+"""What a loaded detector may be set to, what a forged one may hold, and when a graph was encoded in another way."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn import GCN
+
+import recoslip
+from recoslip import NodeGraph, Split, detector, load
+from recoslip.calibration.conformal import threshold
+from recoslip.detectors.model_file import checksum
+from recoslip.errors import Diverged, GraphError, ModelFileError, OutOfMemory
+
+QUICK = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "epochs": 10, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return recoslip.load_dataset("csbm", nodes=200, categories=4, features=8, split_seed=1).graph
+
+
+@pytest.fixture(scope="module")
+def fitted(graph):
+    return detector("reco-slip-plus", round_epochs=5, **QUICK).fit(graph, calibration=0.3)
+
+
+@pytest.fixture
+def folder(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"rounds": 0}, {"smoothing": 0.0}, {"folds": 2}, {"recall_targets": (0.5,)}, {"random_state": 9}, {"epochs": 3},
+     {"encoder": "mlp"}, {"hidden_channels": 9}],
+)  # fmt: skip
+def test_what_was_learned_from_cannot_be_changed_on_loading(folder, settings):
+    (name,) = settings
+    with pytest.raises(ModelFileError, match=f"{name} was .* when it was fitted and cannot be .*; fit again"):
+        load(folder, **settings)
+
+
+def test_what_nothing_learned_depends_on_can_be_changed(folder, fitted, graph):
+    again = load(folder, device="cpu", batch_size=50, rounds=fitted.rounds)
+    assert again.batch_size == 50
+    np.testing.assert_allclose(again.decision_function(graph), fitted.scores_, atol=1e-5)
+
+
+def test_another_max_fpr_gives_another_threshold(folder, fitted):
+    again = load(folder, max_fpr=0.4)
+    assert again.threshold_ == threshold(fitted.scores_[fitted.calibration_], 0.4) != fitted.threshold_
+    assert again.predict().sum() > fitted.predict().sum()
+
+
+def test_an_encoder_of_the_users_own_is_given_again(graph, tmp_path):
+    fitted = detector("domain-discriminator", **QUICK | {"encoder": GCN(8, 6, 2)}).fit(graph)
+    fitted.save(tmp_path / "model")
+    again = load(tmp_path / "model", encoder=GCN(8, 6, 2))
+    np.testing.assert_allclose(again.decision_function(graph), fitted.scores_, atol=1e-6)
+
+
+def forge(folder, **changes):
+    """Change the document and give it a checksum that fits."""
+    document = json.loads((folder / "model.json").read_text()) | changes
+    document["sha256"] = checksum(document, folder / "model.safetensors")
+    (folder / "model.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"threshold": float("nan")}, {"threshold": -5.0}, {"threshold": 1.5}, {"threshold": float("inf")},
+     {"features": -3}, {"features": 0}, {"seed": -1}, {"encoding": ["x"]}, {"encoding": {"x": 1}},
+     {"feature_names": [1] * 8}],
+)  # fmt: skip
+def test_forged_values_out_of_range_are_refused(folder, changes):
+    forge(folder, **changes)
+    with pytest.raises(ModelFileError):
+        load(folder)
+
+
+def test_the_forger_above_changes_nothing_else(folder, fitted):
+    forge(folder, threshold=0.25)
+    assert load(folder).threshold_ == 0.25
+    forge(folder, threshold=-5e-324)  # below every score: what max_fpr = 1 gives
+    assert load(folder).predict().sum() == fitted.is_target_.sum()
+
+
+def encoded(graph, **encoding):
+    return NodeGraph(graph.x, graph.edge_index, graph.is_target, encoding=encoding)
+
+
+def test_a_graph_whose_columns_were_encoded_by_other_statistics_is_refused(graph, tmp_path):
+    fitted = detector("domain-discriminator", **QUICK).fit(encoded(graph, price="mean 3, scale 2", size="mean 1"))
+    fitted.save(tmp_path / "model")
+    for model in (fitted, load(tmp_path / "model")):
+        same = model.decision_function(encoded(graph, price="mean 3, scale 2", size="mean 1"))
+        np.testing.assert_allclose(same, model.scores_, atol=1e-6)
+        with pytest.raises(GraphError, match=r"column 'price' encoded by other statistics \(mean 3, scale 2\) than"):
+            model.decision_function(encoded(graph, price="mean 4, scale 2", size="mean 1"))
+        with pytest.raises(GraphError, match=r"column 'colour' .*\(not used\)"):
+            model.decision_function(encoded(graph, price="mean 3, scale 2", size="mean 1", colour="3 values"))
+        assert np.isfinite(model.decision_function(graph)).all()  # nothing is known of a graph that is not from tables
+
+
+def test_pu_gnn_where_near_and_far_are_both_empty_in_a_subset():
+    # Near: one training node and no validation node; far: the other way round.
+    graph = NodeGraph(np.random.default_rng(0).random((8, 3)), [[0], [4]], np.arange(8) >= 4)
+    split = Split(np.isin(np.arange(8), [0, 1, 4]), np.isin(np.arange(8), [2, 3, 5]), np.isin(np.arange(8), [6, 7]))
+    fitted = detector("pu-gnn", prior_epochs=3, **QUICK).fit(graph, split)
+    assert np.isfinite(fitted.scores_).all()
+
+
+def test_memory_that_runs_out_after_a_restart_is_said_in_our_words(graph, monkeypatch):
+    model = detector("domain-discriminator", **QUICK)
+    problems = iter([Diverged("non-finite"), torch.OutOfMemoryError("CUDA out of memory")])
+
+    def fail(*arguments, **more):
+        raise next(problems)
+
+    monkeypatch.setattr(type(model), "_learn", fail)
+    with pytest.raises(OutOfMemory, match="memory did not suffice"):
+        model.fit(graph)

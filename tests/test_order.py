@@ -1,0 +1,94 @@
+"""The same nodes in another order get the same scores: every draw follows the ids."""
+
+import numpy as np
+import pytest
+
+from recoslip import NodeGraph, Split, detector, load_dataset
+from recoslip.detectors import DETECTORS
+from recoslip.detectors.base import id_order
+from recoslip.memory import Memory
+
+QUICK = {
+    "epochs": 12, "round_epochs": 6, "prior_epochs": 5, "em_steps": 2, "patience": 5, "categories": 3,
+    "negatives_per_edge": 2, "hidden_channels": 8, "out_channels": 8, "head_channels": 4, "max_fpr": 0.2,
+    "random_state": 3, "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph():
+    drawn = load_dataset("csbm", nodes=160, categories=4, features=8, split_seed=1).graph
+    ids = [f"node {k:03}" for k in range(160)]
+    weight = np.random.default_rng(0).random(drawn.edge_index.shape[1]) + 0.1
+    return NodeGraph(drawn.x, drawn.edge_index, drawn.is_target, ids=ids, edge_weight=weight)
+
+
+def shuffled(graph):
+    order = np.random.default_rng(5).permutation(graph.num_nodes)
+    return graph.permuted(order), order
+
+
+def quick(name, **more):
+    known = detector(name).get_params()
+    return detector(name, **{key: value for key, value in (QUICK | more).items() if key in known})
+
+
+def fit(method, graph, **more):
+    truth = {"novel": graph.is_target.numpy() & (graph.x[:, 0].numpy() > 0)} if method.requires_truth else {}
+    return method.fit(graph, **truth, **more)
+
+
+@pytest.mark.parametrize("calibration", [0.0, 0.3])
+@pytest.mark.parametrize("name", list(DETECTORS))
+def test_another_order_of_the_nodes_gives_the_same_result(name, calibration, graph):
+    other, order = shuffled(graph)
+    first, second = fit(quick(name), graph, calibration=calibration), fit(quick(name), other, calibration=calibration)
+    assert np.array_equal(second.scores_, first.scores_[order])
+    assert second.threshold_ == first.threshold_
+    assert np.array_equal(second.predict(), first.predict()[order])
+    assert np.array_equal(second.calibration_, first.calibration_[order])
+    assert np.array_equal(second.split_.train, first.split_.train[order])
+    for attribute in ("uncertainty_", "propensity_"):
+        if hasattr(first, attribute):
+            assert np.array_equal(getattr(second, attribute), getattr(first, attribute)[order])
+    if calibration == 0:  # calibration nodes are source in the graph, which LP-PUL looks at
+        np.testing.assert_allclose(second.decision_function(other), second.scores_, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["reco-slip-plus", "reco-slip", "nnpu"])
+def test_batches_follow_the_ids_too(name, graph):
+    other, order = shuffled(graph)
+    first, second = (fit(quick(name, batch_size=40), each) for each in (graph, other))
+    assert np.array_equal(second.scores_, first.scores_[order])
+
+
+def test_a_split_that_is_given_goes_with_the_nodes(graph):
+    subset = np.random.default_rng(0).integers(0, 3, 160)
+    split = Split(*(subset == number for number in range(3)))
+    other, order = shuffled(graph)
+    first, second = quick("reco-slip").fit(graph, split), quick("reco-slip").fit(other, split.permuted(order))
+    assert np.array_equal(second.scores_, first.scores_[order])
+    assert np.array_equal(second.split_.validation, split.validation[order])
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([10, 9, 2], [2, 1, 0]),
+        (["b", "c", "a"], [2, 0, 1]),
+        ([2, "1", (0,)], [0, 1, 2]),  # by type, then as text: int, str, tuple
+        ([("b",), ("a",), 7], [2, 1, 0]),
+        ([1, 2, 3], None),
+    ],
+)
+def test_the_order_is_that_of_the_ids(ids, expected):
+    order = id_order(NodeGraph([[0.0], [1.0], [2.0]], [[0], [1]], [False, True, True], ids=ids))
+    assert order is None if expected in (None, [0, 1, 2]) else order.tolist() == expected
+
+
+def test_nodes_that_cannot_be_sorted_in_memory_stay_as_they_are(graph, monkeypatch, caplog):
+    other, _ = shuffled(graph)
+    monkeypatch.setattr("recoslip.detectors.base.memory", lambda device: Memory(1000, 1000))
+    with caplog.at_level("INFO", "recoslip"):
+        assert id_order(other) is None
+    assert "another order has other draws" in caplog.text

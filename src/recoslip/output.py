@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -12,13 +14,25 @@ import polars as pl
 from recoslip._version import __version__
 from recoslip.errors import RecoslipError
 from recoslip.findings.analysis import Findings, facts
+from recoslip.graph import NodeGraph
+from recoslip.json_files import read_json
 from recoslip.page.report import Report
-from recoslip.storage import atomic_folder
+from recoslip.storage import (
+    atomic_folder,
+    check_output_folder,
+    output_lock,
+    resolve,
+    restore_replaced,
+    shown,
+)
 
 Format: TypeAlias = Literal["csv", "parquet"]
 
 # The files that an output folder may hold.
 FILES = ("scores.csv", "scores.parquet", "summary.json", "model", "report.html", "report.json")
+
+# What an output folder takes, about: the page with its libraries, and scores, model and page data per node.
+OVERHEAD, BYTES_PER_NODE = 2**24, 500
 
 # Texts that a spreadsheet takes for a formula, and texts that begin with an apostrophe, so that removing one apostrophe
 # from what is written restores every text.
@@ -72,6 +86,25 @@ def summarise(findings: Findings, seconds: float) -> dict[str, Any]:
     return result
 
 
+Write: TypeAlias = "Callable[[Findings, dict[str, Any], Report | None, Format], None]"
+
+
+@contextmanager
+def reserved(folder: str | os.PathLike[str], graph: NodeGraph, *, replace: bool) -> Iterator[Write]:
+    """Hold an output folder from before training until it is written; yield the function that writes it.
+
+    What can be known to go wrong with writing is raised at the beginning: a folder that is not ours, a disk that is
+    read-only or too full, another process that writes there.
+    """
+
+    def write_there(findings: Findings, summary: dict[str, Any], page: Report | None, table_format: Format) -> None:
+        write(folder, findings, summary, page, table_format=table_format, replace=replace)
+
+    with output_lock(folder):
+        check_output_folder(folder, ours=FILES, replace=replace, size=OVERHEAD + BYTES_PER_NODE * graph.num_nodes)
+        yield write_there
+
+
 def write(
     folder: str | os.PathLike[str],
     findings: Findings,
@@ -97,20 +130,23 @@ def write(
 
 def rebuild_page(folder: str | os.PathLike[str]) -> Path:
     """Write a run's page anew from the data that the run wrote, and return its path."""
-    path = Path(folder).expanduser()
-    try:
-        data = json.loads((path / "report.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as problem:
-        raise RecoslipError(
-            f"{folder} holds no report.json; recoslip detect and demo write it where recoslip[report] is installed"
-        ) from problem
-    except (OSError, ValueError) as problem:
-        raise RecoslipError(f"{folder}/report.json cannot be read: {problem}") from problem
-    page = path / "report.html"
-    try:
-        Report(data).save(page)
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise RecoslipError(
-            f"{folder}/report.json is damaged or not recoslip's ({problem!r}); run detect again"
-        ) from problem
+    path = resolve(folder)
+    with output_lock(path):
+        restore_replaced(path)
+        try:
+            data = read_json(path / "report.json")
+        except FileNotFoundError as problem:
+            raise RecoslipError(
+                f"{shown(folder)} holds no report.json; recoslip detect and demo write it where recoslip[report] is "
+                "installed"
+            ) from problem
+        except (OSError, ValueError) as problem:
+            raise RecoslipError(f"{shown(folder)}/report.json cannot be read: {problem}; run detect again") from problem
+        page = path / "report.html"
+        try:
+            Report(data).save(page)
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise RecoslipError(
+                f"{shown(folder)}/report.json is damaged or not recoslip's ({problem!r}); run detect again"
+            ) from problem
     return page

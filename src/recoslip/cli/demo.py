@@ -32,12 +32,9 @@ def demo(
     from recoslip.findings.analysis import analyse
     from recoslip.metrics import auroc
     from recoslip.shift import default_calibration
-    from recoslip.storage import check_output_folder
 
     scores_format = check_format(table_format)
     console = make_console(quiet or as_json)
-    replace = force or is_demo(out)
-    check_output_folder(out, ours=output.FILES, replace=replace)
     data = load_dataset("digits")
     graph, test = data.graph, data.split.test
     assert graph.categories is not None
@@ -46,18 +43,18 @@ def demo(
         "The source holds digits 0 to 8. In the target their proportions are turned upside down, and there are 9s.\n"
         "The detector is told who is source and who is target, and no digit's name.\n"
     )
-    fitted, seconds = fit(
-        detector(AUTO, random_state=seed, device=device), graph, data.split, default_calibration(graph), console
-    )
-    findings = analyse(fitted, graph, grouped=has_report_extra())
-    truth = {
-        "auroc_test": auroc(data.novel, fitted.scores_, test),
-        "auroc_target": auroc(data.novel, fitted.scores_, graph.is_target.numpy()),
-        "novel_true": int(data.novel.sum()),
-    }
-    summary = output.summarise(findings, seconds) | {"dataset": "digits", "truth": truth}
-    page = make_page(findings, "Handwritten digits: what is new?", console, image_shape=(8, 8))
-    output.write(out, findings, summary, page, table_format=scores_format, replace=replace)
+    with output.reserved(out, graph, replace=force or is_demo(out)) as write:
+        model = detector(AUTO, random_state=seed, device=device)
+        fitted, seconds = fit(model, graph, data.split, default_calibration(graph), console)
+        findings = analyse(fitted, graph, grouped=has_report_extra())
+        truth = {
+            "auroc_test": auroc(data.novel, fitted.scores_, test),
+            "auroc_target": auroc(data.novel, fitted.scores_, graph.is_target.numpy()),
+            "novel_true": int(data.novel.sum()),
+        }
+        summary = output.summarise(findings, seconds) | {"dataset": "digits", "truth": truth}
+        page = make_page(findings, "Handwritten digits: what is new?", console, image_shape=(8, 8))
+        write(findings, summary, page, scores_format)
     if as_json:
         print(json.dumps(summary))
         return
@@ -74,8 +71,9 @@ def demo(
 
 def is_demo(folder: Path) -> bool:
     """Say whether a folder is the output of an earlier demo, which the next one may replace."""
+    from recoslip.json_files import read_json
+
     try:
-        summary = json.loads((folder.expanduser() / "summary.json").read_text(encoding="utf-8"))
+        return bool(read_json(folder.expanduser() / "summary.json").get("dataset") == "digits")
     except (OSError, ValueError):
         return False
-    return isinstance(summary, dict) and summary.get("dataset") == "digits"

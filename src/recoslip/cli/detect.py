@@ -108,7 +108,7 @@ def detect(
     from recoslip.detectors.params import Number
     from recoslip.findings.analysis import analyse
     from recoslip.shift import default_calibration
-    from recoslip.storage import check_output_folder
+    from recoslip.storage import check_output_folder, output_lock, shown
 
     console = make_console(quiet or as_json)
     detector = _build_detector(context, method, config, random_state=seed, device=device)
@@ -117,21 +117,23 @@ def detect(
         Number(0, 1, open_ends=True)("fdr", fdr)
     if calibration is not None:
         Number(0, 0.9)("calibration", calibration)
-    check_output_folder(out, ours=output.FILES, replace=force)
-    graph = _read(nodes, edges, context)
-    console.print(escape(repr(graph)))
-    fraction = default_calibration(graph) if calibration is None else calibration
-    if ray is None:
-        fitted, seconds = fit(detector, graph, None, fraction, console)
-    else:
-        shared = nodes if nodes.is_dir() else graph
-        fitted, seconds = fit_on_cluster(
-            detector, shared, fraction, console, address=ray, workers=workers, storage=storage
-        )
-    findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra())
-    summary = output.summarise(findings, seconds)
-    page = make_page(findings, title or f"What is new in {nodes.name}", console)
-    output.write(out, findings, summary, page, table_format=scores_format, replace=force)
+    with output_lock(out):
+        check_output_folder(out, ours=output.FILES, replace=force)  # before anything is read
+        graph = _read(nodes, edges, context)
+        console.print(escape(repr(graph)))
+        with output.reserved(out, graph, replace=force) as write:
+            fraction = default_calibration(graph) if calibration is None else calibration
+            if ray is None:
+                fitted, seconds = fit(detector, graph, None, fraction, console)
+            else:
+                shared = nodes if nodes.is_dir() else graph
+                fitted, seconds = fit_on_cluster(
+                    detector, shared, fraction, console, address=ray, workers=workers, storage=storage
+                )
+            findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra())
+            summary = output.summarise(findings, seconds)
+            page = make_page(findings, title or f"What is new in {shown(nodes.name)}", console)
+            write(findings, summary, page, scores_format)
     if as_json:
         print(json.dumps(summary))
         return

@@ -55,11 +55,12 @@ def pack(
 
     If it is interrupted, the same command continues from where it stopped.
     """
-    from recoslip import packed
-
     console = make_console(quiet)
     with resumable("what was done is kept"), show_steps(console, "packing", "rows") as progress:
+        from recoslip import packed
+        from recoslip.storage import shown
+
         packed.pack(nodes, edges, folder, replace=force, progress=progress, **read_graph_arguments(context))
     console.print(escape(repr(packed.open_packed(folder))))
-    path = escape(str(folder))
+    path = escape(shown(folder))
     console.print(f"Written to {path}; detect takes it as --nodes {path}", soft_wrap=True)

@@ -17,6 +17,8 @@ def report(
 ) -> None:
     """Write the page of an earlier run anew."""
     from recoslip.output import rebuild_page
+    from recoslip.storage import shown
 
+    console = make_console(quiet)
     page = rebuild_page(folder)
-    make_console(quiet).print(f"written: {escape(str(page))}", soft_wrap=True)
+    console.print(f"written: {escape(shown(page))}", soft_wrap=True)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.markup import escape
 
+from recoslip.console.signals import exit_code
+
 stdout = Console()
 stderr = Console(stderr=True)
 
@@ -33,9 +35,9 @@ def print_problem(label: str, message: str, style: str = "bold red") -> None:
 
 @contextmanager
 def resumable(kept: str) -> Iterator[None]:
-    """End an interrupted block with code 130 and a message: `kept` says what of its work is kept."""
+    """End an interrupted block with a message: `kept` says what of its work is kept."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as problem:
         stderr.print(f"interrupted; {kept}, run the same command to go on")
-        sys.exit(130)
+        sys.exit(exit_code(problem))

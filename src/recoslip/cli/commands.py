@@ -21,11 +21,12 @@ from recoslip.cli.lists import datasets, methods
 from recoslip.cli.pack import pack
 from recoslip.cli.report import report
 from recoslip.console.messages import print_problem, stderr
+from recoslip.console.signals import exit_code
 from recoslip.errors import RecoslipError, RecoslipWarning
 
 
 class CommandGroup(TyperGroup):
-    """Commands that end with code 2 after an error in the input, and with 130 after an interruption."""
+    """Commands that end with code 2 after an error in the input, with 130 after SIGINT and with 143 after SIGTERM."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
@@ -41,9 +42,9 @@ class CommandGroup(TyperGroup):
         except MemoryError:
             print_problem("error", "memory did not suffice; pack the graph (recoslip pack) and give the folder")
             sys.exit(2)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as problem:
             stderr.print("interrupted; nothing was written")
-            sys.exit(130)
+            sys.exit(exit_code(problem))
         finally:
             log.handlers, log.level, log.propagate = logging_before
 
@@ -83,8 +84,3 @@ app.command()(report)
 app.command()(methods)
 app.command()(datasets)
 app.add_typer(bench_app, name="bench")
-
-
-def main() -> None:
-    """Run the command line."""
-    app()

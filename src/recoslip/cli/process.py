@@ -1,0 +1,29 @@
+"""The process around a command: UTF-8 everywhere, signals as exceptions, and printing that may fail without harm."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from recoslip.console.signals import exit_code, raise_on_sigterm
+from recoslip.console.streams import ForgivingStream
+
+
+def main() -> None:
+    """Run the command line."""
+    _use_utf8()
+    sys.stdout, sys.stderr = ForgivingStream(sys.stdout, 1), ForgivingStream(sys.stderr, 2)
+    try:
+        raise_on_sigterm()
+        from recoslip.cli.commands import app
+
+        app()
+    except KeyboardInterrupt as problem:  # before a command has begun
+        print("interrupted; nothing was written", file=sys.stderr)
+        sys.exit(exit_code(problem))
+
+
+def _use_utf8() -> None:
+    """Begin again in Python's UTF-8 mode where the locale has another encoding: ours is UTF-8, whatever the locale."""
+    if sys.getfilesystemencoding().lower() not in ("utf-8", "utf8"):
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])

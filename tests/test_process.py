@@ -1,0 +1,181 @@
+"""What surrounds a command never decides over its output: streams, signals, locales, other processes, links."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from recoslip.cli import app
+from recoslip.datasets import csbm
+from recoslip.storage import output_lock
+
+RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
+WHOLE = {"scores.csv", "summary.json", "model", "report.html", "report.json"}
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="streams and signals as Linux has them")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    graph = csbm(nodes=120, categories=3, features=3, seed=1)
+    columns = {f"x{k}": graph.x[:, k].numpy() for k in range(3)}
+    pl.DataFrame({"id": range(120), "domain": graph.is_target.numpy().astype(int), **columns}).write_csv(
+        folder / "nodes.csv"
+    )
+    pl.DataFrame({"a": graph.edge_index[0].numpy(), "b": graph.edge_index[1].numpy()}).write_csv(folder / "edges.csv")
+    return folder
+
+
+def detect(tables, out, *more):
+    return [*RECOSLIP, "detect", "--nodes", tables / "nodes.csv", "--edges", tables / "edges.csv", "--method", "lp-pul",
+            "--out", out, *more]  # fmt: skip
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("redirection", "json_too"), [(">&- 2>&-", []), (">/dev/full", ["--json"]), ("| true", []), ("| true", ["--json"])]
+)
+def test_what_cannot_be_printed_does_not_lose_the_run(tables, tmp_path, redirection, json_too):
+    command = " ".join(f"'{part}'" for part in detect(tables, tmp_path / "out", *json_too))
+    script = f"set -o pipefail; {command} {redirection}"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert "Traceback" not in result.stderr
+    assert "Exception ignored" not in result.stderr
+    assert result.returncode == 0, result.stderr
+    assert names(tmp_path / "out") == WHOLE
+    assert names(tmp_path) == {"out"}
+
+
+def test_an_error_in_the_input_is_code_2_though_nobody_can_read_it(tables, tmp_path):
+    command = " ".join(f"'{part}'" for part in detect(tables, tmp_path / "out", "--fdr", "7"))
+    assert subprocess.run(["bash", "-c", f"{command} >/dev/full 2>&-"], check=False).returncode == 2
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_training_with_one_line_and_nothing_left(tables, tmp_path, number, code):
+    command = detect(tables, tmp_path / "out", "--method", "domain-discriminator", "--epochs", "1000000",
+                     "--patience", "1000000")  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while "NodeGraph" not in process.stdout.readline():
+            pass  # read until the tables have been
+        process.send_signal(number)
+        _, errors = process.communicate()
+    assert process.returncode == code
+    assert errors == "interrupted; nothing was written\n"
+    assert not any(tmp_path.iterdir())
+
+
+EARLY = """
+import signal, sys
+import recoslip.cli.process as process
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "recoslip.cli.commands":
+            signal.raise_signal(int(sys.argv.pop(1)))
+sys.meta_path.insert(0, Finder())
+process.main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_in_the_first_moments_ends_the_same_way(number, code):
+    result = subprocess.run(
+        [sys.executable, "-c", EARLY, str(int(number)), "pack"], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (code, "interrupted; nothing was written\n")
+
+
+def run(command):
+    """Run a command in this process."""
+    return CliRunner().invoke(app, [str(part) for part in command[len(RECOSLIP) :]])
+
+
+def test_two_runs_into_one_folder_are_told_apart(tables, tmp_path):
+    out = tmp_path / "out"
+
+    def refused(*commands):
+        """Run commands while another thread holds the folder, which is the same to them as another process."""
+        held, released = threading.Event(), threading.Event()
+
+        def hold():
+            with output_lock(out):
+                held.set()
+                released.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        results = [run(command) for command in commands]
+        released.set()
+        thread.join()
+        for result in results:
+            assert result.exit_code == 2
+            assert f"another process (process {os.getpid()}) is writing" in result.output.replace("\n", " ")
+
+    refused(detect(tables, out), detect(tables, out, "--force"), [*RECOSLIP, "demo", "--out", out])
+    assert not any(tmp_path.iterdir())
+    assert run(detect(tables, out, "-q")).exit_code == 0
+    refused([*RECOSLIP, "report", out], detect(tables, out, "--force"))
+
+
+def test_text_leaves_as_utf_8_in_any_locale(tables, tmp_path):
+    ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    nodes = pl.read_csv(tables / "nodes.csv").rename({"x0": "größe"})
+    nodes.write_csv(tmp_path / "knöten.csv")
+    command = detect(tables, tmp_path / "out", "--nodes", tmp_path / "knöten.csv", "--title", "Où est l'été?",
+                     "--features", "größe,x1")  # fmt: skip
+    result = subprocess.run(command, capture_output=True, env=os.environ | ascii_locale, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "größe (number)" in result.stdout.decode("utf-8")
+    assert "<title>Où est l&#x27;été?</title>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["feature_names"] == ["größe", "x1"]
+
+
+def test_names_that_are_not_utf_8_are_read_and_written(tables, tmp_path):
+    odd = os.fsdecode(b"caf\xe9.csv")
+    (tmp_path / odd).write_bytes((tables / "nodes.csv").read_bytes())
+    out = tmp_path / os.fsdecode(b"sortie\xff")
+    result = run(detect(tables, out, "--nodes", tmp_path / odd))
+    assert result.exit_code == 0, result.output
+    assert names(out) == WHOLE
+    assert "caf\\xe9.csv" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_link_as_output_is_written_through_and_stays(tables, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    for more in ([], ["--force"]):
+        assert run(detect(tables, tmp_path / "out", "-q", *more)).exit_code == 0
+        assert (tmp_path / "out").is_symlink()
+        assert names(tmp_path / "real") == WHOLE
+
+
+@pytest.mark.parametrize("damage", ["deep", "fifo", "link", "list", "text", "nothing"])
+def test_damaged_json_ends_no_command_in_a_traceback_or_a_hang(tables, tmp_path, damage):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("report.json", "summary.json"):
+        path = out / name
+        if damage == "fifo":
+            os.mkfifo(path)
+        elif damage == "link":
+            path.symlink_to(tables / "nodes.csv")
+        else:
+            path.write_text({"deep": "[" * 100_000, "list": "[]", "text": '{"format": ', "nothing": ""}[damage])
+    result = run([*RECOSLIP, "report", out])
+    assert result.exit_code == 2
+    assert "report.json cannot be read" in result.output.replace("\n", " ")
+    result = run([*RECOSLIP, "demo", "--out", out])
+    assert result.exit_code == 2  # not a demo's, so it is not replaced
+    assert "holds an earlier result" in result.output.replace("\n", " ")

@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from recoslip import NodeGraph, cluster, detector, load_dataset
 from recoslip.errors import RecoslipError, SettingError
@@ -100,37 +101,31 @@ def test_a_killed_process_does_not_lose_the_run(two, data, tmp_path, monkeypatch
 
     Ray takes a checkpoint over before the next but one is saved, so by then there is one to resume from.
     """
-    train_worker = cluster.train_worker
 
-    def kill_once(task):
+    def train_worker(task):  # runs in the processes of the cluster, where nothing is patched
         from recoslip import cluster
         from recoslip.fleet import distributed
 
-        saves = 0
-
-        class Mortal(cluster.RayCheckpointer):
-            def __init__(self, every):
-                super().__init__(every)
+        class KilledOnce(cluster.RayCheckpointer):
+            def __init__(self, every, identity):
+                super().__init__(every, identity)
+                self.saves = 0
                 if distributed.rank() == 0:
-                    resumed = bool(list(self.folder.iterdir()))
+                    has_checkpoint = any(self.folder.iterdir())
                     with (tmp_path / "starts").open("a") as file:
-                        file.write("from a checkpoint\n" if resumed else "from the beginning\n")
+                        file.write("from a checkpoint\n" if has_checkpoint else "from the beginning\n")
 
             def save(self, checkpoint):
-                nonlocal saves
                 super().save(checkpoint)
-                saves += 1
-                if saves == 4 and distributed.rank() == 0 and not (tmp_path / "killed").exists():
-                    (tmp_path / "killed").write_text(f"{checkpoint.epoch}")
+                self.saves += 1
+                if self.saves == 4 and distributed.rank() == 0 and not (tmp_path / "killed").exists():
+                    (tmp_path / "killed").touch()
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        original, cluster.RayCheckpointer = cluster.RayCheckpointer, Mortal
-        try:
-            train_worker(task)
-        finally:
-            cluster.RayCheckpointer = original
+        cluster.RayCheckpointer = KilledOnce
+        cluster.train_worker(task)
 
-    monkeypatch.setattr(cluster, "train_worker", kill_once)
+    monkeypatch.setattr(cluster, "train_worker", train_worker)
     fitted = cluster.fit(quick("reco-slip-plus", **LONGER), data.graph, data.split, workers=2)
     assert (tmp_path / "killed").exists()
     assert (tmp_path / "starts").read_text().splitlines() == ["from the beginning", "from a checkpoint"]
@@ -138,14 +133,14 @@ def test_a_killed_process_does_not_lose_the_run(two, data, tmp_path, monkeypatch
 
 
 def test_an_error_in_a_process_is_raised_once_and_not_retried(two, tmp_path, monkeypatch):
-    train_worker = cluster.train_worker
+    def train_worker(task):  # as above
+        from recoslip import cluster
 
-    def count(task):
         with (tmp_path / "starts").open("a") as file:
             file.write("started\n")
-        train_worker(task)
+        cluster.train_worker(task)
 
-    monkeypatch.setattr(cluster, "train_worker", count)
+    monkeypatch.setattr(cluster, "train_worker", train_worker)
     with pytest.raises(RecoslipError, match=r"holds no graph\.json"):
         cluster.fit(quick("reco-slip-plus"), tmp_path, workers=2)
     assert len((tmp_path / "starts").read_text().splitlines()) == 2  # once in each process
@@ -191,3 +186,47 @@ def write_dataset(folder) -> None:
     (folder / "mine.toml").write_text(
         '[datasets.mine]\nnodes = "nodes.csv"\nedges = "edges.csv"\ncategory = "truth"\nnovel = ["3"]\n'
     )
+
+
+def test_a_storage_folder_keeps_fits_apart(two, data, tmp_path):
+    model = quick("reco-slip", epochs=6)
+    other = load_dataset("csbm", nodes=300, categories=4, features=8, noise=0.5, split_seed=2)
+    for each in (data, other):
+        fitted = cluster.fit(model, each.graph, each.split, workers=2, storage=tmp_path / "storage")
+    assert len(list((tmp_path / "storage").iterdir())) == 2
+    assert len(fitted.scores_) == 300
+    np.testing.assert_allclose(fitted.decision_function(other.graph), fitted.scores_, atol=1e-5)
+
+
+def test_a_fingerprint_tells_graphs_splits_and_settings_apart(data, tmp_path):
+    model, graph, split = quick("reco-slip"), data.graph, data.split
+    weighted = NodeGraph(graph.x, graph.edge_index, graph.is_target, edge_weight=np.ones(graph.edge_index.shape[1]))
+    sparse = NodeGraph(graph.x.to_sparse_csr(), graph.edge_index, graph.is_target)
+    renamed = NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=[f"n{k}" for k in range(400)])
+    changed = NodeGraph(graph.x + 1, graph.edge_index, graph.is_target)
+    prints = [
+        cluster.fingerprint(*each)
+        for each in (
+            (model, graph, split, 0.0), (model, graph, None, 0.0), (model, graph, split, 0.1),
+            (quick("reco-slip", epochs=9), graph, split, 0.0), (quick("reco-slip", random_state=9), graph, split, 0.0),
+            (quick("nnpu"), graph, split, 0.0), (model, changed, split, 0.0), (model, weighted, split, 0.0),
+            (model, sparse, split, 0.0), (model, renamed, split, 0.0), (model, tmp_path, split, 0.0),
+        )
+    ]  # fmt: skip
+    assert len(set(prints)) == len(prints)
+    assert cluster.fingerprint(quick("reco-slip", device="auto"), graph, split, 0.0) == prints[0]
+
+
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path, monkeypatch):
+    from ray import train
+
+    monkeypatch.setattr(train, "get_checkpoint", lambda: None)
+    monkeypatch.setattr(train, "report", lambda *_, **__: None)
+    ours, other = cluster.RayCheckpointer(1, "ours"), cluster.RayCheckpointer(1, "another")
+    assert ours.resume() is None
+    ours.save(Checkpoint(3, False, {"x": torch.ones(2)}))
+    again = cluster.RayCheckpointer(1, "ours")
+    again.folder = other.folder = ours.folder
+    assert again.resume().epoch == 3
+    with pytest.raises(RecoslipError, match="of another graph, split or settings; give an empty folder"):
+        other.resume()

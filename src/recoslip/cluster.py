@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import shutil
@@ -12,9 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from recoslip._version import __version__
 from recoslip.detectors.base import Detector
 from recoslip.detectors.loading import load
 from recoslip.detectors.network_detector import NetworkDetector
@@ -24,7 +29,9 @@ from recoslip.fleet import distributed
 from recoslip.fleet.checkpoints import Checkpoint
 from recoslip.fleet.device import BATCH_SIZE
 from recoslip.graph import NodeGraph
+from recoslip.graph.sparse import to_scipy
 from recoslip.packed import open_packed
+from recoslip.packed.format import INDEX
 from recoslip.progress import Progress
 from recoslip.shift import Split
 
@@ -82,7 +89,8 @@ def fit(
         split: as for `Detector.fit`.
         workers: how many processes.
         address: address of a Ray cluster; "auto" for the one that this machine belongs to, "local" to start one here.
-        storage: folder for checkpoints that all machines see; needed where there are several.
+        storage: folder for checkpoints that all machines see; needed where there are several. A fit of the same graph,
+            split and settings that was begun there is resumed; others there are left alone.
         calibration: as for `Detector.fit`.
         progress: called with steps done and steps in all.
         checkpoint_every: epochs between two checkpoints.
@@ -93,7 +101,9 @@ def fit(
         from ray.train.torch import TorchTrainer
 
         monitor = ray.remote(num_cpus=0)(TrainingMonitor).remote()
+        identity = fingerprint(detector, graph, split, calibration)
         task = {
+            "fingerprint": identity,
             "detector": detector.name,
             "settings": detector.get_params(),
             "graph": ray.put(graph) if isinstance(graph, NodeGraph) else str(Path(graph).absolute()),
@@ -108,7 +118,7 @@ def fit(
             train_loop_config=task,
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=on_gpu),
             run_config=RunConfig(
-                name="recoslip",
+                name=f"recoslip-{identity}",
                 storage_path=str(storage or temporary),
                 failure_config=FailureConfig(max_failures=MAX_RETRIES),
                 checkpoint_config=CheckpointConfig(num_to_keep=2),
@@ -195,8 +205,8 @@ def train_worker(task: dict[str, Any]) -> None:
         if distributed.rank() == 0:
             monitor.set_steps.remote(done, total)
 
-    checkpointer = RayCheckpointer(task["checkpoint_every"])
     try:
+        checkpointer = RayCheckpointer(task["checkpoint_every"], task["fingerprint"])
         graph = open_packed(task["graph"]) if isinstance(task["graph"], str) else ray.get(task["graph"])
         model = build_detector(task["detector"], **task["settings"])
         model.fit(graph, task["split"], calibration=task["calibration"], progress=report, checkpointer=checkpointer)
@@ -208,13 +218,45 @@ def train_worker(task: dict[str, Any]) -> None:
     shutil.rmtree(checkpointer.folder)
 
 
-class RayCheckpointer:
-    """A `Checkpointer` that saves to checkpoints of Ray Train: one safetensors file per training of the fit."""
+def fingerprint(
+    detector: Detector, graph: NodeGraph | str | os.PathLike[str], split: Split | None, calibration: float
+) -> str:
+    """Hash all that the result of a fit depends on, so that checkpoints of different fits cannot be confused."""
+    digest = hashlib.sha256()
 
-    def __init__(self, every: int) -> None:
+    def add(*arrays: Any) -> None:
+        for array in arrays:
+            digest.update(repr((array.dtype.str, array.shape)).encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+    settings = {name: value for name, value in detector.json_params().items() if name != "device"}
+    digest.update(json.dumps([__version__, detector.name, settings, calibration], sort_keys=True).encode())
+    if isinstance(graph, NodeGraph):
+        x = graph.x
+        add(*([x.numpy()] if x.layout == torch.strided else [to_scipy(x).data, *to_scipy(x).nonzero()]))
+        add(graph.edge_index.numpy(), graph.is_target.numpy())
+        if graph.edge_weight is not None:
+            add(graph.edge_weight.numpy())
+        digest.update("\0".join(map(repr, graph.ids.tolist())).encode("utf-8", "surrogatepass"))
+    else:  # of a packed graph, this file has the checksums of all others
+        digest.update((Path(graph) / INDEX).read_bytes() if (Path(graph) / INDEX).is_file() else b"")
+    if split is not None:
+        add(split.train, split.validation, split.test)
+    return digest.hexdigest()[:16]
+
+
+class RayCheckpointer:
+    """A `Checkpointer` that saves to checkpoints of Ray Train: one safetensors file per training of the fit.
+
+    Args:
+        every: epochs between two checkpoints.
+        identity: fingerprint of the fit; checkpoints of another are refused.
+    """
+
+    def __init__(self, every: int, identity: str) -> None:
         from ray import train
 
-        self.every = every
+        self.every, self.identity = every, identity
         self.folder = Path(tempfile.mkdtemp(prefix="recoslip-"))
         self._training = -1  # index of the present training
         checkpoint = train.get_checkpoint()
@@ -232,13 +274,22 @@ class RayCheckpointer:
             return None
         with safe_open(self._path, "pt") as file:
             metadata = file.metadata()
+            if metadata.get("fingerprint") != self.identity:
+                raise RecoslipError(
+                    "the checkpoints there are of another graph, split or settings; give an empty folder as storage"
+                )
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return Checkpoint(int(metadata["epoch"]), metadata["finished"] == "True", state)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Save the state of the present training."""
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.state.items()}
-        save_file(tensors, self._path, {"epoch": str(checkpoint.epoch), "finished": str(checkpoint.finished)})
+        metadata = {
+            "epoch": str(checkpoint.epoch),
+            "finished": str(checkpoint.finished),
+            "fingerprint": self.identity,
+        }
+        save_file(tensors, self._path, metadata)
         self.upload()
 
     def upload(self) -> None:

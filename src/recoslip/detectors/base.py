@@ -358,7 +358,7 @@ def memory_errors() -> Iterator[None]:
 
 
 def id_order(graph: NodeGraph) -> NDArray[np.int64] | None:
-    """Return the order of nodes by id; None where they are in it, or where memory does not suffice to sort them."""
+    """Return the order of nodes by id; None where they are in it, or where the graph is too large to be sorted here."""
     ids = graph.ids
     if ids.dtype == object:
         keys = [(type(name).__name__, str(name)) for name in ids.tolist()]
@@ -368,7 +368,8 @@ def id_order(graph: NodeGraph) -> NDArray[np.int64] | None:
     if (np.diff(order) > 0).all():
         return None
     entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
-    if 8 * entries + 64 * graph.edge_index.numel() > memory(torch.device("cpu")).free:
+    # By the memory there is, not by what is free just now: every process and every time has the same order.
+    if 8 * entries + 64 * graph.edge_index.numel() > memory(torch.device("cpu")).total / 2:
         log.info("the nodes stay in the order they are given in, for want of memory: another order has other draws")
         return None
     return order

@@ -48,7 +48,7 @@ def plain_loop(data: Dataset, device: torch.device, recall_target: float = 0.1) 
     x, edges = graph.x.to(device), graph.edge_index.to(device)
     target = graph.is_target.to(device)
     masks = {
-        (subset, domain): torch.from_numpy(getattr(split, subset)).to(device)
+        (subset, domain): torch.tensor(getattr(split, subset), device=device)
         & (target if domain == "target" else ~target)
         for subset in ("train", "validation")
         for domain in ("source", "target")

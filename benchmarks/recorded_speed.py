@@ -32,6 +32,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=220)
     parser.add_argument("--root", default=None)
     args = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("this benchmark needs a CUDA GPU")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, ms per epoch of the domain discriminator")
     print(f"{'dataset':12} {'members':>8} {'launched':>9} {'recorded':>9} {'ratio':>6}")
     for dataset in args.datasets:

@@ -5,7 +5,7 @@ python benchmarks/sar_em_steps.py --datasets photo-s --steps 8
 
 import argparse
 
-import numpy as np
+from formatting import mean_and_error
 
 import recoslip
 from recoslip.detectors import sar_em
@@ -28,8 +28,7 @@ def main() -> None:
             nonlocal step
             f = (1 - p).double().cpu().numpy()
             values = [auroc(data.novel, f[:, m], data.split.test) for m in range(f.shape[1])]
-            error = np.std(values, ddof=1) / np.sqrt(len(values))
-            print(f"{name} after {step} steps: {np.mean(values):.3f} ± {error:.3f}", flush=True)
+            print(f"{name}, EM step {step}: {mean_and_error(values)}", flush=True)
             step += 1
             return posterior(s, p, e)
 

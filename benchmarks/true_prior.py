@@ -5,7 +5,7 @@ python benchmarks/true_prior.py --root data --datasets cora-s
 
 import argparse
 
-import numpy as np
+from formatting import mean_and_error
 
 import recoslip
 from recoslip.detectors import prior_detector
@@ -32,8 +32,7 @@ def main() -> None:
         for label, detector in cases.items():
             fitted = detector.fit_seeds(data.graph, args.seeds, data.split)
             values = [auroc(data.novel, copy.scores_, data.split.test) for copy in fitted]
-            error = np.std(values, ddof=1) / np.sqrt(len(values))
-            print(f"{name:12} {label:>34} {np.mean(values):.3f} ± {error:.3f}", flush=True)
+            print(f"{name:12} {label:>34} {mean_and_error(values)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from recoslip.bench.sources import DEFAULT_SPLIT, Sources, read_sources
 from recoslip.console.messages import print_problem, resumable
 from recoslip.errors import SettingError
 from recoslip.fleet.device import resolve_device
-from recoslip.storage import atomic_write
+from recoslip.storage import atomic_write, output_lock
 
 
 class Session:
@@ -46,6 +46,10 @@ class Session:
 
     def run(self, experiments: Sequence[str]) -> int:
         """Train what has no record, render all, and return how many cells failed."""
+        with output_lock(self.out):
+            return self._run(experiments)
+
+    def _run(self, experiments: Sequence[str]) -> int:
         logging.getLogger("recoslip").setLevel(logging.WARNING)  # what is logged about each graph is not wanted here
         plans, settings = {}, {}
         for name in experiments:

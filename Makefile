@@ -1,21 +1,25 @@
-# make demo: see it work.  make test: everything CI checks.  make install: set-up alone.
-# make coverage: the branches that the tests take; longer than the tests alone.
+# make demo: see it work.  make test: everything CI checks.  make quick: its fast part, for the working day.
+# make install: set-up for tests alone.  make coverage: the branches that the tests take; longer than the tests alone.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALLED := .venv/.installed
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test check coverage install clean
+.PHONY: demo test quick check coverage install clean
 
-demo: install
+demo: .venv/.demo
 	$(BIN)/recoslip demo
 
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
+
+quick: check
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m 'not slow'
 
 coverage: install
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt 'coverage>=7.10'
+	$(PIP) 'coverage>=7.10'
 	$(BIN)/coverage erase
-	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/coverage run $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing
 
@@ -24,15 +28,24 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-install: $(INSTALLED)
+install: .venv/.dev
 
-$(INSTALLED): pyproject.toml constraints.txt
+# One stamp for each set of installed packages; that of the tests includes that of the demo.
+.venv/.demo: pyproject.toml constraints.txt
+	$(call install,report)
+	@touch .venv/.demo
+
+.venv/.dev: pyproject.toml constraints.txt
+	$(call install,dev)
+	@touch .venv/.demo .venv/.dev
+
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "recoslip needs Python 3.11 or newer; try make PYTHON=python3.11"; exit 2; }
 	$(PYTHON) -m venv .venv
 	@echo "installing recoslip and what it needs into .venv; the first time takes some minutes"
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $(INSTALLED)
+	$(PIP) -e '.[$(1)]'
+endef
 
 clean:
 	rm -rf .venv recoslip-demo .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

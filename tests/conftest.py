@@ -1,13 +1,57 @@
-"""Shared material: a small graph with a novel category, its split, and the paper's data where present."""
+"""Fixtures that several files share, which files `make quick` leaves out, and the same random cases in every run."""
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
+from hypothesis import HealthCheck, settings
 
 from recoslip import NodeGraph, Split
 from recoslip.datasets import Dataset, load_dataset
+
+# Files of slow tests: a browser, Ray, kills, limited memory or disk, new processes, thousands of cases, long trainings.
+# In other files, single tests have the mark.
+SLOW = {
+    "test_baselines.py",
+    "test_cluster.py",
+    "test_disk.py",
+    "test_fuzz.py",
+    "test_guide.py",
+    "test_hostile.py",
+    "test_injections.py",
+    "test_interruptions.py",
+    "test_load.py",
+    "test_numbers.py",
+    "test_page.py",
+    "test_process.py",
+    "test_zoo.py",
+}
+
+# RECOSLIP_FUZZ=20 draws other cases in every run, and in test_fuzz.py 20 times as many.
+settings.register_profile(
+    "recoslip",
+    derandomize="RECOSLIP_FUZZ" not in os.environ,
+    database=None,
+    deadline=None,  # a busy machine is no reason to fail
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("recoslip")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: not in `make quick`")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name in SLOW:
+            item.add_marker(pytest.mark.slow)
+    # pytest-xdist gives the first half of the tests to the first worker, and others steal from the end of that. What
+    # comes first stays in one worker, so that there is one Ray cluster.
+    items.sort(key=lambda item: item.path.name != "test_cluster.py")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,6 +61,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def small() -> Dataset:
+    """A small graph with a novel category, and its split."""
     return load_dataset("csbm", nodes=300, categories=4, features=8, noise=0.5, split_seed=1)
 
 
@@ -38,15 +83,39 @@ def paper_data() -> Path:
     return Path(root)
 
 
+@pytest.fixture(scope="session")
+def forked() -> Iterator[ForkServer]:
+    """A server that runs each command in a process of its own, without the seconds that imports take."""
+    with ForkServer() as server:
+        yield server
+
+
+PATIENCE = 600_000  # milliseconds after which a page that does not get ready fails its test, on a busy machine too
+
+
+class PatientBrowser:
+    """A browser whose pages have that patience."""
+
+    def __init__(self, browser):
+        self.browser = browser
+
+    def new_context(self, **options):
+        context = self.browser.new_context(**options)
+        context.set_default_timeout(PATIENCE)
+        return context
+
+    def new_page(self, **options):
+        return self.new_context(**options).new_page()
+
+
 @pytest.fixture(scope="module")
-def browser():
+def browser() -> Iterator[PatientBrowser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("needs a Chromium: apt-get install chromium")
     api = pytest.importorskip("playwright.sync_api")
+    arguments = ["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
     with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
-        )
-        yield started
+        started = playwright.chromium.launch(executable_path=chromium, args=arguments, timeout=PATIENCE)
+        yield PatientBrowser(started)
         started.close()

@@ -3,11 +3,13 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -43,7 +45,7 @@ def shop(tmp_path_factory):
         {
             "id": np.arange(240),
             "region": np.where(graph.is_target.numpy(), "north", "south"),
-            "kind": np.array(["books", "food", "games", "toys"])[graph.categories],
+            "department": np.array(["books", "food", "games", "toys"])[graph.categories],
             **{f"x{k}": graph.x[:, k].numpy() for k in range(6)},
         }
     )
@@ -57,7 +59,7 @@ def shop(tmp_path_factory):
         edges = "bought.csv"
         domain = "region"
         target_value = "north"
-        category = "kind"
+        category = "department"
         settings = { hidden_channels = 8, out_channels = 8, head_channels = 4 }
         """)
     )
@@ -180,12 +182,12 @@ def test_several_processes_do_the_same_work(shop, tmp_path):
 
 
 def test_a_fleet_that_fails_does_not_stop_the_others(shop, tmp_path):
-    lines = (shop / "bench.toml").read_text() + '\n[datasets.odd]\nnodes = "odd.csv"\ncategory = "kind"\n'
+    lines = (shop / "bench.toml").read_text() + '\n[datasets.odd]\nnodes = "odd.csv"\ncategory = "department"\n'
     config = tmp_path / "bench.toml"
     config.write_text(lines.replace('"products', f'"{shop}/products').replace('"bought', f'"{shop}/bought'))
     # One novel node, which does not test: nothing to measure an AU-ROC with.
-    kinds = ["a"] * 19 + ["new"]
-    pl.DataFrame({"id": range(20), "domain": [0] * 10 + [1] * 10, "kind": kinds, "x": range(20)}).write_csv(
+    departments = ["a"] * 19 + ["new"]
+    pl.DataFrame({"id": range(20), "domain": [0] * 10 + [1] * 10, "department": departments, "x": range(20)}).write_csv(
         tmp_path / "odd.csv"
     )
     arguments = ["bench", "main", "--datasets", "odd,shop", "--methods", "lp-pul", "--splits", "own,0,1,2,3"]
@@ -203,11 +205,11 @@ def test_a_fleet_that_fails_does_not_stop_the_others(shop, tmp_path):
         (("domain", "dommain"), "no option 'dommain' (did you mean 'domain'?)"),
         (("datasets.shop", "datasets.cora-s"), "choose another name"),
         (("datasets.shop", 'datasets."a/b"'), "letters, digits"),
-        (('"kind"', '"kind"\nnovel = ["books"]'), "a source node is novel"),
-        (('"kind"', '"kind"\nnovel = []'), "no node is novel"),
+        (('"department"', '"department"\nnovel = ["books"]'), "a source node is novel"),
+        (('"department"', '"department"\nnovel = []'), "no node is novel"),
         (("products.parquet", "absent.parquet"), "absent.parquet"),
         (("[datasets.shop]", "[dataset.shop]"), "expected tables [datasets.NAME]"),
-        (('"kind"', '"kind'), "is not TOML"),
+        (('"department"', '"department'), "is not TOML"),
     ],
 )
 def test_a_bad_file_is_refused(shop, tmp_path, change, message):
@@ -232,9 +234,9 @@ def test_a_bad_file_is_refused(shop, tmp_path, change, message):
         ('novel = ["toys", "toyz"]', "no node is of the novel category 'toyz'"),
     ],
 )
-def test_values_of_the_wrong_kind_are_refused(shop, tmp_path, line, message):
+def test_values_of_the_wrong_type_are_refused(shop, tmp_path, line, message):
     text = f'[datasets.shop]\nnodes = "{shop}/products.parquet"\ndomain = "region"\ntarget_value = "north"\n'
-    (tmp_path / "bench.toml").write_text(text + f'category = "kind"\n{line}\n')
+    (tmp_path / "bench.toml").write_text(text + f'category = "department"\n{line}\n')
     arguments = ["bench", "main", "--datasets", "shop", "--methods", "lp-pul", "--config", str(tmp_path / "bench.toml")]
     result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
     assert result.exit_code in (1, 2), result.output
@@ -277,6 +279,13 @@ def test_what_cannot_be_written_is_said_before_the_work(shop, tmp_path):
     assert "1/1" not in result.output
 
 
+def has_ended(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_an_interrupt_ends_all_processes_and_keeps_what_is_stored(shop, tmp_path):
     # Each of the two processes trains one fleet that ends, then one that does not.
     choices = ["--datasets", "shop", "--methods", "lp-pul,domain-discriminator", "--splits", "2", "--seeds", "1"]
@@ -291,33 +300,26 @@ def test_an_interrupt_ends_all_processes_and_keeps_what_is_stored(shop, tmp_path
     assert len(children) >= 2
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
-    psutil.wait_procs(children)  # returns when all have ended
+    while not all(map(has_ended, children)):
+        time.sleep(0.01)
     assert "interrupted; what had ended is stored" in (tmp_path / "stderr").read_text()
     assert [record["method"] for record in Records(tmp_path / "records")] == ["lp-pul", "lp-pul"]
 
 
-PLUGIN = """
-import numpy as np
-from recoslip import Detector
-
-class Degree(Detector):
-    "The fewer neighbours, the more novel."
-    name, paper, inputs, trains = "degree", "nobody", "edges", False
-
-    def _learn(self, graph, split, seeds, callbacks, **truth): return [{"scores_": self._score(graph)} for _ in seeds]
-    def _score(self, graph): return 1 / (1 + np.bincount(graph.edge_index[0], minlength=graph.num_nodes))
-    def _pack(self): return {}, {}
-    def _unpack(self, values, tensors): return {}
-"""
+def documented_detector():
+    """Return the code of the detector that docs/bench.md shows."""
+    text = (Path(__file__).parent.parent / "docs" / "bench.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(import numpy.*?)```", text, re.DOTALL)
+    return code
 
 
 def test_another_packages_detector_joins_by_its_entry_point(shop, tmp_path):
     site = tmp_path / "site"
     (site / "other-1.0.dist-info").mkdir(parents=True)
     (site / "other-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    points = "[recoslip.detectors]\ndegree = other:Degree\nbroken = other:Missing\nupu = other:Degree\n"
-    (site / "other-1.0.dist-info" / "entry_points.txt").write_text(points)
-    (site / "other.py").write_text(PLUGIN)
+    points = ["few-neighbours = other:FewNeighbours", "broken = other:Missing", "upu = other:FewNeighbours"]
+    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("\n".join(["[recoslip.detectors]", *points]))
+    (site / "other.py").write_text(documented_detector())
     environment = os.environ | {"PYTHONPATH": str(site)}
 
     def run(*arguments):
@@ -327,15 +329,24 @@ def test_another_packages_detector_joins_by_its_entry_point(shop, tmp_path):
         return result
 
     listed = run("methods", "--json")
-    assert "degree" in [row["name"] for row in json.loads(listed.stdout)]
+    assert "few-neighbours" in [row["name"] for row in json.loads(listed.stdout)]
     assert "'broken' of other:Missing is left out" in " ".join(listed.stderr.split())
-    assert "'upu' of other:Degree is left out" in " ".join(listed.stderr.split())
+    assert "'upu' of other:FewNeighbours is left out" in " ".join(listed.stderr.split())
     out = tmp_path / "out"
-    command = ["bench", "main", "--datasets", "shop", "--methods", "degree,lp-pul", "--config", shop / "bench.toml"]
+    command = [
+        "bench",
+        "main",
+        "--datasets",
+        "shop",
+        "--methods",
+        "few-neighbours,lp-pul",
+        "--config",
+        shop / "bench.toml",
+    ]
     run(*command, "--out", out)
-    assert {r["method"] for r in Records(out / "records")} == {"degree", "lp-pul"}
-    assert "| degree |" in (out / "main.md").read_text()
-    (site / "other.py").write_text(PLUGIN.replace("return 1 / (1", "return 1 / 0 * (1"))
+    assert {r["method"] for r in Records(out / "records")} == {"few-neighbours", "lp-pul"}
+    assert "| few-neighbours |" in (out / "main.md").read_text()
+    (site / "other.py").write_text(documented_detector().replace("return 1 /", "return 1 / 0 /"))
     failed = subprocess.run(
         [*RECOSLIP, *map(str, command), "--out", str(tmp_path / "again")],
         capture_output=True,
@@ -343,7 +354,7 @@ def test_another_packages_detector_joins_by_its_entry_point(shop, tmp_path):
         env=environment,
     )
     assert failed.returncode == 1
-    assert "degree: ZeroDivisionError" in " ".join(failed.stderr.split())
+    assert "few-neighbours: ZeroDivisionError" in " ".join(failed.stderr.split())
     assert {r["method"] for r in Records(tmp_path / "again" / "records")} == {"lp-pul"}
 
 

@@ -1,4 +1,7 @@
-"""Every detector on a zoo of degenerate graphs: scores in [0, 1] that a seed gives again, or an error with a reason."""
+"""Every detector on a zoo of degenerate graphs: scores in [0, 1] that a seed gives again, or an error with a reason.
+
+Which cases are refused is written down, so that neither refusing more nor accepting more goes unnoticed.
+"""
 
 import json
 import uuid
@@ -41,9 +44,9 @@ ALL = np.array(np.triu_indices(N, 1))
 HUB = np.array([np.zeros(N - 1, dtype=int), np.arange(1, N)])
 
 
-def only(place, value=1.0):
+def single_entry(value):
     x = np.zeros((N, 3))
-    x[place] = value
+    x[3, 1] = value
     return x
 
 
@@ -73,8 +76,8 @@ ZOO = {
     "no features but zeros": (np.zeros((N, 3)), RANDOM, HALF),
     "no features but zeros, and no edges": (np.zeros((N, 3)), NONE, HALF),
     "one feature": (X[:, :1], RANDOM, HALF),
-    "one entry": (only((3, 1)), RANDOM, HALF),
-    "one huge entry": (only((3, 1), 3e38), RANDOM, HALF),
+    "one entry": (single_entry(1.0), RANDOM, HALF),
+    "one huge entry": (single_entry(3e38), RANDOM, HALF),
     "the domain as a feature": (HALF[:, None].astype(float), RANDOM, HALF),
     "two nodes, eight times each": (np.repeat(X[:2], N // 2, axis=0), RANDOM, HALF),
     "one constant among the features": (np.column_stack([X, np.full(N, 7.0)]), RANDOM, HALF),
@@ -98,12 +101,26 @@ WEIGHTS = {
     "weights below normal": np.full(40, 1e-40),
     "the largest weights": np.full(40, 1e38),
 }
+NAMES = "names of every kind"
+ALL_GRAPHS = [*ZOO, *WEIGHTS, NAMES]
+
+# What is refused; everything else is scored. Each domain needs a node to train and one to validate.
+REFUSED_BY_ALL = {"two nodes", "three nodes", "one source node", "one target node"}
+REFUSED = {
+    ("four nodes", "oracle"),  # no node to train on is novel
+    ("two target nodes", "oracle"),
+    ("one huge entry", "reco-slip-plus"),  # squares and sums of numbers near 3e38 overflow, and the loss is not finite
+    ("huge features", "dominant"),
+    ("features of every size", "dominant"),
+    ("sparse huge features", "dominant"),
+    ("many huge features of many nodes", "dominant"),
+}
 
 
-def animal(name):
+def build_graph(name):
     if name in WEIGHTS:
         return NodeGraph(X, RANDOM, HALF, edge_weight=WEIGHTS[name])
-    if name == "names of every kind":
+    if name == NAMES:
         names = [
             "a",
             "ا",
@@ -126,26 +143,28 @@ def animal(name):
     return NodeGraph(*ZOO[name])
 
 
-def says_why(problem):
+def assert_has_reason(problem):
     what, _, remedy = str(problem).partition(";")
     assert len(what) > 20
     assert len(remedy) > 10
 
 
-@pytest.mark.parametrize("name", list(DETECTORS))
-@pytest.mark.parametrize("kind", [*ZOO, *WEIGHTS, "names of every kind"])
-def test_it_is_scored_the_same_way_twice_or_refused_with_a_reason(kind, name):
-    graph = animal(kind)
-    known = detector(name).get_params()
-    method = detector(name, **{key: value for key, value in QUICK.items() if key in known})
-    truth = {"novel": graph.is_target.numpy() & (np.arange(graph.num_nodes) % 4 == 1)} if name == "oracle" else {}
+@pytest.mark.parametrize("method_name", list(DETECTORS))
+@pytest.mark.parametrize("graph_name", ALL_GRAPHS)
+def test_it_is_scored_the_same_way_twice_or_refused_with_a_reason(graph_name, method_name):
+    graph = build_graph(graph_name)
+    known = detector(method_name).get_params()
+    method = detector(method_name, **{key: value for key, value in QUICK.items() if key in known})
+    novel = graph.is_target.numpy() & (np.arange(graph.num_nodes) % 4 == 1)
+    truth = {"novel": novel} if method.requires_truth else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecoslipWarning)
-        try:
-            first, second = (method.fit(graph, **truth).scores_ for _ in range(2))
-        except RecoslipError as problem:
-            says_why(problem)
+        if graph_name in REFUSED_BY_ALL or (graph_name, method_name) in REFUSED:
+            with pytest.raises(RecoslipError) as caught:
+                method.fit(graph, **truth)
+            assert_has_reason(caught.value)
             return
+        first, second = (method.fit(graph, **truth).scores_ for _ in range(2))
         again = method.decision_function(graph)
     assert first.shape == (graph.num_nodes,)
     assert ((first >= 0) & (first <= 1)).all()
@@ -153,14 +172,11 @@ def test_it_is_scored_the_same_way_twice_or_refused_with_a_reason(kind, name):
     np.testing.assert_allclose(again, first, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [*ZOO, *WEIGHTS, "names of every kind"])
-def test_what_is_scored_can_be_put_on_a_page(kind):
-    graph = animal(kind)
+@pytest.mark.parametrize("graph_name", [name for name in ALL_GRAPHS if name not in REFUSED_BY_ALL])
+def test_what_is_scored_can_be_put_on_a_page(graph_name):
+    graph = build_graph(graph_name)
     for method in (detector("lp-pul", max_fpr=0.5), detector("domain-discriminator", epochs=2, max_fpr=0.5)):
-        try:
-            method.fit(graph)
-        except RecoslipError:
-            continue
+        method.fit(graph)
         findings = recoslip.analyse(method, graph)
         page = recoslip.report(method, graph, findings=findings, explained=1)
         assert json.loads(json.dumps(page.data, allow_nan=False))["counts"]["nodes"] == graph.num_nodes

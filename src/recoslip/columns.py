@@ -115,7 +115,7 @@ def _guess_encoding(name: str, table: ColumnReader) -> Column:
         return Column(name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         series = table[name]
-        if dtype == pl.String and looks_like_date(series).all():
+        if dtype == pl.String and _looks_like_date(series).all():
             return Column(name, "unused", f"dates are no feature; for the domain use --time {name}")
         distinct = series.n_unique()
         if distinct <= max(MAX_CATEGORIES, len(series) // 20) and distinct < len(series):
@@ -126,7 +126,7 @@ def _guess_encoding(name: str, table: ColumnReader) -> Column:
     return Column(name, "unused", f"{dtype} is no feature; for the domain use --time {name}")
 
 
-def looks_like_date(series: pl.Series) -> pl.Series:
+def _looks_like_date(series: pl.Series) -> pl.Series:
     """Return for each text whether it starts with a date such as 2007-01-31; false where it is missing."""
     return series.str.contains(r"^\d{4}-\d{2}-\d{2}([T ]|$)").fill_null(False)
 

@@ -9,11 +9,15 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 MAX_BYTES = 2**30  # no file of ours is larger
 MAX_DEPTH = 64  # nor nested more deeply
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_BRACKET = re.compile(r"[\[\]{}]")
+_STEPS = np.zeros(256, dtype=np.int64)  # of the depth at each byte
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
+_BLOCK = 2**20
 
 
 class JsonFileError(ValueError):
@@ -53,25 +57,25 @@ def _read_regular_file(path: Path) -> str:
     except OSError as problem:
         reason = "it is a link" if path.is_symlink() else problem.strerror
         raise JsonFileError(f"it cannot be opened ({reason})") from problem
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise JsonFileError("it is a folder, a pipe or a device, not a file")
         if status.st_size > MAX_BYTES:
             raise JsonFileError(f"it has {status.st_size:,} bytes, and {MAX_BYTES:,} are the most")
-        try:
-            return file.read(MAX_BYTES).decode("utf-8")  # no more, should the file grow meanwhile
-        except (OSError, UnicodeDecodeError) as problem:
-            raise JsonFileError(f"it cannot be read ({problem})") from problem
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(status.st_size).decode("utf-8")  # no more, should the file grow meanwhile
+    except (OSError, UnicodeDecodeError, MemoryError) as problem:
+        raise JsonFileError(f"it cannot be read ({problem})") from problem
+    finally:
+        os.close(handle)
 
 
 def _depth(text: str) -> int:
     """Return how deeply brackets are nested; those inside strings do not count."""
     depth = deepest = 0
-    for bracket in _BRACKET.finditer(_STRING.sub("", text)):
-        if bracket.group() in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        else:
-            depth -= 1
+    structure = _STRING.sub("", text).encode()
+    for offset in range(0, len(structure), _BLOCK):
+        depths = depth + np.cumsum(_STEPS[np.frombuffer(structure[offset : offset + _BLOCK], dtype=np.uint8)])
+        depth, deepest = int(depths[-1]), max(deepest, int(depths.max()))
     return deepest

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -134,9 +134,11 @@ def _run_in_processes(cells: Sequence[Cell], worker: Worker, on_finished: OnFini
         initargs=(threads_per_process(worker.jobs),),
     )
     try:
-        futures = {pool.submit(_train_and_store, worker, cell): cell for cell in cells}
-        for future in as_completed(futures):
-            on_finished(futures[future], future.result())
+        running = {pool.submit(_train_and_store, worker, cell): cell for cell in cells}
+        while running:
+            # The timeout is there because an interrupt does not end a wait once polars is imported (polars#21739).
+            for future in wait(running, timeout=0.5, return_when=FIRST_COMPLETED).done:
+                on_finished(running.pop(future), future.result())
         pool.shutdown()
     except BaseException as problem:
         processes = list((pool._processes or {}).values())

@@ -112,11 +112,8 @@ def simple_edges(
         with np.errstate(over="ignore", under="ignore"):
             mean = (summed + summed.T).data / directions.data
             merged_weight = torch.from_numpy(mean.astype(np.float32))
-        if not (torch.isfinite(merged_weight) & (merged_weight > 0)).all():
-            raise GraphError(
-                "the total weight of an edge, its repetitions added up, must be between 1e-45 and 3e38; "
-                f"got {mean.min():g} to {mean.max():g}, scale the weights"
-            )
+        if len(mean):
+            check_total_weights(mean.min(), mean.max())
     both = np.empty((2, directions.nnz), dtype=np.int64)
     both[0] = np.repeat(np.arange(nodes), np.diff(directions.indptr))
     both[1] = directions.indices
@@ -139,12 +136,21 @@ def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]
     return weight
 
 
-def check_weights(weight: NDArray[np.float64]) -> None:
-    """Raise unless all are positive and finite."""
+def check_weights(weight: NDArray[np.float64], first_edge: int = 0) -> None:
+    """Raise unless the weights of the edges from number `first_edge` on are all positive and finite."""
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
     if len(bad):
+        raise GraphError(f"edge_weight must be positive and finite; edge {first_edge + bad[0]} has {weight[bad[0]]}")
+
+
+def check_total_weights(lowest: float, highest: float) -> None:
+    """Raise unless single precision can hold all weights from the lowest to the highest of merged edges."""
+    with np.errstate(over="ignore", under="ignore"):
+        low, high = np.array([lowest, highest]).astype(np.float32)
+    if not (low > 0 and np.isfinite(high)):
         raise GraphError(
-            f"edge_weight must be positive and finite; {len(bad)} are not (first: edge {bad[0]}, {weight[bad[0]]})"
+            "the total weight of an edge, its repetitions added up, must be between 1e-45 and 3e38; "
+            f"got {lowest:g} to {highest:g}, scale the weights"
         )
 
 

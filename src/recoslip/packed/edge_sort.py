@@ -7,38 +7,55 @@ sorted, so the entries of a range are a slice of each run. An edge from u to v i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.graph import EdgeRepairs
-from recoslip.graph.validation import check_weights
+from recoslip.graph.validation import check_total_weights, check_weights
 from recoslip.packed.format import EDGE_INDEX, EDGE_WEIGHT, create_array, map_array, save_array
+from recoslip.packed.steps import Step
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases
-from recoslip.storage import atomic_write
 from recoslip.tables.edges import EdgeReader, log_dropped_edges
 
 SAMPLED_KEYS = 2**20  # keys that the ranges of nodes are chosen by
 
 
+class RunCounts(NamedTuple):
+    """What was counted while a chunk of the table was sorted into a run."""
+
+    edges: int  # edges read, without those that were dropped
+    loops: int
+    dropped: int
+
+
+class RangeCounts(NamedTuple):
+    """What was counted while the runs were merged in a range of nodes."""
+
+    one_way: int  # undirected edges that were given in one direction only
+    distinct: int  # directed edges that were given, repetitions not counted
+    weights: list[float]  # the lowest and the highest weight of an edge; empty without edges or weights
+
+
 @dataclass(frozen=True)
 class EdgeFile:
-    """Some of the edges: a file of keys or ends, the file of their weights, and the file of counts about them."""
+    """Some of the edges: a file of keys or ends, the file of their weights, and the step that makes both."""
 
     edges: Path
     weights: Path | None
-    counts: Path  # written last: where it exists, the other files are complete
+    step: Step
 
-    def read_counts(self) -> list[int]:
-        """Return the counts."""
-        counts: list[int] = json.loads(self.counts.read_text(encoding="utf-8"))
-        return counts
+    @property
+    def files(self) -> list[Path]:
+        """The files of the step."""
+        return [self.edges, *([self.weights] if self.weights else [])]
 
 
 @dataclass(frozen=True)
@@ -61,60 +78,73 @@ def sort_edges(
     table: TableFile, reader: EdgeReader, nodes: int, work: Path, chunk_rows: int, phases: Phases
 ) -> SortedEdges:
     """Sort the edges by their ends and make them a simple undirected graph, with one chunk in memory at a time."""
-    weighted = reader.weight is not None
     if table.height == 0:
-        return SortedEdges([], weighted, EdgeRepairs(0, 0, 0))
-    report = phases.phase(table.height)
-    runs = []
+        return SortedEdges([], False, EdgeRepairs(0, 0, 0))
+    runs, run_counts = _sort_chunks(table, reader, nodes, work, chunk_rows, phases.phase(table.height))
+    log_dropped_edges(sum(counts.dropped for counts in run_counts))
+    ranges, range_counts = _merge_runs(runs, nodes, work, 4 * chunk_rows, phases.phase(table.height))
+    if weights := [weight for counts in range_counts for weight in counts.weights]:
+        check_total_weights(min(weights), max(weights))
+    loops = sum(counts.loops for counts in run_counts)
+    repetitions = sum(counts.edges for counts in run_counts) - loops - sum(counts.distinct for counts in range_counts)
+    repairs = EdgeRepairs(mirrored=sum(counts.one_way for counts in range_counts), merged=repetitions, loops=loops)
+    return SortedEdges(ranges, reader.weight is not None, repairs)
+
+
+def _sort_chunks(
+    table: TableFile, reader: EdgeReader, nodes: int, work: Path, chunk_rows: int, report: Callable[[int], None]
+) -> tuple[list[EdgeFile], list[RunCounts]]:
+    """Sort the table into runs, one per chunk."""
+    runs: list[EdgeFile] = []
+    counts: list[RunCounts] = []
     for offset in range(0, table.height, chunk_rows):
-        runs.append(_write_run(table, offset, reader, nodes, work, chunk_rows))
+        run = _edge_file(work, "run", len(runs), weighted=reader.weight is not None)
+        if (done := run.step.result()) is not None:
+            counts.append(RunCounts(*done))
+        else:
+            chunk = table.rows(offset, chunk_rows, reader.columns)
+            counts.append(_write_run(run, chunk, reader, nodes, first_edge=sum(before.edges for before in counts)))
+        runs.append(run)
         report(min(offset + chunk_rows, table.height))
-    read, loops, dropped = np.sum([run.read_counts() for run in runs], axis=0).tolist()
-    log_dropped_edges(dropped)
-    ranges = _merge_runs(runs, nodes, work, 4 * chunk_rows, phases.phase(table.height))
-    one_way, distinct = np.sum([file.read_counts() for file in ranges], axis=0).tolist()
-    repairs = EdgeRepairs(mirrored=one_way, merged=read - loops - distinct, loops=loops)
-    return SortedEdges(ranges, weighted, repairs)
+    return runs, counts
 
 
-def _write_run(table: TableFile, offset: int, reader: EdgeReader, nodes: int, work: Path, chunk_rows: int) -> EdgeFile:
-    """Sort a chunk of the table into a run, unless it is there; count edges read, self-loops and edges dropped."""
-    run = _edge_file(work, "run", offset // chunk_rows, weighted=reader.weight is not None)
-    if run.counts.exists():
-        return run
-    columns = [reader.left, reader.right, *([reader.weight] if reader.weight else [])]
+def _write_run(run: EdgeFile, chunk: pl.DataFrame, reader: EdgeReader, nodes: int, first_edge: int) -> RunCounts:
+    """Sort a chunk of the table into a run; `first_edge` is the number of the chunk's first edge."""
     dropped_before = reader.dropped
-    (left, right), weight = reader.read(table.rows(offset, chunk_rows, columns))
+    (left, right), weight = reader.read(chunk)
     no_loop = left != right
     forward = left[no_loop] * nodes + right[no_loop]
     backward = right[no_loop] * nodes + left[no_loop]
     keys, inverse = np.unique(np.concatenate([2 * forward, 2 * backward + 1]), return_inverse=True)
     if weight is not None and run.weights is not None:
-        check_weights(weight)
+        check_weights(weight, first_edge)
         save_array(run.weights, np.bincount(inverse, np.tile(weight[no_loop], 2), minlength=len(keys)))
     save_array(run.edges, keys)
-    counts = [len(left), int((~no_loop).sum()), reader.dropped - dropped_before]
-    atomic_write(run.counts, json.dumps(counts))
-    return run
+    counts = RunCounts(len(left), int((~no_loop).sum()), reader.dropped - dropped_before)
+    run.step.complete(counts, run.files)
+    return counts
 
 
 def _merge_runs(
     runs: Sequence[EdgeFile], nodes: int, work: Path, range_keys: int, report: Callable[[int], None]
-) -> list[EdgeFile]:
+) -> tuple[list[EdgeFile], list[RangeCounts]]:
     """Merge the runs into files of sorted edges, each of a range of nodes with about `range_keys` keys."""
     keys = [map_array(run.edges) for run in runs]
     boundaries = _range_boundaries(keys, nodes, range_keys)
-    merged, ranges = 0, []
+    merged = 0
+    ranges: list[EdgeFile] = []
+    counts: list[RangeCounts] = []
     for index, (start, stop) in enumerate(pairwise(boundaries)):
         bounds = [start * 2 * nodes, stop * 2 * nodes]
         slices = [slice(*np.searchsorted(run_keys, bounds).tolist()) for run_keys in keys]
         file = _edge_file(work, "range", index, weighted=runs[0].weights is not None)
-        if not file.counts.exists():
-            _merge_range(runs, keys, slices, nodes, file)
+        done = file.step.result()
+        counts.append(RangeCounts(*done) if done else _merge_range(runs, keys, slices, nodes, file))
         ranges.append(file)
         merged += sum(entries.stop - entries.start for entries in slices)
         report(merged // 2)
-    return ranges
+    return ranges, counts
 
 
 def _range_boundaries(keys: Sequence[NDArray[np.int64]], nodes: int, range_keys: int) -> list[int]:
@@ -128,25 +158,30 @@ def _range_boundaries(keys: Sequence[NDArray[np.int64]], nodes: int, range_keys:
 
 def _merge_range(
     runs: Sequence[EdgeFile], keys: Sequence[NDArray[np.int64]], slices: Sequence[slice], nodes: int, file: EdgeFile
-) -> None:
-    """Merge a slice of each run; count undirected edges that were given one way, and distinct directed edges."""
+) -> RangeCounts:
+    """Merge a slice of each run."""
     range_keys = [run_keys[entries] for run_keys, entries in zip(keys, slices, strict=True)]
     key, key_inverse = np.unique(np.concatenate(range_keys), return_inverse=True)
     pair, pair_inverse, directions = np.unique(key // 2, return_inverse=True, return_counts=True)
     left, right = pair // nodes, pair % nodes
+    extremes: list[float] = []
     if file.weights is not None:
         weights = [map_array(r.weights)[s] for r, s in zip(runs, slices, strict=True) if r.weights is not None]
         directed = np.bincount(key_inverse, np.concatenate(weights), minlength=len(key))
-        total = np.bincount(pair_inverse, directed, minlength=len(pair))
-        save_array(file.weights, (total / directions).astype(np.float32))
+        weight = np.bincount(pair_inverse, directed, minlength=len(pair)) / directions
+        with np.errstate(over="ignore", under="ignore"):  # what single precision cannot hold is refused by the extremes
+            save_array(file.weights, weight.astype(np.float32))
+        extremes = [weight.min().item(), weight.max().item()] if len(weight) else []
     save_array(file.edges, np.stack([left, right]))
     one_way = (directions == 1) & (left < right)  # an undirected edge is a pair at both of its ends; count it once
-    atomic_write(file.counts, json.dumps([int(one_way.sum()), int((key % 2 == 0).sum())]))
+    counts = RangeCounts(int(one_way.sum()), int((key % 2 == 0).sum()), extremes)
+    file.step.complete(counts, file.files)
+    return counts
 
 
 def _edge_file(work: Path, stem: str, index: int, *, weighted: bool) -> EdgeFile:
-    edges, weights, counts = (work / f"{stem}-{index:06d}.{suffix}" for suffix in ("edges.npy", "weights.npy", "json"))
-    return EdgeFile(edges, weights if weighted else None, counts)
+    edges, weights, record = (work / f"{stem}-{index:06d}.{suffix}" for suffix in ("edges.npy", "weights.npy", "json"))
+    return EdgeFile(edges, weights if weighted else None, Step(record))
 
 
 def _concatenate(files: Sequence[Path], path: Path, dtype: type, rows: tuple[int, ...] = ()) -> None:

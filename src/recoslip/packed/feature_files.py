@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,8 @@ from recoslip.packed.format import (
     rename_when_written,
     save_array,
 )
+from recoslip.packed.steps import Step
 from recoslip.packed.table_file import TableFile
-from recoslip.storage import atomic_write
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +54,10 @@ class EncodedColumn:
 def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, chunk_rows: int) -> EncodedColumn:
     """Encode a column and write its features to files in `work`, unless they are there already."""
     stem = f"column-{table.columns.index(column.name):06d}"
-    names_file = work / f"{stem}.json"  # written last: where it exists, the other files are complete
+    step = Step(work / f"{stem}.json")
     values, row_starts, column_indices = (work / f"{stem}{suffix}" for suffix in (".npy", ".start.npy", ".column.npy"))
-    if not names_file.exists():
+    names, sparse = step.result() or [[], False]
+    if not names:
         if column.encoding == "vector":
             names = _encode_vectors(table, column.name, impute, values, chunk_rows)
         else:
@@ -65,15 +65,15 @@ def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, 
             if not impute:
                 refuse_missing([series])
             matrix, names = encode_column(series, column.encoding)
-            if sp.issparse(matrix):
+            sparse = sp.issparse(matrix)
+            if sparse:
                 matrix = sp.csr_array(matrix)
                 save_array(row_starts, matrix.indptr.astype(np.int64))
                 save_array(column_indices, matrix.indices.astype(np.int64))
                 matrix = matrix.data
             save_array(values, np.asarray(matrix, dtype=np.float32))
-        atomic_write(names_file, json.dumps(names))
-    names = json.loads(names_file.read_text(encoding="utf-8"))
-    if not row_starts.exists():
+        step.complete([names, sparse], [values, *([row_starts, column_indices] if sparse else [])])
+    if not sparse:
         return EncodedColumn(names, map_array(values))
     return EncodedColumn(names, map_array(values), map_array(row_starts), map_array(column_indices))
 

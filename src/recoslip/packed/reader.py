@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from recoslip.errors import GraphError
 from recoslip.graph import EdgeRepairs, NodeGraph
 from recoslip.graph.sparse import csr_tensor
+from recoslip.json_files import JsonFileError, read_json
 from recoslip.packed.format import (
     CHUNK_ROWS,
     COLUMN_INDICES,
@@ -31,9 +32,11 @@ from recoslip.packed.format import (
     VALUES,
     VERSION,
     checksum,
+    is_plain_file,
     map_array,
 )
 from recoslip.tables.files import check_parquet_pages, file_errors
+from recoslip.tables.paths import polars_path, printable
 
 
 def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:
@@ -47,6 +50,44 @@ def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:
 def _content_errors() -> tuple[type[BaseException], ...]:
     """Return the exceptions that forged files can cause although their checksums are right."""
     return (KeyError, TypeError, ValueError, OverflowError, *file_errors())
+
+
+@dataclass(frozen=True)
+class _Index:
+    """The content of graph.json."""
+
+    nodes: int
+    features: int
+    feature_names: list[str]
+    repairs: list[int]
+    files: dict[str, list[int]]  # the size and checksum of each file
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless every field has its type and range."""
+        if not (_is_count(self.nodes, 1) and _is_count(self.features, 1)):
+            raise ValueError("nodes and features must be positive whole numbers")
+        names, repairs, files = self.feature_names, self.repairs, self.files
+        if not (type(names) is list and len(names) == self.features and all(type(name) is str for name in names)):
+            raise ValueError("feature_names must name each feature")
+        if not (type(repairs) is list and len(repairs) == 3 and all(map(_is_count, repairs))):
+            raise ValueError("repairs must hold three counts")
+        if not (type(files) is dict and all(_is_size_and_checksum(value) for value in files.values())):
+            raise ValueError("files must give the size and checksum of each file")
+        if unknown := set(files) - set(FILES):
+            raise ValueError(f"it names {sorted(unknown)[0]!r}, which is not ours")
+        if set(files) - {EDGE_WEIGHT} not in ({*_ALWAYS, DENSE_FEATURES}, {*_ALWAYS, ROW_STARTS, COLUMN_INDICES, VALUES}):
+            raise ValueError("it does not name the files of a graph")
+
+
+_ALWAYS = (EDGE_INDEX, IS_TARGET, NODES)
+
+
+def _is_count(value: object, least: int = 0) -> bool:
+    return type(value) is int and least <= value < 2**63
+
+
+def _is_size_and_checksum(value: object) -> bool:
+    return type(value) is list and len(value) == 2 and all(map(_is_count, value))
 
 
 class _PackedFolder:
@@ -63,61 +104,73 @@ class _PackedFolder:
             raise self._error(f"its files do not fit together ({type(problem).__name__}: {problem})") from problem
 
     def _error(self, reason: str) -> GraphError:
-        return GraphError(f"{self.folder} cannot be used as a packed graph: {reason}; pack the tables again")
+        return GraphError(f"{printable(self.folder)} cannot be used as a packed graph: {reason}; pack the tables again")
 
     @cached_property
-    def index(self) -> dict[str, Any]:
+    def index(self) -> _Index:
         try:
-            index = json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
+            index = read_json(self.folder / INDEX)
         except FileNotFoundError as problem:
             raise self._error(f"it holds no {INDEX}") from problem
-        except (OSError, ValueError) as problem:
-            raise self._error(f"{INDEX} cannot be read ({problem})") from problem
-        if not isinstance(index, dict) or index.get("format") != FORMAT:
+        except JsonFileError as problem:
+            raise self._error(f"{INDEX} cannot be read: {problem}") from problem
+        if index.get("format") != FORMAT:
             raise self._error(f'{INDEX} is not recoslip\'s (expected "format": "{FORMAT}")')
         if index.get("version") != VERSION:
-            raise self._error(f"it has version {index.get('version')!r}, this recoslip reads {VERSION}")
-        return index
+            raise self._error(f"it has version {str(index.get('version'))[:20]}, this recoslip reads {VERSION}")
+        try:
+            return _Index(**{field.name: index[field.name] for field in fields(_Index)})
+        except KeyError as problem:
+            raise self._error(f"{INDEX} lacks {problem}") from problem
+        except ValueError as problem:
+            raise self._error(f"{INDEX} is damaged: {problem}") from problem
 
     def _check_files(self) -> None:
         """Compare the size and checksum of every file with the index."""
-        files = self.index["files"]
-        if unknown := set(files) - set(FILES):
-            raise self._error(f"{INDEX} names {sorted(unknown)[0]!r}, which is not ours")
-        for name, (size, expected_checksum) in files.items():
+        for name, (size, expected_checksum) in self.index.files.items():
             path = self.folder / name
-            if path.is_symlink() or not path.is_file():
+            if not is_plain_file(path):
                 raise self._error(f"{name} is missing or not a plain file")
             if path.stat().st_size != size or checksum(path) != expected_checksum:
                 raise self._error(f"{name} is not what was written, it is truncated or damaged")
 
     def _graph(self) -> NodeGraph:
-        nodes, features, names = int(self.index["nodes"]), int(self.index["features"]), self.index["feature_names"]
-        check_parquet_pages(self.folder / NODES)
-        frame = pl.read_parquet(self.folder / NODES)
+        nodes = self.index.nodes
+        table = polars_path(self.folder / NODES)
+        check_parquet_pages(table)
+        frame = pl.read_parquet(table)
         is_target = self._array(IS_TARGET, np.bool_, (nodes,))
         edge_index = self._array(EDGE_INDEX, np.int64, (2, None))
         edge_weight = None
-        if EDGE_WEIGHT in self.index["files"]:
+        if EDGE_WEIGHT in self.index.files:
             edge_weight = self._array(EDGE_WEIGHT, np.float32, (edge_index.shape[1],))
-        if frame.height != nodes or not nodes or not features or len(names) != features:
-            raise self._error("its files disagree on the number of nodes or features")
+        if frame.height != nodes:
+            raise self._error("its files disagree on the number of nodes")
         if frame["id"].n_unique() != nodes:
             raise self._error("its ids are not unique")
         if is_target.all() or not is_target.any():
             raise self._error("it lacks source or target nodes")
         self._check_edges(edge_index, edge_weight, nodes)
         return NodeGraph.from_checked(
-            x=self._features(nodes, features),
+            x=self._features(nodes, self.index.features),
             edge_index=torch.from_numpy(edge_index),
             edge_weight=None if edge_weight is None else torch.from_numpy(edge_weight),
             is_target=torch.from_numpy(is_target.copy()),
             ids=frame["id"].to_numpy(),
-            categories=frame["category"].to_numpy() if "category" in frame.columns else None,
-            times=frame["time"].to_numpy() if "time" in frame.columns else None,
-            feature_names=tuple(map(str, names)),
-            repairs=EdgeRepairs(*map(int, self.index["repairs"])),
+            categories=self._per_node(frame, "category"),
+            times=self._per_node(frame, "time"),
+            feature_names=tuple(self.index.feature_names),
+            repairs=EdgeRepairs(*self.index.repairs),
         )
+
+    def _per_node(self, frame: pl.DataFrame, name: str) -> NDArray[Any] | None:
+        """Return a column of the table of nodes, if it has it."""
+        if name not in frame.columns:
+            return None
+        values: NDArray[Any] = frame[name].to_numpy()
+        if values.ndim != 1:
+            raise self._error(f"{NODES} holds arrays as {name}")
+        return values
 
     def _array(self, name: str, dtype: type, shape: tuple[int | None, ...]) -> NDArray[Any]:
         """Map a file into memory and check its shape, in which None stands for any length."""
@@ -146,7 +199,7 @@ class _PackedFolder:
                     raise self._error("its edge weights are not all positive and finite")
 
     def _features(self, nodes: int, features: int) -> torch.Tensor:
-        if DENSE_FEATURES in self.index["files"]:
+        if DENSE_FEATURES in self.index.files:
             x = self._array(DENSE_FEATURES, np.float32, (nodes, features))
             for offset in range(0, nodes, CHUNK_ROWS):
                 if not np.isfinite(x[offset : offset + CHUNK_ROWS]).all():

@@ -10,8 +10,10 @@ from polars.selectors import by_name  # selects columns literally, also those ca
 
 from recoslip.errors import TableError
 from recoslip.packed.format import rename_when_written
+from recoslip.packed.steps import Step
 from recoslip.tables.files import scan
 from recoslip.tables.options import ReadOptions, TableName
+from recoslip.tables.paths import polars_path, printable
 
 
 class TableFile:
@@ -28,15 +30,16 @@ class TableFile:
     def __init__(self, path: Path, name: TableName, work: Path, options: ReadOptions) -> None:
         lazy = scan(path, name, options)
         if path.suffix.lower() not in (".parquet", ".pq"):
-            converted = work / f"{name}.parquet"
-            if not converted.exists():
+            converted, step = work / f"{name}.parquet", Step(work / f"{name}.json")
+            if step.result() is None:
                 with rename_when_written(converted) as temporary:
-                    lazy.sink_parquet(temporary)
-            lazy = pl.scan_parquet(converted)
+                    lazy.sink_parquet(polars_path(temporary))
+                step.complete("converted", [converted])
+            lazy = pl.scan_parquet(polars_path(converted))
         self.lazy, self.schema = lazy, lazy.collect_schema()
         self.height = int(lazy.select(pl.len()).collect().item())
         if self.height == 0 and name == "nodes":
-            raise TableError(f"{path} has no rows")
+            raise TableError(f"{printable(path)} has no rows")
 
     @property
     def columns(self) -> list[str]:

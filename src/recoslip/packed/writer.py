@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,19 @@ import numpy as np
 import polars as pl
 
 from recoslip.errors import RecoslipError, TableError
+from recoslip.json_files import JsonFileError, read_json
 from recoslip.packed.edge_sort import SortedEdges, sort_edges
 from recoslip.packed.feature_files import EncodedColumn, encode_to_files, write_feature_matrix
-from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, NODES, VERSION, checksum
+from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, NODES, VERSION, checksum, remove
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
 from recoslip.storage import atomic_write, check_output_folder, replace_folder
 from recoslip.tables.edges import EdgeReader
 from recoslip.tables.files import table_errors
 from recoslip.tables.options import NodeRows, ReadOptions
+from recoslip.tables.paths import polars_path, printable
 
+WORK_VERSION = 2  # of the intermediate files
 INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
 
 
@@ -66,35 +68,39 @@ def pack(
         _remove_working_folder(work)
     except OSError as problem:
         raise RecoslipError(
-            f"cannot write {folder}: {problem.strerror or problem}; the same command goes on where this one ended"
+            f"cannot write {printable(folder)}: {problem.strerror or problem}; "
+            "the same command goes on where this one ended"
         ) from problem
 
 
-def _fingerprint(nodes: Path, edges: Path, options: dict[str, Any], chunk_rows: int) -> str:
+def _fingerprint(nodes: Path, edges: Path, options: dict[str, Any], chunk_rows: int) -> list[Any]:
     """Describe the inputs; intermediate files are reused only by a call with the same inputs."""
     files = []
     for path in (nodes, edges):
         if not path.is_file():
-            raise TableError(f"there is no file {path}")
+            raise TableError(f"there is no file {printable(path)}")
         files.append([str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns])
     plain = {name: value if isinstance(value, str | bool | None) else repr(value) for name, value in options.items()}
-    return json.dumps([VERSION, files, plain, chunk_rows], sort_keys=True)
+    return [WORK_VERSION, files, plain, chunk_rows]
 
 
-def _prepare_working_folder(work: Path, fingerprint: str) -> None:
+def _prepare_working_folder(work: Path, fingerprint: list[Any]) -> None:
     """Make the folder of intermediate files; those of an interrupted call stay if it had the same inputs."""
-    inputs = work / INPUTS
-    if not inputs.is_file() or inputs.read_text(encoding="utf-8") != fingerprint:
+    try:
+        resumable = read_json(work / INPUTS, kind=list) == fingerprint
+    except (FileNotFoundError, JsonFileError):
+        resumable = False
+    if not resumable:
         if work.exists():
             _remove_working_folder(work)
         work.mkdir(parents=True)
-        atomic_write(inputs, fingerprint)
+        atomic_write(work / INPUTS, json.dumps(fingerprint))
 
 
 def _remove_working_folder(work: Path) -> None:
     """Remove the intermediate files, the fingerprint first: without it, files that are left over are not reused."""
-    (work / INPUTS).unlink(missing_ok=True)
-    shutil.rmtree(work)
+    remove(work / INPUTS)
+    remove(work)
 
 
 def _pack_into(
@@ -104,7 +110,7 @@ def _pack_into(
     node_table = TableFile(nodes, "nodes", work, options)
     edge_table = TableFile(edges, "edges", work, options)
     rows = options.node_rows(node_table)
-    reader = EdgeReader(edge_table.columns, str(edges), rows.ids, options)
+    reader = EdgeReader(edge_table.columns, printable(edges), rows.ids, options)
     reader.check_header()
     used = [column for column in rows.columns if column.encoding != "unused"]
     phases = Phases(progress, node_table.height * len(used) + 2 * edge_table.height)
@@ -114,7 +120,7 @@ def _pack_into(
         phases.phase(node_table.height)(node_table.height)
     sorted_edges = sort_edges(edge_table, reader, node_table.height, work, chunk_rows, phases)
     packed = work / "graph"
-    shutil.rmtree(packed, ignore_errors=True)
+    remove(packed)
     packed.mkdir()
     write_feature_matrix(encoded, node_table.height, packed, chunk_rows)
     sorted_edges.write(packed)
@@ -127,7 +133,7 @@ def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder:
     np.save(folder / IS_TARGET, rows.is_target)
     kept = {"id": options.id, "category": options.category, "time": options.time}
     columns = {name: table[column].alias(name) for name, column in kept.items() if column is not None}
-    pl.DataFrame(columns).write_parquet(folder / NODES)
+    pl.DataFrame(columns).write_parquet(polars_path(folder / NODES))
 
 
 def _write_index(encoded: Sequence[EncodedColumn], edges: SortedEdges, nodes: int, folder: Path) -> None:

@@ -44,6 +44,7 @@ class EdgeReader:
         if left == right:
             raise TableError(f"both ends of an edge cannot be in one column, {left!r}; name two")
         self.left, self.right = left, right
+        self.columns = [left, right, *([options.weight] if options.weight else [])]  # those that are read
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
         self.positions = pl.DataFrame({"id": ids, "position": np.arange(len(ids))})
         if ids.is_duplicated().any():

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.columns import ColumnReader, is_missing, looks_like_date, require_column
+from recoslip.columns import ColumnReader, is_missing, require_column
 from recoslip.errors import TableError
-
-Since: TypeAlias = "int | float | str | date | datetime"
+from recoslip.tables.times import Since, not_before, read_instant, read_times
 
 
 def ids_as_text(column: pl.Series, table: str) -> pl.Series:
@@ -69,34 +67,30 @@ def domains_from_time(table: ColumnReader, name: str, since: Since | None) -> ND
     column = table[name]
     if missing := int(is_missing(column).sum()):
         raise TableError(f"the time column {name!r} is empty in {missing} rows; give every node a time")
-    if column.dtype == pl.String:
-        column = _parse_times(column)
+    numeric = column.dtype.is_numeric()
+    times = None if numeric else read_times(column)
     try:
-        if column.dtype.is_numeric():
-            first_target: Any = float(since)  # type: ignore[arg-type]
+        if times is None:
+            is_target = np.asarray(column >= _number(column, since))
         else:
-            first_target = datetime.fromisoformat(str(since)).replace(tzinfo=None)
-            column = column.cast(pl.Datetime)
-        is_target = column >= first_target
-    except (TypeError, ValueError, pl.exceptions.PolarsError) as problem:
-        expected = "a number" if column.dtype.is_numeric() else "a date such as 2007-01-31"
+            is_target = not_before(times, read_instant(since), name)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
+        if isinstance(problem, TableError):
+            raise
+        expected = "a number" if numeric else "a date such as 2007-01-31"
         raise TableError(f"the time column {name!r} needs {expected} to divide it; got since={since!r}") from problem
     if is_target.all() or not is_target.any():
-        raise TableError(
-            f"dividing {name!r} at {since} leaves one domain empty; it runs from {column.min()!s} to {column.max()!s}"
-        )
-    return np.asarray(is_target)
+        span = f"{column.min()} to {column.max()}" if times is None else str(times)
+        raise TableError(f"dividing {name!r} at {since} leaves one domain empty; it runs from {span}")
+    return is_target
 
 
-def _parse_times(column: pl.Series) -> pl.Series:
-    """Parse dates and times in text. The year must come first: the order in 02/03/2007 depends on the country."""
-    dates = looks_like_date(column)
-    if dates.all():
-        parsed = column.str.slice(0, 19).str.replace("T", " ").str.to_datetime(strict=False)
-        dates = parsed.is_not_null()
-    if not dates.all():
-        first = column.filter(~dates)[0]
-        raise TableError(
-            f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; got {first!r}"
-        )
-    return parsed
+def _number(column: pl.Series, since: Any) -> int | float:
+    """Return `since` as a number: a whole one where the column is, because large ones are rounded as floats."""
+    if column.dtype == pl.Int64 and isinstance(since, int | str):
+        try:
+            whole = int(since)
+        except ValueError:
+            return float(since)
+        return whole if -(2**63) <= whole < 2**63 else float(whole)
+    return float(since)

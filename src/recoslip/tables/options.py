@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from recoslip.columns import Column, ColumnReader, describe, plan_columns, require_column
 from recoslip.errors import TableError
-from recoslip.tables.node_columns import Since, domains_from_column, domains_from_time, ids_as_text
+from recoslip.tables.node_columns import domains_from_column, domains_from_time, ids_as_text
+from recoslip.tables.times import Since
 
 log = logging.getLogger("recoslip")
 
@@ -66,6 +67,8 @@ class ReadOptions:
             is_target = domains_from_time(table, self.time, self.since)
         if self.category is not None:
             require_column(table.columns, self.category, "nodes")
+            if (dtype := table.schema[self.category]).is_nested():
+                raise TableError(f"the category column {self.category!r} must hold one value per row; got {dtype}")
         reserved = {self.id, self.category, self.time, self.domain} - {None}
         columns = plan_columns(table, reserved, self.features, self.ignore, self.text)
         log.info("features: %s", describe(columns))

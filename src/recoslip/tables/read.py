@@ -16,8 +16,8 @@ from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.tables.edges import EdgeReader, log_dropped_edges
 from recoslip.tables.files import read_file, table_errors
-from recoslip.tables.node_columns import Since
 from recoslip.tables.options import ReadOptions, TableName
+from recoslip.tables.times import Since
 
 Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
 
@@ -52,7 +52,9 @@ def read_graph(
         target_value: the value of `domain` that means target.
         time: column of the nodes table with times. It replaces `domain`: nodes from `since` on are target. A column
             called "domain" is then no feature.
-        since: the first time that is target: a number, or a date such as 2007-01-31.
+        since: the first time that is target: a number, a date such as 2007-01-31, or a time such as
+            2007-01-31T12:00. Times with an offset from UTC, such as 2007-01-31T12:00+01:00 or 2007-01-31T11:00Z, and
+            columns with a time zone are compared as instants; `since` must have an offset where the column has one.
         category: column of the nodes table with true categories, kept for scoring and never used as a feature.
         features: columns to use as features; by default all that look like features (they are logged).
         ignore: columns not to use as features.

@@ -1,11 +1,13 @@
 """The same nodes in another order get the same scores: every draw follows the ids."""
 
 import numpy as np
+import polars as pl
 import pytest
 
-from recoslip import NodeGraph, Split, detector, load_dataset
+from recoslip import NodeGraph, Split, detector, load_dataset, read_graph
 from recoslip.detectors import DETECTORS
 from recoslip.detectors.base import id_order
+from recoslip.errors import GraphError
 from recoslip.memory import Memory
 
 QUICK = {
@@ -92,3 +94,41 @@ def test_nodes_that_cannot_be_sorted_in_memory_stay_as_they_are(graph, monkeypat
     with caplog.at_level("INFO", "recoslip"):
         assert id_order(other) is None
     assert "another order has other draws" in caplog.text
+
+
+def table_of(graph):
+    """A table of nodes with numbers of many sizes, categories and words, and a table of edges."""
+    rng = np.random.default_rng(1)
+    nodes = pl.DataFrame(
+        {
+            "id": graph.ids.tolist(),
+            "domain": graph.is_target.numpy(),
+            "price": np.exp(rng.normal(0, 3, 160)),
+            "colour": rng.choice(["red", "green", "blue"], 160),
+            "title": [" ".join(rng.choice(["new", "old", "large", "small", "fast"], 3)) for _ in range(160)],
+        }
+    )
+    ends = [[graph.ids[k] for k in side] for side in graph.edge_index.tolist()]
+    return nodes, pl.DataFrame({"a": ends[0], "b": ends[1]})
+
+
+def test_another_order_of_the_rows_of_a_table_gives_the_same_scores(graph):
+    nodes, edges = table_of(graph)
+    scores = []
+    for seed in (None, 1, 2):
+        if seed is not None:
+            nodes, edges = (each.sample(fraction=1, shuffle=True, seed=seed) for each in (nodes, edges))
+        read = read_graph(nodes, edges, text=["title"])
+        fitted = quick("reco-slip-plus").fit(read, calibration=0.3)
+        scores.append(dict(zip(read.ids.tolist(), fitted.scores_.tolist(), strict=True)))
+    assert scores[0] == scores[1] == scores[2]
+
+
+def test_some_of_the_rows_are_scored_by_their_own_statistics_and_so_refused(graph):
+    nodes, edges = table_of(graph)
+    fitted = quick("domain-discriminator").fit(read_graph(nodes, edges, text=["title"]))
+    again = fitted.decision_function(read_graph(nodes.reverse(), edges, text=["title"]))
+    np.testing.assert_allclose(again[::-1], fitted.scores_, atol=1e-6)
+    some = read_graph(nodes.head(100), edges, text=["title"], drop_unknown=True)
+    with pytest.raises(GraphError, match=r"column 'price' encoded by other statistics \(number: median .*one table"):
+        fitted.decision_function(some)

@@ -1,6 +1,9 @@
 """A packed graph equals the graph of its tables, for all sorts of tables and however often packing is interrupted."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -257,7 +260,7 @@ def damages(folder: Path):
     yield "no index", lambda: (folder / "graph.json").unlink()
     yield "no JSON", lambda: (folder / "graph.json").write_text("{")
     yield "a list", lambda: (folder / "graph.json").write_text("[]")
-    yield "future version", lambda: change_index(version=2)
+    yield "future version", lambda: change_index(version=99)
     yield "foreign", lambda: change_index(format="else")
     yield "no files", lambda: change_index(files={})
     yield "climbs out", lambda: change_index(files={"../x.npy": [1, 1]})
@@ -327,3 +330,23 @@ def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch)
         recoslip.read_graph(nodes, edges)
     pack(nodes, edges, tmp_path / "graph")
     assert open_packed(tmp_path / "graph").num_nodes == NODES
+
+
+def test_two_packs_into_one_folder_are_told_apart(tmp_path):
+    """The second one is refused at once and by name, and the first one's graph is what is there afterwards."""
+    nodes, edges = written(tmp_path)
+    refused = []
+
+    def second(done, total):
+        if not refused:
+            other = subprocess.run([sys.executable, "-c", SECOND, nodes, edges, tmp_path / "graph"],
+                                   capture_output=True, text=True, check=False)  # fmt: skip
+            refused.append(other.stderr)
+
+    pack(nodes, edges, tmp_path / "graph", features=["size", "vector"], progress=second)
+    assert f"another process (process {os.getpid()}) is writing" in refused[0]
+    assert open_packed(tmp_path / "graph").num_nodes > 0
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+SECOND = "import sys; from recoslip import pack; pack(*sys.argv[1:4], features=['size'], replace=True)"

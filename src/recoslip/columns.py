@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -131,30 +132,47 @@ def _looks_like_date(series: pl.Series) -> pl.Series:
     return series.str.contains(r"^\d{4}-\d{2}-\d{2}([T ]|$)").fill_null(False)
 
 
-def encode(
-    frame: pl.DataFrame, columns: Sequence[Column], impute: bool
-) -> tuple[NDArray[np.float32] | sp.csr_array, list[str]]:
-    """Encode the used columns as one matrix, (rows, features); return it and the names of the features."""
+class ColumnFeatures(NamedTuple):
+    """The features of one column."""
+
+    matrix: NDArray[np.float64] | sp.csr_array  # (rows, features)
+    names: list[str]
+    statistics: (
+        str  # of the table that the values were encoded by: equal ones mean that equal values are equal features
+    )
+
+
+class TableFeatures(NamedTuple):
+    """The features of all used columns."""
+
+    matrix: NDArray[np.float32] | sp.csr_array  # (rows, features)
+    names: list[str]
+    encoding: dict[str, str]  # the statistics of each column
+
+
+def encode(frame: pl.DataFrame, columns: Sequence[Column], impute: bool) -> TableFeatures:
+    """Encode the used columns as one matrix."""
     used = [column for column in columns if column.encoding != "unused"]
     if not impute:
         refuse_missing([frame[column.name] for column in used])
     blocks: list[Any] = []
     names: list[str] = []
+    statistics: dict[str, str] = {}
     for column in used:
-        block, block_names = encode_column(frame[column.name], column.encoding)
-        blocks.append(block)
-        names += block_names
+        block = encode_column(frame[column.name], column.encoding)
+        blocks.append(block.matrix.astype(np.float32))  # at once, for double precision takes twice the memory
+        names += block.names
+        statistics[column.name] = block.statistics
     if not any(sp.issparse(block) for block in blocks):
-        return np.hstack(blocks, dtype=np.float32), names
-    matrix = sp.csr_array(sp.hstack(blocks, format="csr", dtype=np.float32))
-    if matrix.nnz >= DENSE_FRACTION * np.prod(matrix.shape):
-        return matrix.toarray(), names
-    return matrix, names
+        return TableFeatures(np.hstack(blocks), names, statistics)
+    matrix = sp.csr_array(sp.hstack(blocks, format="csr"))
+    is_dense = matrix.nnz >= DENSE_FRACTION * np.prod(matrix.shape)
+    return TableFeatures(matrix.toarray() if is_dense else matrix, names, statistics)
 
 
-def encode_column(series: pl.Series, encoding: Encoding) -> tuple[NDArray[np.float64] | sp.csr_array, list[str]]:
-    """Encode one column as features, (rows, features); return them and their names."""
-    encoded: tuple[NDArray[np.float64] | sp.csr_array, list[str]] = _ENCODERS[encoding](series)
+def encode_column(series: pl.Series, encoding: Encoding) -> ColumnFeatures:
+    """Encode one column."""
+    encoded: ColumnFeatures = _ENCODERS[encoding](series)
     return encoded
 
 
@@ -176,7 +194,7 @@ def is_missing(series: pl.Series) -> pl.Series:
     return (missing | series.is_nan().fill_null(False)) if series.dtype.is_float() else missing
 
 
-def _encode_numbers(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
+def _encode_numbers(series: pl.Series) -> ColumnFeatures:
     from sklearn.preprocessing import StandardScaler
 
     values = series.cast(pl.Float64).fill_nan(None)
@@ -184,11 +202,15 @@ def _encode_numbers(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
         raise TableError(f"column {series.name!r} holds infinite or extreme values; replace them or ignore the column")
     median = values.median()
     # The median is subtracted first because that is exact, while the mean of equal large numbers is rounded.
-    centred = (values - (median if isinstance(median, float) else 0.0)).fill_null(0.0)
-    return StandardScaler().fit_transform(centred.to_numpy()[:, None]), [series.name]
+    median = median if isinstance(median, float) else 0.0
+    centred = (values - median).fill_null(0.0)
+    # Fitted to the sorted values, for sums in another order are rounded in another way.
+    scaler = StandardScaler().fit(centred.sort().to_numpy()[:, None])
+    statistics = f"number: median {median:.10g}, mean {median + scaler.mean_[0]:.10g}, scale {scaler.scale_[0]:.10g}"
+    return ColumnFeatures(scaler.transform(centred.to_numpy()[:, None]), [series.name], statistics)
 
 
-def _encode_categories(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
+def _encode_categories(series: pl.Series) -> ColumnFeatures:
     from sklearn.preprocessing import OneHotEncoder
 
     values = series.cast(pl.String).fill_null("(missing)").to_numpy().astype(object)[:, None]
@@ -197,10 +219,11 @@ def _encode_categories(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
     matrix = encoder.fit_transform(values)
     # scikit-learn names the features "x0_value", and the one of pooled values "x0_infrequent_sklearn".
     encoded = [str(name).removeprefix("x0_") for name in encoder.get_feature_names_out()]
-    return matrix, [f"{series.name}={'(rare)' if v == 'infrequent_sklearn' else v}" for v in encoded]
+    names = [f"{series.name}={'(rare)' if v == 'infrequent_sklearn' else v}" for v in encoded]
+    return ColumnFeatures(matrix, names, f"category: {len(names)} values {_digest(names)}")
 
 
-def _encode_texts(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
+def _encode_texts(series: pl.Series) -> ColumnFeatures:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     texts = series.cast(pl.String).fill_null("").to_list()
@@ -210,10 +233,12 @@ def _encode_texts(series: pl.Series) -> tuple[sp.csr_array, list[str]]:
         matrix = encoder.fit_transform(texts)
     except ValueError as problem:
         raise TableError(f"text column {series.name!r} holds no words to use: {problem}") from problem
-    return matrix, [f"{series.name}:{word}" for word in encoder.get_feature_names_out()]
+    names = [f"{series.name}:{word}" for word in encoder.get_feature_names_out()]
+    idf = [f"{value:.6g}" for value in encoder.idf_]
+    return ColumnFeatures(matrix, names, f"text: {len(names)} words {_digest(names)}, idf {_digest(idf)}")
 
 
-def _encode_vectors(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
+def _encode_vectors(series: pl.Series) -> ColumnFeatures:
     lists = series.cast(pl.List(pl.Float64)) if series.dtype != pl.List(pl.Float64) else series
     lengths = lists.list.len().drop_nulls().unique().sort()
     if len(lengths) != 1 or lengths[0] == 0:
@@ -230,7 +255,11 @@ def _encode_vectors(series: pl.Series) -> tuple[NDArray[np.float64], list[str]]:
     matrix = np.empty((len(lists), width))
     matrix[present] = values
     matrix[~present] = values.mean(axis=0)
-    return matrix, [f"{series.name}[{k}]" for k in range(width)]
+    return ColumnFeatures(matrix, [f"{series.name}[{k}]" for k in range(width)], f"vector: {width} numbers")
+
+
+def _digest(values: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(values).encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 _ENCODERS: dict[Encoding, Any] = {

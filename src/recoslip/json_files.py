@@ -1,4 +1,4 @@
-"""A JSON file of ours, which anybody may have changed -> its value, or an error; never a hang, a crash or a surprise."""
+"""A JSON file of ours, which anybody may have changed -> its value or an error, and never a hang or a crash."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     except MemoryError as problem:
         raise JsonFileError("it does not fit into memory") from problem
     if type(value) is not kind:
-        expected = {dict: "an object", list: "a list"}[kind]
+        expected = "an object" if kind is dict else "a list"
         raise JsonFileError(f"it must hold {expected}, and holds {type(value).__name__}")
     return value
 

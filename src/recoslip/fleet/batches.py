@@ -130,7 +130,7 @@ class SampledGraph:
         """Draw batches with nodes of every set; yield the drawn nodes of each set, and the propagation of them all.
 
         Every set is passed through in a random order, again and again; what is left of a pass and does not fill a batch
-        is skipped. The draws do not depend on any seed, so that a network sees the same batches alone and trained with others.
+        is skipped. The draws do not depend on any seed, so that a network sees the same batches alone and in a fleet.
 
         Args:
             sets: disjoint sets of nodes, by position.

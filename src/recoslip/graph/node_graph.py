@@ -120,7 +120,7 @@ class NodeGraph:
         """Build from attributes that were checked elsewhere, given by name."""
         graph = cls.__new__(cls)
         for name in cls.__slots__:
-            object.__setattr__(graph, name, fields.get(name) if name == "encoding" else fields[name])
+            object.__setattr__(graph, name, fields[name])
         return graph
 
     def __setattr__(self, name: str, value: object) -> None:

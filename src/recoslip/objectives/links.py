@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def cut_score(scores: Tensor, recall_target: Tensor) -> Tensor:
-    r"""$z_{\tilde\alpha} = \min\{z : \frac{1}{n}\sum_v 1[f(v) \le z] > 1 - \tilde\alpha\}$; nodes below it are undecided.
+    r"""$z_{\tilde\alpha} = \min\{z : \frac{1}{n}\sum_v 1[f(v) \le z] > 1 - \tilde\alpha\}$; lower nodes are undecided.
 
     Args:
         scores: (nodes, members) of the target nodes; anything that orders them as f does.

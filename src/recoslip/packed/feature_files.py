@@ -32,6 +32,7 @@ class EncodedColumn:
     """The features of one column, mapped from files: a dense matrix, or the arrays of a CSR matrix."""
 
     names: list[str]
+    statistics: str  # that the values were encoded by
     values: NDArray[np.float32]  # (rows, features) if dense, else (non-zeros,)
     row_starts: NDArray[np.int64] | None = None
     column_indices: NDArray[np.int64] | None = None
@@ -56,15 +57,15 @@ def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, 
     stem = f"column-{table.columns.index(column.name):06d}"
     step = Step(work / f"{stem}.json")
     values, row_starts, column_indices = (work / f"{stem}{suffix}" for suffix in (".npy", ".start.npy", ".column.npy"))
-    names, sparse = step.result() or [[], False]
+    names, statistics, sparse = step.result() or [[], "", False]
     if not names:
         if column.encoding == "vector":
-            names = _encode_vectors(table, column.name, impute, values, chunk_rows)
+            names, statistics = _encode_vectors(table, column.name, impute, values, chunk_rows)
         else:
             series = table[column.name]
             if not impute:
                 refuse_missing([series])
-            matrix, names = encode_column(series, column.encoding)
+            matrix, names, statistics = encode_column(series, column.encoding)
             sparse = sp.issparse(matrix)
             if sparse:
                 matrix = sp.csr_array(matrix)
@@ -72,16 +73,17 @@ def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, 
                 save_array(column_indices, matrix.indices.astype(np.int64))
                 matrix = matrix.data
             save_array(values, np.asarray(matrix, dtype=np.float32))
-        step.complete([names, sparse], [values, *([row_starts, column_indices] if sparse else [])])
+        step.complete([names, statistics, sparse], [values, *([row_starts, column_indices] if sparse else [])])
     if not sparse:
-        return EncodedColumn(names, map_array(values))
-    return EncodedColumn(names, map_array(values), map_array(row_starts), map_array(column_indices))
+        return EncodedColumn(names, statistics, map_array(values))
+    return EncodedColumn(names, statistics, map_array(values), map_array(row_starts), map_array(column_indices))
 
 
-def _encode_vectors(table: TableFile, name: str, impute: bool, path: Path, chunk_rows: int) -> list[str]:
+def _encode_vectors(table: TableFile, name: str, impute: bool, path: Path, chunk_rows: int) -> tuple[list[str], str]:
     """Copy a column of vectors chunk by chunk; a missing vector is replaced by the mean of the others."""
     offsets = range(0, table.height, chunk_rows)
     names: list[str] = []
+    statistics = ""
     total: Any = 0.0
     present = 0
     for offset in offsets:
@@ -90,7 +92,7 @@ def _encode_vectors(table: TableFile, name: str, impute: bool, path: Path, chunk
             refuse_missing([series], offset)
         if series.null_count() == len(series):
             continue
-        vectors, chunk_names = encode_column(series.drop_nulls(), "vector")
+        vectors, chunk_names, statistics = encode_column(series.drop_nulls(), "vector")
         if names and len(names) != len(chunk_names):
             lengths = [len(names), len(chunk_names)]
             raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths}")
@@ -105,10 +107,10 @@ def _encode_vectors(table: TableFile, name: str, impute: bool, path: Path, chunk
             chunk = np.empty((len(series), len(names)))
             chunk[missing] = total / present
             if not missing.all():
-                chunk[~missing] = encode_column(series.drop_nulls(), "vector")[0]
+                chunk[~missing] = encode_column(series.drop_nulls(), "vector").matrix
             matrix[offset : offset + len(series)] = chunk
         matrix.flush()
-    return names
+    return names, statistics
 
 
 def write_feature_matrix(columns: Sequence[EncodedColumn], nodes: int, folder: Path, chunk_rows: int) -> None:

@@ -59,6 +59,7 @@ class _Index:
     nodes: int
     features: int
     feature_names: list[str]
+    encoding: dict[str, str]  # the statistics that each column was encoded by
     repairs: list[int]
     files: dict[str, list[int]]  # the size and checksum of each file
 
@@ -69,17 +70,20 @@ class _Index:
         names, repairs, files = self.feature_names, self.repairs, self.files
         if not (type(names) is list and len(names) == self.features and all(type(name) is str for name in names)):
             raise ValueError("feature_names must name each feature")
+        if not (type(self.encoding) is dict and all(type(value) is str for value in self.encoding.values())):
+            raise ValueError("encoding must give a text for each column")
         if not (type(repairs) is list and len(repairs) == 3 and all(map(_is_count, repairs))):
             raise ValueError("repairs must hold three counts")
         if not (type(files) is dict and all(_is_size_and_checksum(value) for value in files.values())):
             raise ValueError("files must give the size and checksum of each file")
         if unknown := set(files) - set(FILES):
             raise ValueError(f"it names {sorted(unknown)[0]!r}, which is not ours")
-        if set(files) - {EDGE_WEIGHT} not in ({*_ALWAYS, DENSE_FEATURES}, {*_ALWAYS, ROW_STARTS, COLUMN_INDICES, VALUES}):
+        if set(files) - {EDGE_WEIGHT} not in (_DENSE, _SPARSE):
             raise ValueError("it does not name the files of a graph")
 
 
-_ALWAYS = (EDGE_INDEX, IS_TARGET, NODES)
+_DENSE = {EDGE_INDEX, IS_TARGET, NODES, DENSE_FEATURES}
+_SPARSE = {EDGE_INDEX, IS_TARGET, NODES, ROW_STARTS, COLUMN_INDICES, VALUES}
 
 
 def _is_count(value: object, least: int = 0) -> bool:
@@ -160,6 +164,7 @@ class _PackedFolder:
             categories=self._per_node(frame, "category"),
             times=self._per_node(frame, "time"),
             feature_names=tuple(self.index.feature_names),
+            encoding=self.index.encoding,
             repairs=EdgeRepairs(*self.index.repairs),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from recoslip.packed.feature_files import EncodedColumn, encode_to_files, write_
 from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, NODES, VERSION, checksum, remove
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
-from recoslip.storage import atomic_write, check_output_folder, replace_folder
+from recoslip.storage import atomic_write, check_output_folder, output_lock, replace_folder, resolve
 from recoslip.tables.edges import EdgeReader
 from recoslip.tables.files import table_errors
 from recoslip.tables.options import NodeRows, ReadOptions
 from recoslip.tables.paths import polars_path, printable
 
-WORK_VERSION = 2  # of the intermediate files
+WORK_VERSION = 3  # of the intermediate files
 INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
 
 
@@ -55,17 +55,16 @@ def pack(
         **options: which columns to read: the other arguments of `read_graph`.
     """
     read_options = ReadOptions(**options)
-    check_output_folder(folder, ours=FILES, replace=replace)
-    final = Path(folder).expanduser().absolute()
+    final = resolve(folder)
     work = final.parent / f".{final.name}.packing"
     try:
-        with table_errors():
+        with output_lock(final), table_errors():
+            check_output_folder(folder, ours=FILES, replace=replace)
             _prepare_working_folder(work, _fingerprint(Path(nodes), Path(edges), options, chunk_rows))
             packed = _pack_into(work, Path(nodes), Path(edges), read_options, progress, chunk_rows)
-        if final.exists():
-            check_output_folder(folder, ours=FILES, replace=replace)
-        replace_folder(packed, final)
-        _remove_working_folder(work)
+            check_output_folder(folder, ours=FILES, replace=replace)  # others than us may have written there
+            replace_folder(packed, final)
+            _remove_working_folder(work)
     except OSError as problem:
         raise RecoslipError(
             f"cannot write {printable(folder)}: {problem.strerror or problem}; "
@@ -125,7 +124,8 @@ def _pack_into(
     write_feature_matrix(encoded, node_table.height, packed, chunk_rows)
     sorted_edges.write(packed)
     _write_nodes(node_table, rows, options, packed)
-    _write_index(encoded, sorted_edges, node_table.height, packed)
+    encoding = {column.name: features.statistics for column, features in zip(used, encoded, strict=True)}
+    _write_index(encoded, encoding, sorted_edges, node_table.height, packed)
     return packed
 
 
@@ -136,7 +136,9 @@ def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder:
     pl.DataFrame(columns).write_parquet(polars_path(folder / NODES))
 
 
-def _write_index(encoded: Sequence[EncodedColumn], edges: SortedEdges, nodes: int, folder: Path) -> None:
+def _write_index(
+    encoded: Sequence[EncodedColumn], encoding: Mapping[str, str], edges: SortedEdges, nodes: int, folder: Path
+) -> None:
     names = [name for column in encoded for name in column.names]
     index = {
         "format": FORMAT,
@@ -144,6 +146,7 @@ def _write_index(encoded: Sequence[EncodedColumn], edges: SortedEdges, nodes: in
         "nodes": nodes,
         "features": len(names),
         "feature_names": names,
+        "encoding": encoding,
         "repairs": [edges.repairs.mirrored, edges.repairs.merged, edges.repairs.loops],
         "files": {path.name: [path.stat().st_size, checksum(path)] for path in sorted(folder.iterdir())},
     }

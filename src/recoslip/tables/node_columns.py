@@ -80,7 +80,7 @@ def domains_from_time(table: ColumnReader, name: str, since: Since | None) -> ND
         expected = "a number" if numeric else "a date such as 2007-01-31"
         raise TableError(f"the time column {name!r} needs {expected} to divide it; got since={since!r}") from problem
     if is_target.all() or not is_target.any():
-        span = f"{column.min()} to {column.max()}" if times is None else str(times)
+        span = f"{column.min()!s} to {column.max()!s}" if times is None else str(times)
         raise TableError(f"dividing {name!r} at {since} leaves one domain empty; it runs from {span}")
     return is_target
 

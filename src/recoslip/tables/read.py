@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.columns import encode
@@ -17,6 +18,7 @@ from recoslip.graph import NodeGraph
 from recoslip.tables.edges import EdgeReader, log_dropped_edges
 from recoslip.tables.files import read_file, table_errors
 from recoslip.tables.options import ReadOptions, TableName
+from recoslip.tables.paths import printable
 from recoslip.tables.times import Since
 
 Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
@@ -89,23 +91,31 @@ def read_graph(
     with table_errors():
         frame = _to_frame(nodes, "nodes", options)
         rows = options.node_rows(frame)
-        matrix, names = encode(frame, rows.columns, impute)
-        edge_index, edge_weight = _read_edges(edges, rows.ids, options)
+        encoded = encode(frame, rows.columns, impute)
+        edge_index, edge_weight = _read_edges(edges, rows.ids, options, besides=_copy_bytes(encoded.matrix))
         return NodeGraph(
-            matrix,
+            encoded.matrix,
             edge_index,
             rows.is_target,
             edge_weight=edge_weight,
             ids=frame[id].to_numpy(),
             categories=None if category is None else frame[category].to_numpy(),
             times=None if time is None else frame[time].to_numpy(),
-            feature_names=names,
+            feature_names=encoded.names,
+            encoding=encoded.encoding,
         )
 
 
-def _to_frame(table: Table, name: TableName, options: ReadOptions) -> pl.DataFrame:
+def _copy_bytes(matrix: Any) -> int:
+    """Return the bytes that a NodeGraph takes for its own copy of the features, and for checking them."""
+    if sp.issparse(matrix):
+        return 4 * int(matrix.data.nbytes + matrix.indices.nbytes)
+    return int(matrix.nbytes) * 5 // 4
+
+
+def _to_frame(table: Table, name: TableName, options: ReadOptions, besides: int = 0) -> pl.DataFrame:
     if isinstance(table, str | os.PathLike):
-        frame = read_file(Path(table), name, options)
+        frame = read_file(Path(table), name, options, besides)
     elif isinstance(table, pl.DataFrame):
         frame = table
     elif type(table).__module__.startswith("pandas"):
@@ -121,12 +131,12 @@ def _to_frame(table: Table, name: TableName, options: ReadOptions) -> pl.DataFra
 
 
 def _read_edges(
-    table: Table | None, ids: pl.Series, options: ReadOptions
+    table: Table | None, ids: pl.Series, options: ReadOptions, besides: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
     """Edges between ids -> edges between node positions, (2, edges), and their weights."""
     if table is None:
         return np.empty((2, 0), dtype=np.int64), None
-    frame = _to_frame(table, "edges", options)
+    frame = _to_frame(table, "edges", options, besides)
     reader = EdgeReader(frame.columns, _describe_table(table, "edges"), ids, options)
     if isinstance(table, str | os.PathLike):
         reader.check_header()
@@ -138,4 +148,4 @@ def _read_edges(
 
 
 def _describe_table(table: Table, name: TableName) -> str:
-    return str(table) if isinstance(table, str | os.PathLike) else f"the {name} table"
+    return printable(table) if isinstance(table, str | os.PathLike) else f"the {name} table"

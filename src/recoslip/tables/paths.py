@@ -1,0 +1,42 @@
+"""A path of any name -> a path that polars takes, and a name that can be printed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import tempfile
+from itertools import count
+from pathlib import Path
+
+_numbers = count()
+
+
+def polars_path(path: Path) -> Path:
+    """Return a path to the same file that polars takes literally.
+
+    polars takes UTF-8 only, and *, ? and [ as patterns: other files get a symbolic link with a plain name, which is
+    removed when the process ends. The file need not exist: what is written to the link is written to the path.
+    """
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return _link(path.absolute())
+    return _link(path.absolute()) if re.search(r"[*?\[]", str(path)) else path
+
+
+@functools.cache
+def _link(path: Path) -> Path:
+    link = Path(_link_folder().name) / f"{next(_numbers)}"
+    link.symlink_to(path)
+    return link
+
+
+@functools.cache
+def _link_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="recoslip-", ignore_cleanup_errors=True)
+
+
+def printable(path: str | os.PathLike[str]) -> str:
+    r"""Return a path as text; bytes that are not UTF-8 become escapes such as \xff."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

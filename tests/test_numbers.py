@@ -21,9 +21,7 @@ def short(name: str, **more):
 
 
 IN_BATCHES = [
-    name
-    for name, method in DETECTORS.items()
-    if method.kind.supports_batches and not method.kind.requires_truth
+    name for name, method in DETECTORS.items() if method.kind.supports_batches and not method.kind.requires_truth
 ]
 
 

@@ -6,7 +6,10 @@ much is noticed. RECOSLIP_FUZZ=20 draws twenty times as many, others each time.
 
 import codecs
 import datetime
+import functools
+import importlib
 import os
+import pkgutil
 import warnings
 
 import numpy as np
@@ -25,6 +28,11 @@ from recoslip.cli import app
 from recoslip.errors import RecoslipError, RecoslipWarning
 
 TIMES = int(os.environ.get("RECOSLIP_FUZZ", "1"))
+
+# Hypothesis also draws constants that it finds in the modules of the package. With all of them imported, the cases do
+# not depend on which tests ran before.
+for module in pkgutil.walk_packages(recoslip.__path__, "recoslip."):
+    importlib.import_module(module.name)
 
 
 def check_cases(is_accepted, strategy, *, count, accepted):
@@ -128,10 +136,16 @@ ODD_TYPES += [pl.Array(pl.Float64, 2), pl.Object, pl.UInt64, pl.Int8, pl.Categor
 DOMAINS = [("source", "target"), (0, 1), (False, True), ("0", "1"), (" Source", "TARGET "), (0.0, 1.0), ("x", "y")]
 
 
+@functools.cache
+def rarely_true(times):
+    return st.sampled_from([False] * times + [True])
+
+
 def seldom(draw, times=6):
-    return draw(st.sampled_from([False] * times + [True]))
+    return draw(rarely_true(times))
 
 
+@functools.cache
 def of(values, rows):
     return st.lists(values, min_size=rows, max_size=rows)
 
@@ -261,7 +275,7 @@ def test_any_pair_of_data_frames_is_a_graph_or_an_error():
         edges = data.draw(edge_tables(nodes))
         return graph_or_error(read_graph, nodes, edges, **data.draw(read_options(nodes))) is not None
 
-    check_cases(is_graph, st.data(), count=2000, accepted=0.3)
+    check_cases(is_graph, st.data(), count=2000, accepted=0.22)
 
 
 def test_any_pandas_frame_is_a_graph_or_an_error():
@@ -277,7 +291,7 @@ def test_any_pandas_frame_is_a_graph_or_an_error():
             frame["domain"] = [k % 2 for k in range(rows)]
         return graph_or_error(read_graph, frame, None, impute=data.draw(st.booleans())) is not None
 
-    check_cases(is_graph, st.data(), count=300, accepted=0.23)
+    check_cases(is_graph, st.data(), count=300, accepted=0.18)
 
 
 # What files are made of.
@@ -320,7 +334,7 @@ def test_any_bytes_are_a_graph_or_an_error(folder):
         options = {"impute": data.draw(st.booleans()), "drop_unknown": data.draw(st.booleans())}
         return graph_or_error(read_graph, nodes, data.draw(st.sampled_from([edges, None])), **options) is not None
 
-    check_cases(is_graph, st.data(), count=1000, accepted=0.07)
+    check_cases(is_graph, st.data(), count=1000, accepted=0.055)
 
 
 FRAME = pl.DataFrame({"id": ["a", "b", "c", "d"], "domain": [0, 0, 1, 1], "v": [1.0, 2.0, 3.0, 4.0]})
@@ -340,7 +354,7 @@ def test_damaged_parquet_and_arrow_files_are_a_graph_or_an_error(folder):
         path.write_bytes(content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))])
         return graph_or_error(read_graph, path, None) is not None
 
-    check_cases(is_graph, st.data(), count=300, accepted=0.15)
+    check_cases(is_graph, st.data(), count=300, accepted=0.07)
 
 
 def test_no_byte_of_a_parquet_file_ends_the_process(folder):
@@ -415,7 +429,7 @@ def test_any_arguments_are_a_graph_or_an_error():
         check(graph.permuted(range(graph.num_nodes)[::-1]))
         return True
 
-    check_cases(is_graph, graphs(), count=2000, accepted=0.29)
+    check_cases(is_graph, graphs(), count=2000, accepted=0.24)
 
 
 # From a graph to scores, and from files to a folder.
@@ -445,7 +459,7 @@ def test_any_valid_graph_is_scored_or_refused():
         return True
 
     cases = st.tuples(st.sampled_from(CHEAP), graphs(), st.booleans())
-    check_cases(is_scored, cases, count=500, accepted=0.14)
+    check_cases(is_scored, cases, count=500, accepted=0.15)
 
 
 def test_detect_ends_with_a_whole_folder_or_with_code_2_and_nothing(tmp_path_factory):
@@ -475,7 +489,7 @@ def test_detect_ends_with_a_whole_folder_or_with_code_2_and_nothing(tmp_path_fac
         assert left == []
         return False
 
-    check_cases(is_whole, st.data(), count=100, accepted=0.17)
+    check_cases(is_whole, st.data(), count=100, accepted=0.1)
 
 
 WHOLE_FOLDER = ["model", "report.html", "report.json", "scores.csv", "summary.json"]

@@ -28,9 +28,10 @@ IN_BATCHES = [
 @pytest.mark.parametrize("batch_size", [0, 64])
 @pytest.mark.parametrize("name", IN_BATCHES)
 def test_the_same_seed_gives_the_same_bits(name, batch_size, graph, split):
-    first, second = (short(name, batch_size=batch_size, random_state=3).fit(graph, split) for _ in range(2))
+    settings = {"batch_size": batch_size, "epochs": 12, "round_epochs": 5, "prior_epochs": 5}
+    first, second = (short(name, random_state=3, **settings).fit(graph, split) for _ in range(2))
     assert np.array_equal(first.scores_, second.scores_)
-    other = short(name, batch_size=batch_size, random_state=4).fit(graph, split)
+    other = short(name, random_state=4, **settings).fit(graph, split)
     assert not np.array_equal(first.scores_, other.scores_)
 
 

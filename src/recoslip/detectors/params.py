@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -103,8 +103,11 @@ def param(default: Any, check: Check, doc: str) -> Any:
     return Param(default, check, doc)
 
 
-def learned(doc: str, *, per_node: bool = False) -> Any:
-    """Declare an attribute that `fit` learns; its name ends in `_`. Arrays over the nodes are to be marked as such."""
+def learned(doc: str, *, per_node: bool = False, init: Literal[False] = False) -> Any:
+    """Declare an attribute that `fit` learns; its name ends in `_`. Arrays over the nodes are to be marked as such.
+
+    `init` tells type checkers that the constructor does not take it.
+    """
     return Learned(doc, per_node)
 
 

@@ -117,10 +117,11 @@ def write(
     """Write scores, summary, model and page into a folder that appears complete or not at all."""
     table = findings.table()
     with atomic_folder(folder, ours=FILES, replace=replace) as temporary:
-        if table_format == "csv":
-            for_spreadsheets(table).write_csv(temporary / "scores.csv")
-        else:
-            table.write_parquet(temporary / "scores.parquet")
+        with (temporary / f"scores.{table_format}").open("wb") as file:  # polars takes no path that is not UTF-8
+            if table_format == "csv":
+                for_spreadsheets(table).write_csv(file)
+            else:
+                table.write_parquet(file)
         (temporary / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
         findings.detector.save(temporary / "model")
         if page is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import Tensor
 
 from recoslip.detectors.params import Number, Whole
@@ -66,7 +66,8 @@ def write(
         **{f"split.{subset}": torch.from_numpy(getattr(attributes["split_"], subset).copy()) for subset in SPLIT},
     }
     with atomic_folder(folder, ours=FILES, replace=True) as temporary:
-        save_file({key: t.detach().cpu().contiguous() for key, t in stored.items()}, temporary / TENSORS)
+        content = save({key: t.detach().cpu().contiguous() for key, t in stored.items()})
+        (temporary / TENSORS).write_bytes(content)  # safetensors takes no path that is not UTF-8
         document["sha256"] = checksum(document, temporary / TENSORS)
         (temporary / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
@@ -80,7 +81,7 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
     _check_files(folder, path)
     try:
         document = read_json(path / DOCUMENT)
-        tensors = load_file(path / TENSORS)
+        tensors = load((path / TENSORS).read_bytes())
         found = checksum(document, path / TENSORS)
     except (OSError, ValueError, SafetensorError) as problem:
         raise ModelFileError(f"{folder} cannot be read, it is truncated or not recoslip's: {problem}") from problem

@@ -2,21 +2,26 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_fuzz import TIMES, edge_tables, node_tables, read_options
 
 import recoslip
 from recoslip.errors import GraphError, OutOfMemory, RecoslipError, TableError
 from recoslip.graph import NodeGraph
 from recoslip.memory import Memory
 from recoslip.packed import open_packed, pack
-from recoslip.packed.format import checksum
+from recoslip.packed.format import checksum, remove
 
 NODES = 240
 
@@ -64,7 +69,7 @@ def assert_same(one: NodeGraph, other: NodeGraph) -> None:
     assert torch.equal(one.is_target, other.is_target)
     for name in ("ids", "categories", "times"):
         first, second = getattr(one, name), getattr(other, name)
-        assert (first is None and second is None) or first.tolist() == second.tolist()
+        assert (first is None and second is None) or repr(first.tolist()) == repr(second.tolist())  # nan is nan
     assert one.feature_names == other.feature_names
     assert one.repairs == other.repairs
 
@@ -244,6 +249,19 @@ def forge(folder: Path, name: str, content: np.ndarray | bytes) -> None:
     (folder / "graph.json").write_text(json.dumps(index))
 
 
+ANYTHING = [None, True, -1, 0, 1.5, 1e300, "1", [], {}, [1], [[1]], {"a": 1}, 10**30, "\u0000", ["a", 1]]
+WRONG = {
+    "format": ANYTHING,
+    "version": [value for value in ANYTHING if value not in (2, 2.0)],
+    "nodes": ANYTHING,
+    "features": ANYTHING,
+    "feature_names": [*ANYTHING, {name: name for name in "abcd"}, "abcd", [1, 2, 3, 4], [["a"]] * 4],
+    "encoding": [value for value in ANYTHING if value != {}],
+    "repairs": [*ANYTHING, [1, 2], [1, 2, 3, 4], [1, 2, -3], [1.0, 2.0, 3.0], [True, 2, 3], ["1", "2", "3"], {"a": 1}],
+    "files": [*ANYTHING, ["x.npy"], {"x.npy": 1}, {"/etc/passwd": [1, 1]}, {"": [1, 1]}, {"graph.json": [1, 1]}],
+}
+
+
 def damages(folder: Path):
     """Yield the names of ways to damage a packed graph, and functions that do so."""
     edges, x = np.load(folder / "edge_index.npy"), np.load(folder / "x.npy")
@@ -269,6 +287,47 @@ def damages(folder: Path):
     yield "odd nodes", lambda: change_index(nodes="many")
     yield "names", lambda: change_index(feature_names=["a"])
     yield "repairs", lambda: change_index(repairs=[1])
+    yield "deep", lambda: (folder / "graph.json").write_text("[" * 100_000)
+    yield (
+        "deep inside",
+        lambda: (folder / "graph.json").write_text(json.dumps(index)[:-1] + ', "a": ' + "[" * 99 + "]" * 99 + "}"),
+    )
+    yield "not UTF-8", lambda: (folder / "graph.json").write_bytes(b'{"format": "\xff"}')
+    for field, values in WRONG.items():
+        for value in values:
+            yield f"{field} {value!r:.40}", lambda field=field, value=value: change_index(**{field: value})
+    for field in index:
+        yield (
+            f"no {field}",
+            lambda field=field: (folder / "graph.json").write_text(
+                json.dumps({name: value for name, value in index.items() if name != field})
+            ),
+        )
+    for name in index["files"]:
+        others = {other: value for other, value in index["files"].items() if other != name}
+        yield f"{name} not named", lambda others=others: change_index(files=others)
+        for value in ([1], [1, 2, 3], {"size": 1}, "1", None, [1.0, 2.0], [True, True], [-1, 1], [None, None]):
+            files = index["files"] | {name: value}
+            yield f"{name} {value}", lambda files=files: change_index(files=files)
+    if hasattr(os, "mkfifo"):
+        for name in ("graph.json", "x.npy", "edge_index.npy", "nodes.parquet"):
+            yield f"{name} a pipe", lambda name=name: (remove(folder / name), os.mkfifo(folder / name))
+            yield (
+                f"{name} a link",
+                lambda name=name: (
+                    (folder / name).rename(folder.parent / f"real-{name}"),
+                    (folder / name).symlink_to(folder.parent / f"real-{name}"),
+                ),
+            )
+            yield f"{name} a folder", lambda name=name: (remove(folder / name), (folder / name).mkdir())
+        yield (
+            "an unnamed pipe",
+            lambda: (
+                change_index(files={name: value for name, value in index["files"].items() if name != "is_target.npy"}),
+                remove(folder / "is_target.npy"),
+                os.mkfifo(folder / "is_target.npy"),
+            ),
+        )
     for name in ("x.npy", "edge_index.npy", "is_target.npy", "nodes.parquet"):
         yield f"no {name}", lambda name=name: (folder / name).unlink()
         for position in (0.0, 0.1, 0.5, 1.0):
@@ -302,8 +361,9 @@ def test_a_damaged_or_forged_graph_is_refused(tmp_path):
         assert advised, name
         count += 1
         for file, data in original.items():
+            remove(tmp_path / "graph" / file)
             (tmp_path / "graph" / file).write_bytes(data)
-    assert count > 40
+    assert count > 200
     open_packed(tmp_path / "graph")
 
 
@@ -350,3 +410,166 @@ def test_two_packs_into_one_folder_are_told_apart(tmp_path):
 
 
 SECOND = "import sys; from recoslip import pack; pack(*sys.argv[1:4], features=['size'], replace=True)"
+
+
+def stopped_half_way(nodes: Path, edges: Path, folder: Path) -> Path:
+    """Stop packing where every sort of intermediate file is there; return the working folder."""
+
+    def stop(done, total):
+        if done > 0.9 * total:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        pack(nodes, edges, folder, chunk_rows=200, weight="w", text=["words"], progress=stop)
+    return folder.parent / f".{folder.name}.packing"
+
+
+def injuries(path: Path):
+    """Yield ways to damage a file of the working folder."""
+    content = path.read_bytes()
+    yield lambda: path.write_bytes(content[: len(content) // 2])
+    yield lambda: path.write_bytes(b"")
+    yield lambda: path.write_bytes(bytes(len(content)))
+    yield lambda: path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    if path.suffix == ".json":
+        yield lambda: path.write_text("[" * 100_000)
+        yield lambda: path.write_text('{"a": [1, 2]}')
+        yield lambda: path.write_text("[[1, 2, 3], 0]")
+    if hasattr(os, "mkfifo"):
+        yield lambda: (path.unlink(), os.mkfifo(path))
+        yield lambda: (path.unlink(), path.symlink_to("/dev/zero"))
+    yield lambda: (path.unlink(), path.mkdir(), (path / "a").touch())
+
+
+def test_a_damaged_working_folder_does_no_harm(tmp_path):
+    nodes, edges = written(tmp_path, "csv")
+    expected = recoslip.read_graph(nodes, edges, weight="w", text=["words"])
+    work = stopped_half_way(nodes, edges, tmp_path / "graph")
+    names = sorted(path.name for path in work.iterdir())
+    sorts = {re.sub("-[^.]*", "", name): name for name in names}  # one file of each sort
+    assert {"inputs.json", "nodes.parquet", "nodes.json", "column.json", "run.weights.npy", "range.edges.npy"} <= set(
+        sorts
+    )
+    count = 0
+    for name in sorts.values():
+        for injury in range(len(list(injuries(work / name)))):
+            list(injuries(work / name))[injury]()
+            pack(nodes, edges, tmp_path / "graph", chunk_rows=200, weight="w", text=["words"])
+            assert_same(open_packed(tmp_path / "graph"), expected)
+            assert not work.exists()
+            remove(tmp_path / "graph")
+            stopped_half_way(nodes, edges, tmp_path / "graph")
+            count += 1
+    assert count > 60
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, 1e-60], r"must be between 1e-45 and 3e38; got 1e-60 to 1, scale the weights"),
+        ([1.0, 2e38, 2e38, 2e38], r"got 1 to 6e\+38, scale"),  # repetitions add up
+        ([1.0, 1e308, 1e308, 1e308], r"got 1 to inf, scale"),
+        ([1e39, 1.0], r"got 1 to 1e\+39"),
+        ([1.0, 2.0, -3.0, 1.0, -4.0], r"positive and finite; edge 2 has -3.0"),
+        ([1.0, 2.0, 3.0, 0.0], r"positive and finite; edge 3 has 0.0"),
+        ([1.0, float("inf")], r"positive and finite; edge 1 has inf"),
+        ([float("nan"), 1.0], r"positive and finite; edge 0 has nan"),
+        ([1.0, 3.4e38, 1e-45], None),
+        ([1e-60, 1.0, 1e-45, 1e-60, 1e-45], r"1e-60"),
+    ],
+)
+@pytest.mark.parametrize("chunk_rows", [1, 2, 100])
+def test_weights_are_refused_in_the_same_words_as_from_tables(weights, message, chunk_rows, tmp_path):
+    nodes, edges = tmp_path / "n.csv", tmp_path / "e.parquet"
+    nodes.write_text("id,domain,v\na,0,1\nb,0,2\nc,1,3\n")
+    ends = [("a", "c"), ("a", "b"), ("a", "b"), ("a", "b"), ("b", "b")][: len(weights)]
+    pl.DataFrame({"from": [a for a, _ in ends], "to": [b for _, b in ends], "w": weights}).write_parquet(edges)
+    if message is None:
+        pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, weight="w")
+        assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, weight="w"))
+        return
+    with pytest.raises(GraphError, match=message) as of_table:
+        recoslip.read_graph(nodes, edges, weight="w")
+    for _ in range(2):  # and again, when intermediate files are there
+        with pytest.raises(GraphError) as of_pack:
+            pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, weight="w")
+        assert str(of_pack.value) == str(of_table.value)
+        assert not (tmp_path / "graph").exists()
+
+
+@st.composite
+def drawn_tables(draw):
+    """Tables that are nearly right, with weights at the limits of single precision, and how to read them."""
+    nodes = draw(node_tables())
+    nodes = nodes.select(column for column in nodes if column.dtype != pl.Object)
+    edges = draw(edge_tables(nodes).filter(lambda table: table is not None and pl.Object not in table.dtypes))
+    if "w" in edges.columns and draw(st.booleans()):
+        weights = st.lists(st.sampled_from(WEIGHTS), min_size=edges.height, max_size=edges.height)
+        edges = edges.with_columns(w=pl.Series(draw(weights), dtype=pl.Float64))
+    return nodes, edges, draw(read_options(nodes)), draw(st.sampled_from([2, 3, 7, 1000]))
+
+
+WEIGHTS = [1.0, 2.5, 1e-30, 1e30, 1e-60, 1e-45, 7e-46, 1.7e38, 3.4e38, 1e39, 1e300, 1.7e308, 5e-324]
+
+
+def test_pack_accepts_what_read_graph_accepts_and_opens_what_it_wrote(tmp_path):
+    both = []
+
+    @settings(max_examples=100 * TIMES, suppress_health_check=list(HealthCheck))
+    @given(drawn_tables())
+    def check_case(case):
+        nodes, edges, options, chunk_rows = case
+        paths = tmp_path / "n.parquet", tmp_path / "e.parquet"
+        nodes.write_parquet(paths[0])
+        edges.write_parquet(paths[1])
+        graph = packed = None
+        with suppress(RecoslipError):
+            graph = recoslip.read_graph(*paths, **options)
+        with suppress(RecoslipError):
+            pack(*paths, tmp_path / "graph", replace=True, chunk_rows=chunk_rows, **options)
+            packed = True
+        assert (graph is not None) == (packed is not None)
+        both.append(graph is not None)
+        if graph is not None:
+            assert_same(open_packed(tmp_path / "graph"), graph)
+
+    check_case()
+    assert sum(both) > len(both) / 6
+
+
+def test_brackets_in_the_names_of_columns_are_no_depth(tmp_path):
+    nodes, edges = written(tmp_path, **{f"{k}[[[{{": pl.Series(np.arange(NODES) % 7) for k in range(40)})
+    pack(nodes, edges, tmp_path / "graph")
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
+
+
+def test_categories_that_are_lists_are_refused_everywhere(tmp_path):
+    nodes, edges = written(tmp_path, pair=pl.Series([[1.0, 2.0]] * NODES, dtype=pl.Array(pl.Float64, 2)))
+    for category in ("vector", "pair"):
+        for read in (recoslip.read_graph, lambda *paths, **options: pack(*paths, tmp_path / "graph", **options)):
+            with pytest.raises(TableError, match="must hold one value per row"):
+                read(nodes, edges, category=category)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("name", [b"not UTF-8 \xff\xfe", b"[a-z]*?", b"two\nlines"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_files_and_folders_of_any_name_are_read_and_packed(name, suffix, tmp_path):
+    nodes, edges = written(tmp_path, suffix)
+    expected = recoslip.read_graph(nodes, edges)
+    folder = tmp_path / os.fsdecode(name)
+    folder.mkdir()
+    odd_nodes, odd_edges = (path.rename(folder / os.fsdecode(name + path.name.encode())) for path in (nodes, edges))
+    assert_same(recoslip.read_graph(odd_nodes, odd_edges), expected)
+    pack(odd_nodes, odd_edges, folder / os.fsdecode(name), chunk_rows=100)
+    assert_same(open_packed(folder / os.fsdecode(name)), expected)
+    shown = name.decode("utf-8", "backslashreplace")
+    for build in (
+        lambda: open_packed(folder / os.fsdecode(b"no" + name)),
+        lambda: recoslip.read_graph(folder / os.fsdecode(b"no" + name + b".csv"), None),
+        lambda: pack(folder / os.fsdecode(b"no" + name + b".csv"), odd_edges, tmp_path / "other"),
+    ):
+        with pytest.raises(RecoslipError) as problem:
+            build()
+        assert shown in str(problem.value)
+        str(problem.value).encode("utf-8")

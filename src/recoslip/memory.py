@@ -13,6 +13,9 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 
+USABLE_ADDRESSES = 0.8  # of an address space: allocators reserve more than they use
+
+
 class Memory(NamedTuple):
     """Bytes of a device's memory, or fewer where this process or its container is limited."""
 
@@ -35,5 +38,6 @@ def memory(device: torch.device) -> Memory:
         reclaimable = int(statistics["inactive_file"])  # page cache, which the kernel drops on demand
         limits.append(Memory(maximum, maximum - used + reclaimable))
     if resource is not None and (maximum := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
-        limits.append(Memory(maximum, maximum - psutil.Process().memory_info().vms))
+        reserved = psutil.Process().memory_info().vms
+        limits.append(Memory(maximum, int(USABLE_ADDRESSES * (maximum - reserved))))
     return Memory(min(limit.total for limit in limits), max(0, min(limit.free for limit in limits)))

@@ -21,9 +21,9 @@ from recoslip.storage import (
     atomic_folder,
     check_output_folder,
     output_lock,
+    printable,
     resolve,
     restore_replaced,
-    shown,
 )
 
 Format: TypeAlias = Literal["csv", "parquet"]
@@ -138,16 +138,18 @@ def rebuild_page(folder: str | os.PathLike[str]) -> Path:
             data = read_json(path / "report.json")
         except FileNotFoundError as problem:
             raise RecoslipError(
-                f"{shown(folder)} holds no report.json; recoslip detect and demo write it where recoslip[report] is "
-                "installed"
+                f"{printable(folder)} holds no report.json; recoslip detect and demo write it where recoslip[report] "
+                "is installed"
             ) from problem
         except (OSError, ValueError) as problem:
-            raise RecoslipError(f"{shown(folder)}/report.json cannot be read: {problem}; run detect again") from problem
+            raise RecoslipError(
+                f"{printable(folder)}/report.json cannot be read: {problem}; run detect again"
+            ) from problem
         page = path / "report.html"
         try:
             Report(data).save(page)
         except (KeyError, TypeError, AttributeError) as problem:
             raise RecoslipError(
-                f"{shown(folder)}/report.json is damaged or not recoslip's ({problem!r}); run detect again"
+                f"{printable(folder)}/report.json is damaged or not recoslip's ({problem!r}); run detect again"
             ) from problem
     return page

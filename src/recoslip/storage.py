@@ -33,10 +33,10 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(path).expanduser().resolve()
     except (OSError, RuntimeError) as problem:  # links in a circle, or no home folder
-        raise RecoslipError(f"cannot write {shown(path)}: {problem}; choose another folder") from problem
+        raise RecoslipError(f"cannot write {printable(path)}: {problem}; choose another folder") from problem
 
 
-def shown(path: str | os.PathLike[str]) -> str:
+def printable(path: str | os.PathLike[str]) -> str:
     """Return a path as text that can be printed and encoded, whatever bytes its name has."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
@@ -54,25 +54,26 @@ def check_output_folder(path: str | os.PathLike[str], *, ours: Collection[str], 
     try:
         restore_replaced(final)
         if final.exists() and not final.is_dir():
-            raise RecoslipError(f"{shown(path)} is a file, expected a folder or nothing; choose another name")
+            raise RecoslipError(f"{printable(path)} is a file, expected a folder or nothing; choose another name")
         present = sorted(entry.name for entry in final.iterdir()) if final.exists() else []
     except OSError as problem:  # the name is too long, or the folder may not be listed
-        raise RecoslipError(f"cannot write {shown(path)}: {problem.strerror}; choose another folder") from problem
+        raise RecoslipError(f"cannot write {printable(path)}: {problem.strerror}; choose another folder") from problem
     foreign = [name for name in present if name not in ours]
     if foreign:
         raise RecoslipError(
-            f"{shown(path)} is not empty: it holds {shown(foreign[0])!r}, which is not ours; choose another folder"
+            f"{printable(path)} is not empty: it holds {printable(foreign[0])!r}, which is not ours; "
+            "choose another folder"
         )
     if present and not replace:
         raise RecoslipError(
-            f"{shown(path)} is not empty: it holds an earlier result; choose another folder, or use --force"
+            f"{printable(path)} is not empty: it holds an earlier result; choose another folder, or use --force"
         )
     _temporary_folder(final).rmdir()  # the parent folder is writable
     free = shutil.disk_usage(final.parent).free
     if free < size:
         raise RecoslipError(
-            f"cannot write {shown(path)}: it takes about {size / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free "
-            "there; make room or choose another folder"
+            f"cannot write {printable(path)}: it takes about {size / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are "
+            "free there; make room or choose another folder"
         )
 
 
@@ -114,7 +115,7 @@ def _acquire(lock: Path, final: Path) -> int:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as problem:
             raise RecoslipError(
-                f"cannot write to {shown(lock.parent)}: {problem.strerror}; choose another folder"
+                f"cannot write to {printable(lock.parent)}: {problem.strerror}; choose another folder"
             ) from problem
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,7 +123,7 @@ def _acquire(lock: Path, final: Path) -> int:
             owner = os.pread(handle, 100, 0).decode("ascii", "replace") or "unknown"
             os.close(handle)
             raise RecoslipError(
-                f"another process ({owner}) is writing {shown(final)}; wait until it ends, or choose another folder"
+                f"another process ({owner}) is writing {printable(final)}; wait until it ends, or choose another folder"
             ) from problem
         try:
             is_there = lock.stat().st_ino == os.fstat(handle).st_ino
@@ -152,7 +153,7 @@ def atomic_folder(path: str | os.PathLike[str], *, ours: Collection[str], replac
         except (OSError, PolarsError, SafetensorError) as problem:  # a full disk, as each library reports it
             reason = getattr(problem, "strerror", None) or problem
             raise RecoslipError(
-                f"cannot write {shown(path)}: {reason}; make room or choose another folder"
+                f"cannot write {printable(path)}: {reason}; make room or choose another folder"
             ) from problem
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -175,7 +176,7 @@ def atomic_write(path: Path, content: str | bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
     except OSError as problem:
         raise RecoslipError(
-            f"cannot write {shown(path)}: {problem.strerror or problem}; make room or write elsewhere"
+            f"cannot write {printable(path)}: {problem.strerror or problem}; make room or write elsewhere"
         ) from problem
 
 
@@ -211,7 +212,7 @@ def restore_replaced(final: Path) -> None:
         shutil.rmtree(replaced, ignore_errors=True)
     else:
         replaced.rename(final)
-        log.info("%s was put back: a process was killed while it replaced it", shown(final))
+        log.info("%s was put back: a process was killed while it replaced it", printable(final))
 
 
 def _replaced(final: Path) -> Path:
@@ -246,7 +247,7 @@ def _temporary_folder(final: Path) -> Path:
         temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     except OSError as problem:
         raise RecoslipError(
-            f"cannot write to {shown(final.parent)}: {problem.strerror}; choose another folder"
+            f"cannot write to {printable(final.parent)}: {problem.strerror}; choose another folder"
         ) from problem
     temporary.chmod(0o777 & ~_umask())
     return temporary

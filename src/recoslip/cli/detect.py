@@ -108,7 +108,7 @@ def detect(
     from recoslip.detectors.params import Number
     from recoslip.findings.analysis import analyse
     from recoslip.shift import default_calibration
-    from recoslip.storage import check_output_folder, output_lock, shown
+    from recoslip.storage import check_output_folder, output_lock, printable
 
     console = make_console(quiet or as_json)
     detector = _build_detector(context, method, config, random_state=seed, device=device)
@@ -132,7 +132,7 @@ def detect(
                 )
             findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra())
             summary = output.summarise(findings, seconds)
-            page = make_page(findings, title or f"What is new in {shown(nodes.name)}", console)
+            page = make_page(findings, title or f"What is new in {printable(nodes.name)}", console)
             write(findings, summary, page, scores_format)
     if as_json:
         print(json.dumps(summary))

@@ -58,9 +58,9 @@ def pack(
     console = make_console(quiet)
     with resumable("what was done is kept"), show_steps(console, "packing", "rows") as progress:
         from recoslip import packed
-        from recoslip.storage import shown
+        from recoslip.storage import printable
 
         packed.pack(nodes, edges, folder, replace=force, progress=progress, **read_graph_arguments(context))
     console.print(escape(repr(packed.open_packed(folder))))
-    path = escape(shown(folder))
+    path = escape(printable(folder))
     console.print(f"Written to {path}; detect takes it as --nodes {path}", soft_wrap=True)

@@ -59,10 +59,10 @@ def print_outcome(summary: dict[str, Any], out: Path, console: Console, *, has_p
     console.print(escape(summary["promise"]), soft_wrap=True)
     for warning in summary["diagnosis"]["warnings"]:
         console.print(f"[yellow]note:[/] {escape(warning)}", soft_wrap=True)
-    from recoslip.storage import shown
+    from recoslip.storage import printable
 
     files = "scores, summary.json, model" + (", report.html" if has_page else "")
     seconds = f"{summary['seconds']:.1f} s"
-    console.print(f"Written to {escape(shown(out))} after {seconds} of training: {files}", soft_wrap=True)
+    console.print(f"Written to {escape(printable(out))} after {seconds} of training: {files}", soft_wrap=True)
     if has_page:
-        console.print(f"Open [bold]{escape(shown(out / 'report.html'))}[/bold] in a browser.", soft_wrap=True)
+        console.print(f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser.", soft_wrap=True)

@@ -17,8 +17,8 @@ def report(
 ) -> None:
     """Write the page of an earlier run anew."""
     from recoslip.output import rebuild_page
-    from recoslip.storage import shown
+    from recoslip.storage import printable
 
     console = make_console(quiet)
     page = rebuild_page(folder)
-    console.print(f"written: {escape(shown(page))}", soft_wrap=True)
+    console.print(f"written: {escape(printable(page))}", soft_wrap=True)

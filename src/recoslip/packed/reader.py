@@ -35,8 +35,9 @@ from recoslip.packed.format import (
     is_plain_file,
     map_array,
 )
+from recoslip.storage import printable
 from recoslip.tables.files import check_parquet_pages, file_errors
-from recoslip.tables.paths import polars_path, printable
+from recoslip.tables.paths import polars_path
 
 
 def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:

@@ -11,9 +11,11 @@ from polars.selectors import by_name  # selects columns literally, also those ca
 from recoslip.errors import TableError
 from recoslip.packed.format import rename_when_written
 from recoslip.packed.steps import Step
+from recoslip.storage import printable
 from recoslip.tables.files import scan
+from recoslip.tables.formats import table_format
 from recoslip.tables.options import ReadOptions, TableName
-from recoslip.tables.paths import polars_path, printable
+from recoslip.tables.paths import polars_path
 
 
 class TableFile:
@@ -29,7 +31,7 @@ class TableFile:
 
     def __init__(self, path: Path, name: TableName, work: Path, options: ReadOptions) -> None:
         lazy = scan(path, name, options)
-        if path.suffix.lower() not in (".parquet", ".pq"):
+        if table_format(path) != "parquet":
             converted, step = work / f"{name}.parquet", Step(work / f"{name}.json")
             if step.result() is None:
                 with rename_when_written(converted) as temporary:

@@ -18,11 +18,11 @@ from recoslip.packed.feature_files import EncodedColumn, encode_to_files, write_
 from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, NODES, VERSION, checksum, remove
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
-from recoslip.storage import atomic_write, check_output_folder, output_lock, replace_folder, resolve
+from recoslip.storage import atomic_write, check_output_folder, output_lock, printable, replace_folder, resolve
 from recoslip.tables.edges import EdgeReader
 from recoslip.tables.files import table_errors
 from recoslip.tables.options import NodeRows, ReadOptions
-from recoslip.tables.paths import polars_path, printable
+from recoslip.tables.paths import polars_path
 
 WORK_VERSION = 3  # of the intermediate files
 INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of

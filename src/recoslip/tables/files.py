@@ -13,12 +13,14 @@ import torch
 
 from recoslip.errors import OutOfMemory, TableError
 from recoslip.memory import memory
+from recoslip.storage import printable
 from recoslip.tables.formats import csv_header, extension, table_format
 from recoslip.tables.memory_estimate import estimate_edges, estimate_nodes
 from recoslip.tables.options import ReadOptions, TableName
-from recoslip.tables.paths import polars_path, printable
+from recoslip.tables.paths import polars_path
 from recoslip.tables.samples import count_rows, open_parquet, parquet_batches, sample_table
 
+PACK = "write the graph as a folder that stays on disk (recoslip pack), and give that"
 CHECKED_ROWS = 8192  # of a Parquet column, at a time
 
 
@@ -27,6 +29,8 @@ def table_errors() -> Iterator[None]:
     """Turn the errors of polars and Arrow about values they cannot process into a TableError."""
     try:
         yield
+    except MemoryError as problem:
+        raise OutOfMemory(f"memory did not suffice to read the tables; {PACK}") from problem
     except _value_errors() as problem:
         reason = str(problem).strip().splitlines()[0]
         raise TableError(f"the tables hold values of a type that cannot be used: {reason}") from problem
@@ -119,5 +123,5 @@ def _check_memory(path: Path, name: TableName, options: ReadOptions, besides: in
             raise TableError(f"{name}: {printable(path)} says that it has {sample.rows:,} rows, and holds {rows:,}")
         raise OutOfMemory(
             f"{name}: {printable(path)} may take {needed / 2**30:.1f} GiB in memory, and {free / 2**30:.1f} GiB are "
-            "free; write the graph as a folder that stays on disk (recoslip pack), and give that"
+            f"free; {PACK}"
         )

@@ -18,7 +18,7 @@ from recoslip.tables.options import ReadOptions
 from recoslip.tables.samples import TableSample
 
 # Reading a text file: bytes per byte of it.
-PLAIN_TEXT, COMPRESSED_TEXT = 1.0, 2.5
+PLAIN_TEXT, COMPRESSED_TEXT = 1.5, 2.5
 
 # Encoding the nodes table: bytes per row, word or value.
 NODE = 250  # the ids of a node, in several forms, and its domain

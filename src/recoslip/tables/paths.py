@@ -1,9 +1,8 @@
-"""A path of any name -> a path that polars takes, and a name that can be printed."""
+"""A path of any name -> a path that polars takes."""
 
 from __future__ import annotations
 
 import functools
-import os
 import re
 import tempfile
 from itertools import count
@@ -35,8 +34,3 @@ def _link(path: Path) -> Path:
 @functools.cache
 def _link_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="recoslip-", ignore_cleanup_errors=True)
-
-
-def printable(path: str | os.PathLike[str]) -> str:
-    r"""Return a path as text; bytes that are not UTF-8 become escapes such as \xff."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

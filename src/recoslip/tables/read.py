@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from recoslip.columns import encode
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
+from recoslip.storage import printable
 from recoslip.tables.edges import EdgeReader, log_dropped_edges
 from recoslip.tables.files import read_file, table_errors
 from recoslip.tables.options import ReadOptions, TableName
-from recoslip.tables.paths import printable
 from recoslip.tables.times import Since
 
 Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame

@@ -176,8 +176,9 @@ def _count_parquet_rows(path: Path) -> int:
         metadata = file.metadata
         groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
         sizes = [sum(group.column(k).total_compressed_size for group in groups) for k in range(metadata.num_columns)]
-        smallest = min(range(len(sizes)), key=sizes.__getitem__)
-        return sum(batch.num_rows for batch in parquet_batches(file, smallest, SAMPLE_ROWS))
+        if not sizes:
+            return 0
+        return sum(batch.num_rows for batch in parquet_batches(file, sizes.index(min(sizes)), SAMPLE_ROWS))
 
 
 def _leaves_of_columns(schema: Any) -> dict[str, int]:
@@ -253,7 +254,7 @@ def _first_values(source: Any, column: int) -> Any:
     options = pa.ipc.IpcReadOptions(included_fields=[column], use_threads=False)
     reader = pa.ipc.open_file(source, options=options)
     if not reader.num_record_batches:
-        return pa.nulls(0, reader.schema.field(column).type)
+        return pa.array([], pa.list_(pa.null()))
     values = reader.get_batch(0).column(0).slice(0, SAMPLE_ROWS)
     values.validate(full=True)  # offsets that lead outside would end the process
     return values

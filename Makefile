@@ -1,11 +1,12 @@
 # make demo: see it work.  make test: everything CI checks.  make quick: its fast part, for the working day.
+# make torture: half an hour of processor time of what may go wrong around a command.
 # make install: set-up for tests alone.  make coverage: the branches that the tests take; longer than the tests alone.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test quick check coverage install clean
+.PHONY: demo test quick torture check coverage install clean
 
 demo: .venv/.demo
 	$(BIN)/recoslip demo
@@ -22,6 +23,9 @@ coverage: install
 	OMP_NUM_THREADS=1 $(BIN)/coverage run $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing
+
+torture: install
+	$(BIN)/python -W ignore benchmarks/torture.py
 
 check: install
 	$(BIN)/ruff check .

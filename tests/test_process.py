@@ -179,3 +179,95 @@ def test_damaged_json_ends_no_command_in_a_traceback_or_a_hang(tables, tmp_path,
     result = run([*RECOSLIP, "demo", "--out", out])
     assert result.exit_code == 2  # not a demo's, so it is not replaced
     assert "holds an earlier result" in result.output.replace("\n", " ")
+
+
+def test_a_signal_after_the_output_is_in_place_leaves_code_0(tables, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recoslip.cli.detect.print_training", interrupt)
+    result = run(detect(tables, tmp_path / "out"))
+    assert result.exit_code == 0
+    assert "interrupted, after" in result.output
+    assert "nothing was written" not in result.output
+    assert names(tmp_path / "out") == WHOLE
+    monkeypatch.setattr("recoslip.cli.detect.make_page", interrupt)
+    result = run(detect(tables, tmp_path / "other"))
+    assert result.exit_code == 130
+    assert "interrupted; nothing was written" in result.output
+    assert names(tmp_path) == {"out"}
+
+
+AGAIN = """
+import os, signal
+from recoslip.console.signals import exit_code, raise_on_signals
+raise_on_signals()
+try:
+    os.kill(os.getpid(), signal.SIGHUP)
+except KeyboardInterrupt as problem:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    print("cleaned up", exit_code(problem))
+"""
+
+
+def test_signals_after_the_first_do_not_disturb_its_clean_up():
+    result = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "cleaned up 129\n", "")
+
+
+def test_a_working_folder_that_is_gone_is_an_error_with_a_reason(tables, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    result = subprocess.run(
+        detect(tables, tmp_path / "out"), cwd=gone, preexec_fn=gone.rmdir, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: the working folder does not exist any more")
+    assert not any(tmp_path.iterdir())
+
+
+FEW_FILES = """
+import resource
+from recoslip import output
+from recoslip.cli.commands import app
+import recoslip.page.report, safetensors.torch
+
+def limited(*arguments, write=output.write, **options):
+    held = [open("/dev/null") for _ in range(9)]  # until the exception has been handled
+    most = held[-1].fileno() + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # no other file can be opened
+    write(*arguments, **options)
+
+output.write = limited
+app()
+"""
+
+
+def test_too_many_open_files_leave_nothing_behind(tables, tmp_path):
+    command = [sys.executable, "-c", FEW_FILES, *detect(tables, tmp_path / "out", "-q")[len(RECOSLIP) :]]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2, result.stderr
+    assert "Too many open files" in result.stderr
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/", "fifo"])
+def test_settings_from_a_device_a_folder_or_a_pipe_are_refused(tables, tmp_path, path):
+    if path == "fifo":
+        path = tmp_path / "fifo"
+        os.mkfifo(path)
+    result = run(detect(tables, tmp_path / "out", "--config", path))
+    assert result.exit_code == 2
+    assert "is a folder, a pipe or a device" in result.output.replace("\n", " ")
+
+
+def test_a_page_with_values_that_are_no_numbers_is_refused(tables, tmp_path):
+    assert run(detect(tables, tmp_path / "out", "-q")).exit_code == 0
+    data = json.loads((tmp_path / "out" / "report.json").read_text())
+    before = (tmp_path / "out" / "report.html").read_bytes()
+    (tmp_path / "out" / "report.json").write_text(json.dumps(data | {"more": float("nan")}))
+    result = run([*RECOSLIP, "report", tmp_path / "out"])
+    assert result.exit_code == 2
+    assert "is damaged or not recoslip's" in result.output.replace("\n", " ")
+    assert (tmp_path / "out" / "report.html").read_bytes() == before

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from recoslip import read_graph
+from recoslip.columns import describe
 from recoslip.errors import TableError
+from recoslip.tables.options import ReadOptions
 
 NODES = pl.DataFrame(
     {
@@ -294,3 +296,9 @@ def test_a_category_column_is_kept_for_scoring_and_is_no_feature():
     graph = read_graph(NODES, EDGES, category="brand")
     assert graph.feature_names == ("price",)
     assert np.array_equal(graph.categories, NODES["brand"].to_numpy())
+
+
+def test_of_many_columns_the_first_are_described():
+    frame = pl.DataFrame({"id": range(60), "domain": [0, 1] * 30, **{f"x{k}": range(60) for k in range(30)}})
+    options = ReadOptions()
+    assert describe(options.node_rows(frame).columns).endswith("x19 (number) and 10 more")

@@ -16,6 +16,7 @@ from recoslip.errors import TableError, nearest
 
 Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
 
+MOST_NAMES = 20  # of columns, in a line
 MAX_CATEGORIES = 50  # one-hot features per column; the rarest values are pooled into the last
 MIN_FREQUENCY = 5  # values of a category column that occur in fewer rows are pooled
 MAX_WORDS = 5000  # tf-idf features per text column
@@ -100,10 +101,15 @@ def require_column(columns: Sequence[str], name: str, table: str) -> None:
 
 
 def describe(columns: Sequence[Column]) -> str:
-    """Describe in one line how each column is encoded."""
-    used = ", ".join(f"{column.name} ({column.encoding})" for column in columns if column.encoding != "unused")
-    unused = ", ".join(f"{column.name} ({column.reason})" for column in columns if column.encoding == "unused")
+    """Describe in one line how the columns are encoded; of many, the first."""
+    used = _list_some([f"{column.name} ({column.encoding})" for column in columns if column.encoding != "unused"])
+    unused = _list_some([f"{column.name} ({column.reason})" for column in columns if column.encoding == "unused"])
     return f"{used}; unused: {unused}" if unused else used
+
+
+def _list_some(names: list[str]) -> str:
+    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + rest
 
 
 def _guess_encoding(name: str, table: ColumnReader) -> Column:

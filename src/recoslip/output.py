@@ -148,7 +148,7 @@ def rebuild_page(folder: str | os.PathLike[str]) -> Path:
         page = path / "report.html"
         try:
             Report(data).save(page)
-        except (KeyError, TypeError, AttributeError) as problem:
+        except (KeyError, TypeError, AttributeError, ValueError) as problem:
             raise RecoslipError(
                 f"{printable(folder)}/report.json is damaged or not recoslip's ({problem!r}); run detect again"
             ) from problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -25,6 +26,7 @@ except ImportError:  # Windows
 log = logging.getLogger("recoslip")
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
+_placed: dict[Path, int | None] = {}  # what this process renames to its final name, and the inode that it has there
 _thread = threading.local()  # the outputs that each thread holds
 
 
@@ -157,6 +159,8 @@ def atomic_folder(path: str | os.PathLike[str], *, ours: Collection[str], replac
             ) from problem
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+            if temporary.exists():  # too many files are open; at the end of the process they are not
+                atexit.register(shutil.rmtree, temporary, ignore_errors=True)
 
 
 def atomic_write(path: Path, content: str | bytes) -> None:
@@ -171,6 +175,7 @@ def atomic_write(path: Path, content: str | bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             Path(temporary).chmod(0o666 & ~_umask())
+            _placed[path] = _inode(Path(temporary))  # before: an interrupt may come right after
             Path(temporary).replace(path)
         finally:
             Path(temporary).unlink(missing_ok=True)
@@ -180,12 +185,30 @@ def atomic_write(path: Path, content: str | bytes) -> None:
         ) from problem
 
 
+def placed_outputs() -> list[Path]:
+    """Return the files and folders that this process put in place, as far as they are there still."""
+    return [path for path, inode in _placed.items() if _inode(path) == inode]
+
+
+def forget_outputs() -> None:
+    """Let `placed_outputs` begin anew."""
+    _placed.clear()
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
 def replace_folder(temporary: Path, final: Path) -> None:
     """Rename the folder `temporary` to `final`; a folder that is there is replaced, or stays if that fails.
 
     Where the system can exchange two folders, that is one step. Elsewhere there are two, and what `restore_replaced`
     finds after a kill between them is put back.
     """
+    _placed[final] = _inode(temporary)
     if not final.exists():
         temporary.rename(final)
     elif not any(final.iterdir()):
@@ -234,6 +257,7 @@ def _fill_empty_folder(temporary: Path, final: Path) -> None:
         try:
             for entry in sorted(temporary.iterdir()):
                 shutil.move(entry, final / entry.name)
+            _placed[final] = _inode(final)
         except BaseException:
             for entry in final.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

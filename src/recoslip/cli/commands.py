@@ -20,9 +20,10 @@ from recoslip.cli.detect import DetectCommand, detect
 from recoslip.cli.lists import datasets, methods
 from recoslip.cli.pack import pack
 from recoslip.cli.report import report
-from recoslip.console.messages import print_problem, stderr
+from recoslip.console.messages import exit_if_done, print_problem, stderr
 from recoslip.console.signals import exit_code
 from recoslip.errors import RecoslipError, RecoslipWarning
+from recoslip.storage import forget_outputs, placed_outputs
 
 
 class CommandGroup(TyperGroup):
@@ -31,6 +32,7 @@ class CommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
         log = logging.getLogger("recoslip")
+        forget_outputs()
         logging_before = log.handlers, log.level, log.propagate
         try:
             with warnings.catch_warnings():
@@ -39,10 +41,14 @@ class CommandGroup(TyperGroup):
         except RecoslipError as problem:
             print_problem("error", str(problem))
             sys.exit(2)
+        except OSError as problem:  # of the system: no temporary folder, too many open files
+            print_problem("error", f"the system refused: {problem}")
+            sys.exit(2)
         except MemoryError:
             print_problem("error", "memory did not suffice; pack the graph (recoslip pack) and give the folder")
             sys.exit(2)
         except KeyboardInterrupt as problem:
+            exit_if_done(placed_outputs())
             stderr.print("interrupted; nothing was written")
             sys.exit(exit_code(problem))
         finally:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
-from recoslip.console.signals import exit_code, raise_on_sigterm
+from recoslip.console.signals import exit_code, ignore_signals, raise_on_signals
 from recoslip.console.streams import ForgivingStream
 
 
@@ -14,13 +15,25 @@ def main() -> None:
     _use_utf8()
     sys.stdout, sys.stderr = ForgivingStream(sys.stdout, 1), ForgivingStream(sys.stderr, 2)
     try:
-        raise_on_sigterm()
+        raise_on_signals()
+        _check_working_folder()
         from recoslip.cli.commands import app
 
         app()
     except KeyboardInterrupt as problem:  # before a command has begun
         print("interrupted; nothing was written", file=sys.stderr)
         sys.exit(exit_code(problem))
+    finally:
+        ignore_signals()  # what is left is the end of the interpreter
+
+
+def _check_working_folder() -> None:
+    """End unless the working folder exists: libraries end the process without a reason when they look for it."""
+    try:
+        Path.cwd()
+    except OSError:
+        print("error: the working folder does not exist any more; change to another one", file=sys.stderr)
+        sys.exit(2)
 
 
 def _use_utf8() -> None:

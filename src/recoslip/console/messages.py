@@ -6,11 +6,13 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
 from recoslip.console.signals import exit_code
+from recoslip.storage import placed_outputs, printable
 
 stdout = Console()
 stderr = Console(stderr=True)
@@ -39,5 +41,13 @@ def resumable(kept: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as problem:
+        exit_if_done([path for path in placed_outputs() if path.is_dir()])
         stderr.print(f"interrupted; {kept}, run the same command to go on")
         sys.exit(exit_code(problem))
+
+
+def exit_if_done(outputs: list[Path]) -> None:
+    """End with code 0 where an interrupt came after the output was in its place: the code tells of the output."""
+    if outputs:
+        stderr.print(f"interrupted, after {printable(outputs[-1])} was written", markup=False, soft_wrap=True)
+        sys.exit(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recoslip.errors import SettingError
+from recoslip.storage import printable
 
 
 def split_names(text: str) -> list[str]:
@@ -37,9 +38,11 @@ def parse_value(text: str, default: object) -> Any:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read the file of a --config option."""
+    if path.exists() and not path.is_file():
+        raise SettingError(f"--config: {printable(path)} is a folder, a pipe or a device; give a file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
-        raise SettingError(f"--config: cannot read {path}: {problem.strerror}") from problem
+        raise SettingError(f"--config: cannot read {printable(path)}: {problem.strerror}") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise SettingError(f"--config: {path} is not TOML: {problem}") from problem
+        raise SettingError(f"--config: {printable(path)} is not TOML: {problem}") from problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from recoslip.errors import RecoslipError, TableError
+from recoslip.errors import OutOfMemory, RecoslipError, TableError
 from recoslip.json_files import JsonFileError, read_json
 from recoslip.packed.edge_sort import SortedEdges, sort_edges
 from recoslip.packed.feature_files import EncodedColumn, encode_to_files, write_feature_matrix
@@ -66,6 +67,11 @@ def pack(
             replace_folder(packed, final)
             _remove_working_folder(work)
     except OSError as problem:
+        if problem.errno == errno.ENOMEM:
+            raise OutOfMemory(
+                f"the arrays of {printable(folder)} cannot be mapped: this process may not address enough memory; "
+                "raise its limit (ulimit -v), and the same command goes on where this one ended"
+            ) from problem
         raise RecoslipError(
             f"cannot write {printable(folder)}: {problem.strerror or problem}; "
             "the same command goes on where this one ended"

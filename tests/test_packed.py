@@ -573,3 +573,17 @@ def test_files_and_folders_of_any_name_are_read_and_packed(name, suffix, tmp_pat
             build()
         assert shown in str(problem.value)
         str(problem.value).encode("utf-8")
+
+
+def test_no_byte_of_a_forged_header_is_an_error_of_numpy(tmp_path):
+    nodes, edges = written(tmp_path)
+    pack(nodes, edges, tmp_path / "graph", features=["size", "vector"])
+    header, refused = (tmp_path / "graph" / "edge_index.npy").read_bytes(), 0
+    for position in range(128):
+        for byte in b"({'\n\\\x00\xff":
+            forge(tmp_path / "graph", "edge_index.npy", header[:position] + bytes([byte]) + header[position + 1 :])
+            try:
+                open_packed(tmp_path / "graph")
+            except GraphError:
+                refused += 1
+    assert refused > 300

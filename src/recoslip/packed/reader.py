@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:
 
 def _content_errors() -> tuple[type[BaseException], ...]:
     """Return the exceptions that forged files can cause although their checksums are right."""
-    return (KeyError, TypeError, ValueError, OverflowError, *file_errors())
+    return (KeyError, TypeError, ValueError, OverflowError, SyntaxError, TokenError, *file_errors())
 
 
 @dataclass(frozen=True)

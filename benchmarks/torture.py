@@ -526,8 +526,7 @@ def forged_files(world: World) -> str:
     records = folder / "records"
     records.mkdir(parents=True)
     lines = (RECORDS / "cpu.jsonl").read_text().splitlines()[:20]
-    for _ in range(draw.choice([1, 3])):
-        place = draw.randrange(len(lines))
+    for place in draw.sample(range(len(lines)), draw.choice([1, 3])):
         text = json.dumps(forge_json(json.loads(lines[place]), draw)[0])
         lines[place] = draw.choice([text, text, text[: len(text) // 2], "[" * 99_999, "\x00", ""])
     (records / "cpu.jsonl").write_text("\n".join(lines))

@@ -382,7 +382,13 @@ def test_damaged_records_are_named(tmp_path):
     (tmp_path / ".temporary").write_text("half")
     (tmp_path / "folder.jsonl").mkdir()
     assert len(list(Records(tmp_path))) == 1
-    for damage in ('{"dataset": "cora-s"}', "{", json.dumps(record(auroc=None)), json.dumps(record(seed="10"))):
+    for damage in (
+        '{"dataset": "cora-s"}',
+        "{",
+        "[" * 99_999,
+        json.dumps(record(auroc=None)),
+        json.dumps(record(seed="10")),
+    ):
         (tmp_path / "cora-s.own.upu.x.jsonl").write_text(damage + "\n")
         with pytest.raises(RecoslipError, match=r"cora-s\.own\.upu\.x\.jsonl cannot be read"):
             list(Records(tmp_path))

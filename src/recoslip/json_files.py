@@ -34,7 +34,11 @@ def read_json(path: Path, kind: type = dict) -> Any:
         path: the file.
         kind: the type that the value must have, dict or list.
     """
-    text = _read_regular_file(path)
+    return parse_json(_read_regular_file(path), kind)
+
+
+def parse_json(text: str, kind: type = dict) -> Any:
+    """Parse a JSON value, unless it is nested too deeply or of another type than `kind`."""
     if _depth(text) > MAX_DEPTH:
         raise JsonFileError(f"it is nested more than {MAX_DEPTH} deep")
     try:

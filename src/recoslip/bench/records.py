@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recoslip.errors import RecoslipError
+from recoslip.json_files import parse_json
 from recoslip.storage import atomic_write
 
 
@@ -50,7 +51,7 @@ class Records:
         for path in sorted(path for path in self.folder.glob("[!.]*.jsonl") if path.is_file()):
             try:
                 lines = path.read_text(encoding="utf-8").splitlines()
-                yield from (_checked(json.loads(line)) for line in lines)
+                yield from (_checked(parse_json(line)) for line in lines)
             except (OSError, ValueError, KeyError, TypeError) as problem:
                 raise RecoslipError(
                     f"{path} cannot be read, it is damaged or not ours ({problem}); "

@@ -215,11 +215,11 @@ def test_a_table_of_zeros_is_refused_under_a_cap_and_read_without(zeros):
 
 def shapes():
     rng = np.random.default_rng(0)
-    rows = 100_000
+    rows = 60_000
     base = {"id": range(rows), "domain": np.arange(rows) % 2}
     values = [f"value {k}" for k in range(40)]
     words = np.array([f"word{k}" for k in range(20_000)])[np.minimum(rng.zipf(1.3, (rows, 15)), 19_999)]
-    ends = rng.integers(0, rows, (2, 1_000_000))
+    ends = rng.integers(0, rows, (2, 600_000))
     numbers = {f"x{k}": rng.normal(size=rows) for k in range(40)}
     yield "numbers", base | numbers, None, ()
     yield "categories", base | {f"c{k}": rng.choice(values, rows) for k in range(10)}, None, ()
@@ -231,7 +231,7 @@ def shapes():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the highest need is read from Linux")
 @pytest.mark.parametrize(
-    ("shape", "suffix"), [*((shape, "parquet") for shape in range(6)), (2, "csv.gz"), (3, "csv.gz"), (5, "csv.gz")]
+    ("shape", "suffix"), [*((shape, "parquet") for shape in range(1, 6)), (2, "csv.gz"), (3, "csv.gz")]
 )
 def test_the_estimate_is_at_least_the_need_and_at_most_two_and_a_half_times(shape, suffix, tmp_path):
     _, nodes, edges, text = list(shapes())[shape]

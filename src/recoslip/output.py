@@ -19,6 +19,7 @@ from recoslip.json_files import read_json
 from recoslip.page.report import Report
 from recoslip.storage import (
     atomic_folder,
+    atomic_write,
     check_output_folder,
     output_lock,
     printable,
@@ -147,9 +148,10 @@ def rebuild_page(folder: str | os.PathLike[str]) -> Path:
             ) from problem
         page = path / "report.html"
         try:
-            Report(data).save(page)
+            html = Report(data).html()
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
             raise RecoslipError(
                 f"{printable(folder)}/report.json is damaged or not recoslip's ({problem!r}); run detect again"
             ) from problem
+        atomic_write(page, html)
     return page

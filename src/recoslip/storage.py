@@ -7,14 +7,12 @@ import ctypes
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from polars.exceptions import PolarsError
-from safetensors import SafetensorError
 
 from recoslip.errors import RecoslipError
 
@@ -152,7 +150,7 @@ def atomic_folder(path: str | os.PathLike[str], *, ours: Collection[str], replac
         try:
             yield temporary
             replace_folder(temporary, final)
-        except (OSError, PolarsError, SafetensorError) as problem:  # a full disk, as each library reports it
+        except _write_errors() as problem:
             reason = getattr(problem, "strerror", None) or problem
             raise RecoslipError(
                 f"cannot write {printable(path)}: {reason}; make room or choose another folder"
@@ -161,6 +159,13 @@ def atomic_folder(path: str | os.PathLike[str], *, ours: Collection[str], replac
             shutil.rmtree(temporary, ignore_errors=True)
             if temporary.exists():  # too many files are open; at the end of the process they are not
                 atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+
+
+def _write_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions for a full disk; those of libraries only once they are loaded, for that takes long."""
+    polars, safetensors = (sys.modules.get(name) for name in ("polars.exceptions", "safetensors"))
+    loaded = [polars.PolarsError] if polars else []
+    return (OSError, *loaded, *([safetensors.SafetensorError] if safetensors else []))
 
 
 def atomic_write(path: Path, content: str | bytes) -> None:

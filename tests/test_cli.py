@@ -1,4 +1,4 @@
-"""The command line, as a person uses it: in a process of its own."""
+"""The command line, as a person uses it; most commands run in processes that are forked with everything imported."""
 
 import contextlib
 import json
@@ -23,11 +23,15 @@ from recoslip.detectors.registry import DETECTORS
 RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
 
 
-def run(*arguments, cwd, code=0):
-    result = subprocess.run([*RECOSLIP, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
-    assert result.returncode == code, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    return result
+@pytest.fixture
+def run(forked):
+    def run_command(*arguments, cwd, code=0):
+        result = forked.run(*arguments, cwd=cwd)
+        assert result.returncode == code, result.stdout + result.stderr
+        assert "Traceback" not in result.stderr
+        return result
+
+    return run_command
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,7 @@ DETECT = [
 ]
 
 
-def test_detect_writes_scores_summary_and_model(tables, tmp_path):
+def test_detect_writes_scores_summary_and_model(run, tables, tmp_path):
     out = tmp_path / "out"
     result = run(*DETECT, "--domain", "domain", "--out", out, "--seed", "7", cwd=tables)
     assert sorted(path.name for path in out.iterdir()) == FILES
@@ -86,20 +90,20 @@ def test_detect_writes_scores_summary_and_model(tables, tmp_path):
     assert "features: x0 (number)" in result.stdout
 
 
-def test_the_same_seed_writes_the_same_scores(tables, tmp_path):
+def test_the_same_seed_writes_the_same_scores(run, tables, tmp_path):
     for name in ("one", "two"):
         run(*DETECT, "--out", tmp_path / name, cwd=tables)
     assert (tmp_path / "one" / "scores.csv").read_bytes() == (tmp_path / "two" / "scores.csv").read_bytes()
 
 
-def test_json_prints_the_summary_alone_and_quiet_prints_nothing(tables, tmp_path):
+def test_json_prints_the_summary_alone_and_quiet_prints_nothing(run, tables, tmp_path):
     result = run(*DETECT, "--out", tmp_path / "a", "--json", "--format", "parquet", cwd=tables)
     assert json.loads(result.stdout) == json.loads((tmp_path / "a" / "summary.json").read_text())
     assert pl.read_parquet(tmp_path / "a" / "scores.parquet").height == 200
     assert run(*DETECT, "--out", tmp_path / "b", "--quiet", cwd=tables).stdout == ""
 
 
-def test_settings_come_from_toml_and_options_override_it(tables, tmp_path):
+def test_settings_come_from_toml_and_options_override_it(run, tables, tmp_path):
     (tmp_path / "settings.toml").write_text('epochs = 10\nlinks = "none"\nrecall-targets = [0.1, 0.2]\nmax_fpr = 1.0\n')
     config = [
         "--config",
@@ -121,7 +125,7 @@ def test_settings_come_from_toml_and_options_override_it(tables, tmp_path):
     assert lists["batch_size"] == 50
 
 
-def test_an_existing_output_is_refused_before_any_work_and_replaced_with_force(tables, tmp_path):
+def test_an_existing_output_is_refused_before_any_work_and_replaced_with_force(run, tables, tmp_path):
     out = tmp_path / "out"
     out.mkdir()  # an empty folder is as good as none
     run(*DETECT, "--out", out, "--seed", "1", cwd=tables)
@@ -135,7 +139,7 @@ def test_an_existing_output_is_refused_before_any_work_and_replaced_with_force(t
 
 
 @pytest.mark.parametrize("command", [[*DETECT, "--force"], ["demo"]])
-def test_a_folder_with_anything_else_in_it_is_never_replaced(tables, tmp_path, command):
+def test_a_folder_with_anything_else_in_it_is_never_replaced(run, tables, tmp_path, command):
     out = tmp_path / "out"
     out.mkdir()
     for name in ("summary.json", "thesis.tex"):
@@ -145,7 +149,7 @@ def test_a_folder_with_anything_else_in_it_is_never_replaced(tables, tmp_path, c
     assert sorted(path.name for path in out.iterdir()) == ["summary.json", "thesis.tex"]
 
 
-def test_the_command_line_beats_the_config_file(tables, tmp_path):
+def test_the_command_line_beats_the_config_file(run, tables, tmp_path):
     (tmp_path / "s.toml").write_text("seed = 5\nmax_fpr = 1.0\nepochs = 4\n")
     config = [*DETECT[:5], "--json", "--config", tmp_path / "s.toml"]
     assert json.loads(run(*config, "--out", tmp_path / "a", cwd=tables).stdout)["seed"] == 5
@@ -208,14 +212,14 @@ def test_other_methods_run_by_name_and_the_oracle_is_refused(tables, tmp_path, m
     assert "the oracle needs the truth" in refused.stderr
 
 
-def test_hostile_names_are_printed_as_text(tmp_path):
+def test_hostile_names_are_printed_as_text(run, tmp_path):
     rows = ["id,domain,v", *(f"[red]n{k}[/oops],{k % 2},{k}" for k in range(12))]
     (tmp_path / "nodes.csv").write_text("\n".join(rows))
     result = run(*DETECT[:3], "--out", "out", "--epochs", "4", "--max-fpr", "1", cwd=tmp_path)
     assert "[red]n1[/oops]" in result.stdout
 
 
-def test_demo_finds_the_nines_and_writes_what_detect_writes(tmp_path):
+def test_demo_finds_the_nines_and_writes_what_detect_writes(run, tmp_path):
     result = run("demo", cwd=tmp_path)
     out = tmp_path / "recoslip-demo"
     assert sorted(path.name for path in out.iterdir()) == FILES
@@ -233,7 +237,7 @@ def test_demo_finds_the_nines_and_writes_what_detect_writes(tmp_path):
         assert wanted in result.stdout
 
 
-def test_demo_does_not_replace_what_detect_wrote(tables, tmp_path):
+def test_demo_does_not_replace_what_detect_wrote(run, tables, tmp_path):
     run(*DETECT, "--out", tmp_path / "out", cwd=tables)
     before = (tmp_path / "out" / "scores.csv").read_bytes()
     assert "--force" in run("demo", "--out", tmp_path / "out", cwd=tables, code=2).stderr
@@ -250,7 +254,7 @@ def test_ctrl_c_while_packing_says_how_to_go_on(tables, tmp_path, monkeypatch):
     assert result.stderr == "interrupted; what was done is kept, run the same command to go on\n"
 
 
-def test_the_page_is_rebuilt_from_what_a_run_left(tables, tmp_path):
+def test_the_page_is_rebuilt_from_what_a_run_left(run, tables, tmp_path):
     out = tmp_path / "out"
     run(*DETECT, "--out", out, "--title", "<b>shop</b>", cwd=tables)
     page = (out / "report.html").read_text()
@@ -264,7 +268,7 @@ def test_the_page_is_rebuilt_from_what_a_run_left(tables, tmp_path):
     assert (out / "report.html").read_text() == page
 
 
-def test_the_list_follows_the_rate_that_is_asked_for(tables, tmp_path):
+def test_the_list_follows_the_rate_that_is_asked_for(run, tables, tmp_path):
     settings = ["--method", "lp-pul", "--json", "--nodes", "nodes.csv", "--edges", "edges.csv"]
     by_fdr = json.loads(run("detect", *settings, "--out", tmp_path / "a", "--fdr", "0.9", cwd=tables).stdout)
     assert "90 % of the list" in by_fdr["promise"]
@@ -291,7 +295,7 @@ def test_without_the_extra_there_are_scores_and_no_page(tables, tmp_path, monkey
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model", "scores.csv", "summary.json"]
 
 
-def test_version_help_and_datasets(tmp_path):
+def test_version_help_and_datasets(run, tmp_path):
     assert run("--version", cwd=tmp_path).stdout == f"recoslip {recoslip.__version__}\n"
     shown = run("detect", "--help", cwd=tmp_path).stdout
     assert "Settings of reco-slip, reco-slip-none, reco-slip-all, reco-slip-target" in " ".join(shown.split())
@@ -310,7 +314,7 @@ def test_version_help_and_datasets(tmp_path):
     assert json.loads(run("datasets", "--json", cwd=tmp_path).stdout)["cora-s"]["ratios"][0] == 0.1
 
 
-def test_detect_on_a_packed_graph_is_detect_on_its_tables(tables, tmp_path):
+def test_detect_on_a_packed_graph_is_detect_on_its_tables(run, tables, tmp_path):
     result = run("pack", tables / "nodes.csv", tables / "edges.csv", tmp_path / "graph", cwd=tmp_path)
     assert "200 nodes" in result.stdout
     settings = [a for a in DETECT[5:] if a not in ("--edges", "edges.csv")]

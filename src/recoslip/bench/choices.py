@@ -12,6 +12,7 @@ from recoslip.bench.sources import DEFAULT_SPLIT, Sources
 from recoslip.console.messages import print_problem
 from recoslip.console.option_values import parse_value, split_names
 from recoslip.datasets.load import check_arxiv, data_root
+from recoslip.datasets.panel import CASES, supported_cases
 from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.errors import DatasetError, SettingError, nearest
 
@@ -50,11 +51,35 @@ def choose(experiment: Experiment, choices: Choices, sources: Sources) -> tuple[
             raise SettingError(f"no method is called {method!r}{nearest(method, DETECTORS)}; see recoslip methods")
     methods = [method for method in dict.fromkeys(methods) if method not in choices.without]
     datasets = list(experiment.datasets) if choices.datasets is None else list(dict.fromkeys(choices.datasets))
-    if choices.datasets is None and not choices.render_only:
+    if experiment.name == "panel":
+        datasets = panel_cases(choices.datasets, sources, check=not choices.render_only)
+    elif choices.datasets is None and not choices.render_only:
         datasets = available(datasets, sources)
     if not methods or not datasets:
         raise SettingError("nothing to compare: choose at least one dataset and one method")
     return datasets, methods
+
+
+def panel_cases(names: Sequence[str] | None, sources: Sources, *, check: bool) -> list[str]:
+    """List the panel's datasets: those that are named, and for the name of a graph all of its cases.
+
+    With `check`, cases that a graph has too few categories for are left out, and so are, with a message, graphs whose
+    files are not here, unless they are named.
+    """
+    datasets: list[str] = []
+    for name in sources.panel_graphs() if names is None else names:
+        if sources.panel_case(name) is not None:
+            datasets.append(name)
+            continue
+        try:
+            cases = supported_cases(name, sources.labelled(name).categories) if check else list(CASES)
+        except DatasetError as problem:
+            if names is not None:
+                raise
+            print_problem(f"{name} is left out", str(problem), "bold yellow")
+            continue
+        datasets += [f"{name}-{case}" for case in cases]
+    return list(dict.fromkeys(datasets))
 
 
 def available(datasets: Sequence[str], sources: Sources) -> list[str]:

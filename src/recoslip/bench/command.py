@@ -116,6 +116,7 @@ for _name, _experiments, _help in (
     ("main", ("main",), "AU-ROC of all methods on the five datasets."),
     ("ablation", ("ablation",), "The contributions of the link loss and of its selection."),
     ("shift", ("shift",), "Representative methods without, with minor and with strong shift of proportions."),
+    ("panel", ("panel",), "All methods on several cases of every graph: other novel categories, shares and edges."),
     ("all", ("main", "ablation", "shift"), "Everything: main, ablation, shift, distributions."),
 ):
     app.command(_name, help=_help)(_experiment_command(_experiments))

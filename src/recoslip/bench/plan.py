@@ -39,7 +39,9 @@ def experiment(name: str) -> Experiment:
             return Experiment(name, (*strong, "arxiv"), ABLATION)
         case "shift":
             return Experiment(name, tuple(f"{graph}-{shift}" for graph in GRAPHS for shift in SHIFTS), REPRESENTATIVE)
-    raise SettingError(f"no experiment is called {name!r}; there are main, ablation, shift")
+        case "panel":
+            return Experiment(name, (), experiment("main").methods)  # its datasets are the graphs that are here
+    raise SettingError(f"no experiment is called {name!r}; there are main, ablation, shift, panel")
 
 
 @dataclass(frozen=True)

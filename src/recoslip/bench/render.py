@@ -10,6 +10,7 @@ import numpy as np
 
 from recoslip.bench import figures, paper, significance, tables
 from recoslip.bench.document import Document, Files
+from recoslip.bench.panel import add_panel
 from recoslip.bench.paper import GRAPHS, SHIFTS, title
 from recoslip.bench.plan import REPRESENTATIVE, Cell
 from recoslip.bench.records import Key
@@ -21,6 +22,7 @@ Summaries: TypeAlias = Mapping[tuple[str, str], Summary]  # by method and datase
 HEADINGS = {
     "main": "Methods compared",
     "ablation": "Link prediction: what each variant brings",
+    "panel": "The panel: every graph in several cases",
     "shift": "Shift intensity: none (NS), minor (MS), strong (S)",
 }
 TIMES = (
@@ -35,6 +37,8 @@ ARXIV = (
     "The paper's arxiv column is for the node features that OGB distributes. With other features in the same files the "
     "two figures are not of one dataset."
 )
+OWN_SPLIT = "the split that comes with the dataset (of the paper's graphs, the authors')"
+PANEL_SPLIT = "the domains that belong to each case; a fifth of the source was presented as target"
 PAIRED = (
     "A pair is one split of one dataset, its value the mean over seeds. Splits of a dataset share most of their "
     "nodes, so they are not independent and the p-values are too small by an unknown factor."
@@ -52,7 +56,7 @@ def render(
     """Render an experiment.
 
     Args:
-        name: main, ablation or shift.
+        name: main, ablation, shift or panel.
         cells: what was planned; its order is that of rows and columns.
         found: records, of which those of planned runs are used.
         reference: the method that others are tested against.
@@ -62,7 +66,10 @@ def render(
     default_split = _distinct(c.split for c in cells) == [DEFAULT_SPLIT]
     document = Document(HEADINGS[name], name if default_split else f"{name}-splits")
     auroc = tables.summarise(cells, found, "auroc")
-    document.add_text(_provenance(cells, found, changed))
+    document.add_text(_provenance(cells, found, changed, PANEL_SPLIT if name == "panel" else OWN_SPLIT))
+    if name == "panel":
+        add_panel(document, auroc, methods, datasets)
+        return document.files()
     document.add_table("## Test AU-ROC", tables.grid(auroc, methods, datasets, tables.format_mean), "")
     if default_split and not changed:
         _add_paper(document, auroc, methods, datasets)
@@ -171,7 +178,9 @@ def _add_other_metrics(
         document.add_table(f"### {heading[0].upper()}{heading[1:]}", grid, f"-{metric}", text)
 
 
-def _provenance(cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], changed: Mapping[str, Any] | None) -> str:
+def _provenance(
+    cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], changed: Mapping[str, Any] | None, own_split: str
+) -> str:
     """Say what the numbers are means of, how many of the planned runs have a record, and what they ran on."""
     planned = [key for cell in cells for key in cell.runs()]
     used = [found[key] for key in planned if key in found]
@@ -185,18 +194,17 @@ def _provenance(cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], chan
         for name, key in (("device", "device"), ("torch", "torch"), ("code", "code"), ("processes at a time", "jobs"))
     ]
     settings = "" if not changed else f" With {', '.join(f'{k} = {v}' for k, v in changed.items())}, not the paper's."
-    return f"{_sample(used)}.{settings} {len(used):,} of {len(planned):,} planned runs. {'; '.join(facts)}."
+    return f"{_sample(used, own_split)}.{settings} {len(used):,} of {len(planned):,} planned runs. {'; '.join(facts)}."
 
 
-def _sample(records: Sequence[dict[str, Any]]) -> str:
+def _sample(records: Sequence[dict[str, Any]], own_split: str) -> str:
     """Say which splits and how many seeds records are of."""
     splits = sorted({record["split"] for record in records})
     count = max(Counter((r["dataset"], r["split"], r["method"]) for r in records).values())
     seeds = f"{count} seed{'s' if count > 1 else ''}"
     if len(splits) > 1:
         return f"Mean ± standard error over {len(splits)} splits, {seeds} in each"
-    default = "the split that comes with the dataset (of the paper's graphs, the authors')"
-    split = default if splits == [DEFAULT_SPLIT] else f"split {splits[0]}"
+    split = own_split if splits == [DEFAULT_SPLIT] else f"split {splits[0]}"
     return f"{'Mean ± standard error over ' if count > 1 else ''}{seeds} on {split}"
 
 

@@ -81,7 +81,7 @@ class Worker:
                 "jobs": self.jobs,
                 "device": device_name(resolve_device(self.device), torch.get_num_threads()),
                 "torch": torch.__version__,
-                **all_metrics(data.novel, copy.scores_, copy.predict(), data.split.test),
+                **all_metrics(data.novel, copy.scores_, copy.predict(), data.judged),
                 "learned": json.dumps(_learned_numbers(copy)),
             }
             for copy in fitted

@@ -14,16 +14,17 @@ import numpy as np
 import torch
 
 from recoslip.console.option_values import read_toml
-from recoslip.datasets.catalogue import CATALOGUE, Settings
+from recoslip.datasets.catalogue import CATALOGUE, NO_PAPER_SETTINGS
 from recoslip.datasets.load import Dataset
+from recoslip.datasets.panel import Labelled
 from recoslip.detectors.registry import DETECTORS
 from recoslip.errors import DatasetError, SettingError, TableError, nearest
 from recoslip.graph import NodeGraph
+from recoslip.graph.sparse import to_scipy
 from recoslip.shift import Mask, random_split
 from recoslip.tables import read_graph
 from recoslip.tables.options import ReadOptions
 
-_NO_PAPER_SETTINGS = Settings(64, 32, 32, 0.1, 0.01, 50)  # what `Dataset` holds where the paper has no settings
 _READ_OPTIONS = tuple(option.name for option in fields(ReadOptions) if option.name != "category")
 _OPTION_TYPES = {"features": list, "ignore": list, "text": list, "drop_unknown": bool, "impute": bool}
 
@@ -44,7 +45,15 @@ class UserDataset:
         """Read the tables and draw a split."""
         graph = read_graph(self.nodes, self.edges, category=self.category, **self.read_options)
         split = random_split(graph.is_target, torch.Generator().manual_seed(seed))
-        return Dataset(self.name, graph, split, self._novel_nodes(graph), _NO_PAPER_SETTINGS)
+        return Dataset(self.name, graph, split, self._novel_nodes(graph), NO_PAPER_SETTINGS)
+
+    def labelled(self) -> Labelled:
+        """Read the tables as a graph with categories, for cases of the panel; the domains in them do not matter."""
+        graph = read_graph(self.nodes, self.edges, category=self.category, **self.read_options)
+        assert graph.categories is not None
+        x = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+        _, categories = np.unique([str(category) for category in graph.categories.tolist()], return_inverse=True)
+        return Labelled(x, graph.edge_index.numpy(), categories)
 
     def _novel_nodes(self, graph: NodeGraph) -> Mask:
         """Return which nodes are of a novel category, or raise if that cannot be scored."""

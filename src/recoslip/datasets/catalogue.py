@@ -62,6 +62,10 @@ _GRAPHS: dict[str, tuple[str, str, Settings, tuple[float, ...]]] = {
         (0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.5, 0),
     ),
 }
+GRAPHS: Mapping[str, str] = MappingProxyType({graph: origin for graph, (origin, *_) in _GRAPHS.items()})
+
+NO_PAPER_SETTINGS = Settings(64, 32, 32, 0.1, 0.01, 50)  # what a dataset holds where the paper has no settings
+
 # Version: description, factor on the distance of the -s ratios from 0.5, and the authors' split seed.
 _VERSIONS = {"s": ("strong shift", 1.0, 42), "ms": ("minor shift", 0.5, 42), "ns": ("no shift", 0.0, 10)}
 

@@ -16,10 +16,13 @@ from platformdirs import user_cache_path
 from torch import Tensor
 
 from recoslip.datasets.block_model import csbm
-from recoslip.datasets.catalogue import CATALOGUE, Entry, Settings
+from recoslip.datasets.catalogue import CATALOGUE, GRAPHS, NO_PAPER_SETTINGS, Entry, Settings
+from recoslip.datasets.panel import SEED, Labelled, panel_case, read_labelled
 from recoslip.errors import DatasetError, SettingError, nearest
 from recoslip.graph import NodeGraph
-from recoslip.shift import Mask, Split, assign_source, random_split, rewire
+from recoslip.shift import Mask, Split, assign_source, hide, random_split, rewire
+
+HIDDEN = 0.2  # fraction of the source that is presented as target in the cases of the panel
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +34,12 @@ class Dataset:
     split: Split
     novel: Mask  # the true novel nodes, for scoring only
     settings: Settings  # those of the paper
+    scored: Mask | None = None  # the nodes that methods are judged by; None: the test nodes
+
+    @property
+    def judged(self) -> Mask:
+        """The nodes that methods are judged by."""
+        return self.split.test if self.scored is None else self.scored
 
 
 def load_dataset(
@@ -71,6 +80,40 @@ def load_dataset(
     source_categories = categories[~graph.is_target.numpy()]
     novel = categories == ARXIV_NOVEL if entry.origin == "ogbn_arxiv" else ~np.isin(categories, source_categories)
     return Dataset(name.lower(), graph, split, novel, entry.settings)
+
+
+def load_panel_case(graph: str, labelled: Labelled, case: str, seed: int | None = None) -> Dataset:
+    """Load a case of the panel; a fifth of the source is presented as target, as `detect` does to calibrate with.
+
+    Methods are judged by all nodes that are truly target, and learn from them: the question is asked of these nodes.
+    """
+    chosen, novel = panel_case(graph, labelled, case, SEED if seed is None else seed)
+    presented, split, _ = hide(chosen, None, HIDDEN, seed=0)
+    return Dataset(f"{graph}-{case}", presented, split, novel, NO_PAPER_SETTINGS, chosen.is_target.numpy())
+
+
+def load_labelled(name: str, root: str | os.PathLike[str] | None = None) -> Labelled:
+    """Load a graph with categories: one of the paper's, the digits, or `panel/NAME.npz` in the data folder."""
+    if name == "digits":
+        x, edge_index, y = _digits()
+    elif name in GRAPHS:
+        x, edge_index, y = _pyg(GRAPHS[name], data_root(root))
+    else:
+        path = panel_archive(name, root)
+        if not path.is_file():
+            raise DatasetError(f"no graph of the panel is called {name!r}: there is no file {path}")
+        return read_labelled(path)
+    return Labelled(x.numpy(), edge_index.numpy(), y.numpy())
+
+
+def panel_archive(name: str, root: str | os.PathLike[str] | None = None) -> Path:
+    """Return where the archive of a graph of the panel is, or should be."""
+    return data_root(root) / "panel" / f"{name}.npz"
+
+
+def panel_graphs(root: str | os.PathLike[str] | None = None) -> list[str]:
+    """Name the graphs that cases can be made of here, without the user's."""
+    return [*GRAPHS, "digits", *sorted(path.stem for path in (data_root(root) / "panel").glob("*.npz"))]
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

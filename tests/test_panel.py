@@ -1,0 +1,170 @@
+"""The panel: its cases are what their names say, and its table is computed from the records."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+from recoslip.bench.document import Document
+from recoslip.bench.panel import add_panel
+from recoslip.bench.sources import DEFAULT_SPLIT, Sources
+from recoslip.bench.tables import Summary
+from recoslip.cli import app
+from recoslip.datasets.load import load_labelled
+from recoslip.datasets.panel import CASES, Labelled, panel_case, supported_cases
+from recoslip.errors import DatasetError
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_labelled("digits")
+
+
+@pytest.fixture(scope="module")
+def cases(digits):
+    return {case: panel_case("digits", digits, case) for case in CASES}
+
+
+def shares(case):
+    """Return the source share of every category that is in a case."""
+    source = ~case.graph.is_target.numpy()
+    return {int(c): source[case.graph.categories == c].mean() for c in np.unique(case.graph.categories)}
+
+
+def novel_of(case):
+    return set(case.graph.categories[case.novel].tolist())
+
+
+def test_every_novel_node_is_target_and_of_a_category_without_source(cases):
+    for name, case in cases.items():
+        assert case.graph.is_target.numpy()[case.novel].all()
+        assert all((share == 0) == (c in novel_of(case)) for c, share in shares(case).items()), name
+
+
+def test_mixed_cases_have_other_novel_categories_and_shares(cases):
+    mixed = [cases[f"mixed{k}"] for k in range(3)]
+    assert len(set.union(*map(novel_of, mixed))) == 3
+    for case in mixed:
+        known = [share for share in shares(case).values() if share > 0]
+        assert min(known) > 0.08
+        assert max(known) < 0.92
+        assert max(known) - min(known) > 0.3
+
+
+def test_cases_are_what_they_are_called(cases, digits):
+    base = cases["mixed0"]
+    assert sum(share < 0.09 for share in shares(cases["grown"]).values()) == 2  # the grown one and the novel one
+    assert all(0.4 < share < 0.6 for share in shares(cases["unshifted"]).values() if share > 0)
+    for name, share in (("rare", 0.015), ("common", 0.45)):
+        target = cases[name].graph.is_target.numpy()
+        assert cases[name].novel[target].mean() == pytest.approx(share, abs=0.003)
+        assert novel_of(cases[name]) == novel_of(base)
+    assert novel_of(cases["faces"]) == novel_of(base) | novel_of(cases["mixed1"])
+    assert cases["edgeless"].graph.num_edges == 0
+    assert cases["narrow"].graph.num_features == 8
+
+    def homophily(case):
+        ends = case.graph.categories[case.graph.edge_index.numpy()]
+        return (ends[0] == ends[1]).mean()
+
+    assert homophily(base) > 0.9
+    assert homophily(cases["rewired"]) < 0.4
+    for name in ("edgeless", "narrow", "rewired"):
+        assert (cases[name].graph.is_target == base.graph.is_target).all()
+
+
+def test_another_seed_draws_other_domains_of_the_same_shares(digits, cases):
+    other = panel_case("digits", digits, "mixed0", seed=8)
+    assert novel_of(other) == novel_of(cases["mixed0"])
+    assert not np.array_equal(other.graph.is_target.numpy(), cases["mixed0"].graph.is_target.numpy())
+    again = panel_case("digits", digits, "mixed0")
+    assert np.array_equal(again.graph.is_target.numpy(), cases["mixed0"].graph.is_target.numpy())
+
+
+def test_a_graph_with_few_categories_has_fewer_cases():
+    categories = np.repeat([0, 1, 2], [300, 90, 5])
+    few = Labelled(np.ones((395, 2), dtype=np.float32), np.empty((2, 0), dtype=np.int64), categories)
+    assert set(CASES) - set(supported_cases("few", categories)) == {"mixed1", "mixed2", "faces"}
+    with pytest.raises(DatasetError, match=r"few-mixed2: 3 categories of 60 nodes or more.*there are 1"):
+        panel_case("few", few, "mixed2")
+
+
+def test_methods_are_judged_by_all_target_nodes_and_a_fifth_of_the_source_is_hidden(cases):
+    data = Sources().load("digits-mixed0", DEFAULT_SPLIT)
+    true_target = cases["mixed0"].graph.is_target.numpy()
+    assert np.array_equal(data.judged, true_target)
+    hidden = data.graph.is_target.numpy() & ~true_target
+    assert hidden.sum() == int(0.2 * (~true_target).sum())
+    assert not data.split.test.any()
+
+
+def test_archives_beside_the_data_join_the_panel(digits, tmp_path):
+    x = sp.csr_array(digits.x)
+    arrays = {"data": x.data, "indices": x.indices, "indptr": x.indptr, "shape": x.shape}
+    (tmp_path / "panel").mkdir()
+    np.savez(tmp_path / "panel" / "digits2.npz", **arrays, e=digits.edge_index, y=digits.categories)
+    sources = Sources(tmp_path)
+    assert sources.panel_graphs()[-1] == "digits2"
+    assert sources.panel_case("digits2-grown") == ("digits2", "grown")
+    found, digest = sources.load("digits2-grown", "3"), sources.digest("digits2-grown")
+    assert found.graph.num_nodes == 1797
+    np.savez(tmp_path / "panel" / "digits2.npz", **arrays, e=digits.edge_index, y=digits.categories[::-1])
+    assert sources.digest("digits2-grown") != digest
+    (tmp_path / "panel" / "digits2.npz").write_bytes(b"no archive")
+    with pytest.raises(DatasetError, match="is no graph of the panel"):
+        sources.load("digits2-grown", DEFAULT_SPLIT)
+    with pytest.raises(DatasetError, match=r"no dataset is called 'cora-grow'"):
+        sources.check("cora-grow")
+
+
+def test_the_table_counts_wins_and_worst_cases():
+    auroc = {
+        ("oracle", "a-mixed0"): 1.0, ("oracle", "a-mixed1"): 1.0, ("oracle", "a-grown"): 1.0,
+        ("nnpu", "a-mixed0"): 0.8, ("nnpu", "a-mixed1"): 0.6, ("nnpu", "a-grown"): 0.7,
+        ("upu", "a-mixed0"): 0.7, ("upu", "a-mixed1"): 0.9, ("upu", "a-grown"): 0.7,
+        ("nnpu", "a-rare"): 0.9,
+    }  # fmt: skip
+    document = Document("Panel", "panel")
+    summaries = {key: Summary(value, None, {}, 1, 1) for key, value in auroc.items()}
+    datasets = ["a-mixed0", "a-mixed1", "a-grown", "a-rare"]
+    add_panel(document, summaries, ["oracle", "nnpu", "upu"], datasets)
+    text = document.files()["panel.md"]
+    assert "| all 3 | mixed | grown | best | worst |" in text
+    assert "| Oracle | 1.000 | 1.000 | 1.000 |  |  |" in text
+    assert "| nnPU | 0.700 | 0.700 | **0.700** | 2 | −0.300 |" in text
+    assert "| uPU | **0.767** | **0.800** | **0.700** | 2 | −0.100 |" in text
+    assert "| a-mixed1 | 1.000 | 0.600 | **0.900** |" in text
+    assert "1 cases without a record of every method are left out" in text
+
+
+def test_the_command_runs_every_case_of_a_graph_and_does_nothing_twice(tmp_path):
+    command = ["bench", "panel", "--datasets", "digits", "--methods", "lp-pul,energy", "--set", "epochs=2",
+               "--seeds", "1", "--device", "cpu", "--out", str(tmp_path)]  # fmt: skip
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 0, first.output
+    assert "22 runs planned, 0 have a record, 22 to do" in first.output
+    records = pl.read_ndjson(sorted((tmp_path / "records").glob("*.jsonl")))
+    assert set(records["dataset"]) == {f"digits-{case}" for case in CASES}
+    assert "22 have a record, 0 to do" in CliRunner().invoke(app, command).output
+    text = (tmp_path / "panel.md").read_text()
+    mean = records.filter(method="lp-pul")["auroc"].mean()
+    assert f"| LP-PUL | {mean:.3f} |" in text.replace("**", "")
+    assert "a fifth of the source was presented as target" in text
+    assert json.loads(records["settings"][0])
+
+
+def test_cases_are_made_of_a_users_own_tables(tmp_path):
+    rng = np.random.default_rng(0)
+    category = np.repeat(["a", "b", "c", "d"], 100)
+    nodes = {"id": range(400), "domain": np.arange(400) % 2, "kind": category, "x": rng.normal(size=400)}
+    pl.DataFrame(nodes).write_csv(tmp_path / "nodes.csv")
+    (tmp_path / "bench.toml").write_text('[datasets.shop]\nnodes = "nodes.csv"\ncategory = "kind"\n')
+    command = ["bench", "panel", "--config", str(tmp_path / "bench.toml"), "--methods", "lp-pul", "--seeds", "1",
+               "--out", str(tmp_path / "out")]  # fmt: skip
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "11 runs planned" in result.output
+    assert "| shop-grown |" in (tmp_path / "out" / "panel.md").read_text()

@@ -38,7 +38,7 @@ def add_panel(
     document.add_table("## Every case", grid, "-cases")
     left_out = len(datasets) - len(complete)
     if left_out:
-        document.add_text(f"{left_out} cases without a record of every method are left out.")
+        document.add_text(f"Cases left out for want of a record of every method: {left_out}.")
 
 
 def _summary(values: Scores, methods: Sequence[str], datasets: Sequence[str]) -> Grid:

@@ -1,5 +1,6 @@
 """A packed graph equals the graph of its tables, for all sorts of tables and however often packing is interrupted."""
 
+import errno
 import json
 import os
 import re
@@ -587,3 +588,16 @@ def test_no_byte_of_a_forged_header_is_an_error_of_numpy(tmp_path):
             except GraphError:
                 refused += 1
     assert refused > 300
+
+
+def test_arrays_that_cannot_be_addressed_are_want_of_memory_and_packing_goes_on_later(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    nodes, edges = written(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("recoslip.packed.feature_files.create_array", refuse)
+        with pytest.raises(OutOfMemory, match=r"raise its limit \(ulimit -v\), and the same command goes on"):
+            pack(nodes, edges, tmp_path / "graph")
+    pack(nodes, edges, tmp_path / "graph")
+    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))

@@ -271,3 +271,15 @@ def test_a_page_with_values_that_are_no_numbers_is_refused(tables, tmp_path):
     assert result.exit_code == 2
     assert "is damaged or not recoslip's" in result.output.replace("\n", " ")
     assert (tmp_path / "out" / "report.html").read_bytes() == before
+
+
+def test_what_the_system_refuses_is_an_error_with_its_reason(tables, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("recoslip.cli.detect.fit", refuse)
+    result = run(detect(tables, tmp_path / "out"))
+    assert result.exit_code == 2
+    assert "the system refused" in result.output
+    assert "No usable temporary directory" in result.output
+    assert not any(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from recoslip.bench.document import Document
 from recoslip.bench.panel import add_panel
-from recoslip.bench.sources import DEFAULT_SPLIT, Sources
+from recoslip.bench.sources import DEFAULT_SPLIT, Sources, read_sources
 from recoslip.bench.tables import Summary
 from recoslip.cli import app
 from recoslip.datasets.load import load_labelled
@@ -168,3 +168,9 @@ def test_cases_are_made_of_a_users_own_tables(tmp_path):
     assert result.exit_code == 0, result.output
     assert "11 runs planned" in result.output
     assert "| shop-grown |" in (tmp_path / "out" / "panel.md").read_text()
+    both = (tmp_path / "bench.toml").read_text().replace("shop", "shop-grown") + (tmp_path / "bench.toml").read_text()
+    (tmp_path / "bench.toml").write_text(both)
+    sources = read_sources(tmp_path / "bench.toml", None)
+    assert sources.panel_case("shop-grown") is None  # it is a dataset itself
+    assert sources.panel_case("shop-rare") == ("shop", "rare")
+    assert sources.panel_case("shop-grown-rare") == ("shop-grown", "rare")

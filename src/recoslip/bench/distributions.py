@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from recoslip.bench import figures
 from recoslip.bench.document import Document, Files
-from recoslip.bench.paper import GRAPHS, SHIFTS, title
+from recoslip.bench.paper import SHIFTS, title
 from recoslip.bench.proportions import proportions
 from recoslip.bench.tables import Grid
+from recoslip.datasets.catalogue import GRAPHS
 from recoslip.datasets.load import Dataset
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recoslip.bench.paper import GRAPHS, SHIFTS, title
+from recoslip.bench.paper import SHIFTS, title
 from recoslip.bench.proportions import Proportions
 from recoslip.bench.significance import CriticalDifference
 from recoslip.bench.tables import Summary
+from recoslip.datasets.catalogue import GRAPHS
 from recoslip.errors import RecoslipError
 
 if TYPE_CHECKING:

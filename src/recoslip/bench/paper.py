@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from recoslip.datasets.catalogue import GRAPHS
+
 
 class PaperMean(NamedTuple):
     """A mean over the paper's 10 seeds and its standard error."""
@@ -31,7 +33,6 @@ TITLES = {
     "dominant": "DOMINANT",
     "reco-slip-plus": "RECO-SLIP+",
 }
-GRAPHS = {"cora": "Cora", "citeseer": "CiteSeer", "computers": "Computers", "photo": "Photo"}
 SHIFTS = ("ns", "ms", "s")  # versions of each graph: no, minor and strong shift
 
 _COLUMNS = ("cora-s", "citeseer-s", "computers-s", "photo-s", "arxiv")

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recoslip.bench.code_version import code_version
-from recoslip.bench.paper import AUROC, GRAPHS, SHIFTS
+from recoslip.bench.paper import AUROC, SHIFTS
 from recoslip.bench.records import Key, Records, fingerprint, key_of
 from recoslip.bench.sources import Sources
+from recoslip.datasets.catalogue import GRAPHS
 from recoslip.detectors.base import Detector
 from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.errors import SettingError

@@ -11,11 +11,12 @@ import numpy as np
 from recoslip.bench import figures, paper, significance, tables
 from recoslip.bench.document import Document, Files
 from recoslip.bench.panel import add_panel
-from recoslip.bench.paper import GRAPHS, SHIFTS, title
+from recoslip.bench.paper import SHIFTS, title
 from recoslip.bench.plan import REPRESENTATIVE, Cell
 from recoslip.bench.records import Key
 from recoslip.bench.sources import DEFAULT_SPLIT
 from recoslip.bench.tables import Grid, Summary
+from recoslip.datasets.catalogue import GRAPHS
 
 Summaries: TypeAlias = Mapping[tuple[str, str], Summary]  # by method and dataset
 

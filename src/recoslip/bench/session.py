@@ -15,7 +15,7 @@ from recoslip.bench.choices import Choices, available, choose, parse_settings
 from recoslip.bench.distributions import render_distributions
 from recoslip.bench.document import Files
 from recoslip.bench.estimate import Estimate, estimate, threads_per_process
-from recoslip.bench.paper import GRAPHS, SHIFTS
+from recoslip.bench.paper import SHIFTS
 from recoslip.bench.plan import Cell, experiment, missing, plan, recorded
 from recoslip.bench.printing import duration, print_plan, show_cells
 from recoslip.bench.records import Records
@@ -23,6 +23,7 @@ from recoslip.bench.render import render
 from recoslip.bench.run import Worker, run
 from recoslip.bench.sources import DEFAULT_SPLIT, Sources, read_sources
 from recoslip.console.messages import print_problem, resumable
+from recoslip.datasets.catalogue import GRAPHS
 from recoslip.errors import SettingError
 from recoslip.fleet.device import resolve_device
 from recoslip.storage import atomic_write, output_lock

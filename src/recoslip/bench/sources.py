@@ -42,7 +42,12 @@ class Sources:
         return list(self.user_datasets) or panel_graphs(self.root)
 
     def panel_case(self, name: str) -> tuple[str, str] | None:
-        """Split the name of a case of the panel, such as cora-grown, into graph and case; None for other datasets."""
+        """Split the name of a case of the panel, such as cora-grown, into graph and case; None for other datasets.
+
+        A user's dataset that is called like a case is itself.
+        """
+        if name in self.user_datasets:
+            return None
         graph, _, case = name.rpartition("-")
         known = case in CASES and graph in (*self.user_datasets, *panel_graphs(self.root))
         return (graph, case) if known else None

@@ -62,6 +62,7 @@ _GRAPHS: dict[str, tuple[str, str, Settings, tuple[float, ...]]] = {
         (0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.5, 0),
     ),
 }
+# The paper's name of each graph, which is also that of its loader.
 GRAPHS: Mapping[str, str] = MappingProxyType({graph: origin for graph, (origin, *_) in _GRAPHS.items()})
 
 NO_PAPER_SETTINGS = Settings(64, 32, 32, 0.1, 0.01, 50)  # what a dataset holds where the paper has no settings

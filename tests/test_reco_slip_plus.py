@@ -54,9 +54,9 @@ def test_predictions_are_out_of_fold():
     fold = assign_folds(data.graph.ids, 3, fitted.seed_)
     for node in range(10):
         networks = fitted.out_of_fold_networks(data.graph.ids[node])
-        assert networks == [fold[node], fold[node] + 3]  # two networks for each of three folds
+        assert networks == [fold[node], fold[node] + 3, fold[node] + 6]  # one for each of three rounds
     alone = detector("reco-slip-plus", epochs=3, rounds=0).fit(data.graph)
-    assert alone.out_of_fold_networks("anybody") == [0, 1, 2, 3, 4, 5]
+    assert alone.out_of_fold_networks("anybody") == [0, 1, 2]
 
 
 @pytest.mark.parametrize("settings", [{"rounds": 0}, {"folds": 1, "rounds": 1}])

@@ -53,19 +53,22 @@ def is_out_of_fold(folds: Folds, held_out: Folds) -> Mask:
     return np.asarray((held_out == folds[:, None]) | (held_out == NO_FOLD))
 
 
-def out_of_fold_prediction(margins: Scores, folds: Folds, held_out: Folds) -> Prediction:
-    """Average margins, (nodes, networks), over each node's out-of-fold networks (see `is_out_of_fold`)."""
-    predicts = is_out_of_fold(folds, held_out)
+def out_of_fold_prediction(margins: Scores, folds: Folds, held_out: Folds, weights: Scores | float = 1.0) -> Prediction:
+    """Average margins, (nodes, networks), over each node's out-of-fold networks (see `is_out_of_fold`).
+
+    Networks count by their `weights`, (networks,).
+    """
+    predicts = np.where(is_out_of_fold(folds, held_out), weights, 0.0)
     margins = margins.clip(-MARGIN_LIMIT, MARGIN_LIMIT)
     mean, _ = _mean_and_deviation(margins, predicts)
     _, disagreement = _mean_and_deviation(1 / (1 + np.exp(-margins)), predicts)
     return Prediction(mean, disagreement)
 
 
-def _mean_and_deviation(values: Scores, where: Mask) -> tuple[Scores, Scores]:
-    count = where.sum(axis=1)
-    mean = (values * where).sum(axis=1) / count
-    return mean, np.sqrt(((values - mean[:, None]) ** 2 * where).sum(axis=1) / count)
+def _mean_and_deviation(values: Scores, weights: Scores) -> tuple[Scores, Scores]:
+    total = weights.sum(axis=1)
+    mean = (values * weights).sum(axis=1) / total
+    return mean, np.sqrt(((values - mean[:, None]) ** 2 * weights).sum(axis=1) / total)
 
 
 def smooth(margin: Scores, neighbours: Neighbours, alpha: float) -> Scores:

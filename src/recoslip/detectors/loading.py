@@ -49,7 +49,7 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
 def _refuse_learned(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise for a setting that what was learned depends on, unless it is given as it was."""
     for name, value in given.items():
-        is_own_encoder = name == "encoder" and saved.get(name) is None
+        is_own_encoder = name == "encoder" and (saved.get(name) is None or None in saved[name])
         if name in saved and name not in CHANGEABLE and not is_own_encoder and value != saved[name]:
             raise SettingError(
                 f"{name} was {saved[name]!r} when it was fitted and cannot be {value!r} now, as what it learned "

@@ -76,10 +76,11 @@ class NetworkDetector(Detector):
         """Return how many networks of one seed are trained at once, at least."""
         return 1
 
-    def graph_input(self, graph: NodeGraph) -> GraphInput:
+    def graph_input(self, graph: NodeGraph, encoder: Encoder | nn.Module | None = None) -> GraphInput:
         """Return the graph as networks are trained on it: whole, or in batches where asked for or needed."""
         device = resolve_device(self.device)
-        encoder = None if isinstance(self.encoder, nn.Module) else self.encoder
+        encoder = self.encoder if encoder is None else encoder
+        encoder = None if isinstance(encoder, nn.Module) else encoder
         batch_size: int | None = getattr(self, "batch_size", None)
         needed = memory_needed(graph, self.networks_per_seed() * self.widest_layer())
         if self.supports_batches and encoder is not None:
@@ -102,22 +103,30 @@ class NetworkDetector(Detector):
         return WholeGraph.of(graph, encoder, device)
 
     def build_fleet(
-        self, features: int, seeds: Sequence[int], classes: int = 2, input_dropout: float | None = None
+        self,
+        features: int,
+        seeds: Sequence[int],
+        classes: int = 2,
+        *,
+        encoder: Encoder | nn.Module | None = None,
+        input_dropout: float = 0.0,
+        input_seeds: Sequence[int] | None = None,
     ) -> Fleet:
         """Build untrained networks, one per seed."""
-        if isinstance(self.encoder, nn.Module):
-            return ModuleFleet(self.encoder, self.head_channels, self.dropout, seeds, classes)
+        encoder = self.encoder if encoder is None else encoder
+        if isinstance(encoder, nn.Module):
+            return ModuleFleet(encoder, self.head_channels, self.dropout, seeds, classes)
         architecture = Architecture(
             in_channels=features,
             hidden_channels=self.hidden_channels,
             out_channels=self.out_channels,
             head_channels=self.head_channels,
-            encoder=self.encoder,
+            encoder=encoder,
             dropout=self.dropout,
             classes=classes,
-            input_dropout=getattr(self, "input_dropout", 0.0) if input_dropout is None else input_dropout,
+            input_dropout=input_dropout,
         )
-        return NetworkFleet(architecture, seeds)
+        return NetworkFleet(architecture, seeds, input_seeds)
 
     def _blocks(self, members: Sequence[T], graph: GraphInput) -> list[Sequence[T]]:
         """Divide members, each of one or more networks, into blocks to train together."""
@@ -218,14 +227,23 @@ class NetworkDetector(Detector):
         """Return the networks as tensors to save, which `_restored_fleet` rebuilds them from."""
         return {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
 
-    def _restored_fleet(self, tensors: Mapping[str, Tensor], members: int = 1, classes: int = 2) -> Fleet:
+    def _restored_fleet(
+        self,
+        tensors: Mapping[str, Tensor],
+        members: int = 1,
+        classes: int = 2,
+        *,
+        prefix: str = "fleet.",
+        encoder: Encoder | nn.Module | None = None,
+    ) -> Fleet:
         """Rebuild the networks that were saved."""
-        state = tensors_below("fleet.", tensors)
+        encoder = self.encoder if encoder is None else encoder
+        state = tensors_below(prefix, tensors)
         widths = [self.head_channels, classes]
-        if not isinstance(self.encoder, nn.Module):
+        if not isinstance(encoder, nn.Module):
             widths = [self.n_features_in_, self.hidden_channels, self.out_channels, *widths]
         refuse_larger(state, members, widths)
-        fleet = self.build_fleet(self.n_features_in_, [0] * members, classes)
+        fleet = self.build_fleet(self.n_features_in_, [0] * members, classes, encoder=encoder)
         fleet.load_state_dict(state)
         return fleet
 

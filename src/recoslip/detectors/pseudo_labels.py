@@ -1,4 +1,4 @@
-"""An ensemble's prediction -> pseudo-labels to train the next networks on, and whether to believe them."""
+"""A committee's opinion -> pseudo-labels to train the next networks on, and whether to believe them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from recoslip.detectors.base import Scores
 from recoslip.detectors.ensemble import NO_FOLD, Folds, Prediction
 from recoslip.shift import Mask
 
-TOP = 0.6  # fraction of the core that is its top
 MAX_SOURCE_RATIO = 0.065  # source nodes among the highest, per target node there, were both domains equally large
 MIN_SOURCE = 3  # fewer source nodes among the highest prove nothing
 
@@ -29,19 +28,21 @@ def choose_pseudo_labels(
     is_target: Mask,
     nodes: Mask,
     *,
+    isolation: Scores | float = 0.0,
     core: float,
     known_below: float | None,
     source_weight: float,
 ) -> PseudoLabels:
     """Label nodes for the next networks.
 
-    The highest target nodes are labelled novel. The source nodes, and the target nodes with f below `known_below`, are
-    labelled known.
+    The highest target nodes, by margin and isolation together, are labelled novel. The source nodes, and the target
+    nodes with f below `known_below`, are labelled known.
 
     Args:
         prediction: of the networks so far.
         is_target: (nodes,).
         nodes: (nodes,) those that may be labelled.
+        isolation: (nodes,) how far a node is from the source (see `source_isolation`).
         core: fraction of the target nodes that are labelled novel.
         known_below: in [0, 1]; None labels the lower half of the target known, for networks under a recall constraint,
             which predict novel hardly anywhere.
@@ -49,7 +50,8 @@ def choose_pseudo_labels(
     """
     target = np.flatnonzero(nodes & is_target)
     target = target[np.argsort(-prediction.margin[target], kind="stable")]
-    highest = target[: max(1, round(core * len(target)))]
+    rank = (prediction.margin + isolation)[target]
+    highest = target[np.argsort(-rank, kind="stable")[: max(1, round(core * len(target)))]]
     low = target[-(len(target) // 2) :] if known_below is None else target[prediction.f[target] < known_below]
     novel, known = np.zeros(len(nodes)), np.where(nodes & ~is_target, source_weight, 0.0)
     known[low] = 1
@@ -62,7 +64,7 @@ def is_grown_category(prediction: Prediction, is_target: Mask, nodes: Mask, core
     """Return whether source nodes are among the highest: those are a known category that grew, not a novel one.
 
     The networks that predict a source node were not trained on it. If the highest are novel, no source node is like
-    them; where the novel category is smaller than the core, known nodes fill the core, but not its top.
+    them.
 
     Args:
         prediction: out of fold.
@@ -77,9 +79,8 @@ def is_grown_category(prediction: Prediction, is_target: Mask, nodes: Mask, core
     False
     """
     target, source = np.sort(prediction.margin[nodes & is_target])[::-1], prediction.margin[nodes & ~is_target]
-    above = {size: source >= target[max(1, round(size * len(target))) - 1] for size in (core, TOP * core)}
-    too_many = all(found.mean() > MAX_SOURCE_RATIO * size for size, found in above.items())
-    return bool(too_many and above[core].sum() >= MIN_SOURCE)
+    above = source >= target[max(1, round(core * len(target))) - 1]
+    return bool(above.mean() > MAX_SOURCE_RATIO * core and above.sum() >= MIN_SOURCE)
 
 
 def label_weights(weight: Scores, folds: Folds, held_out: Folds) -> Tensor:

@@ -1,4 +1,4 @@
-"""RECO-SLIP+: several recall-constrained proposals, then rounds of cross-fitted self-training on them."""
+"""RECO-SLIP+: a committee of encoders makes recall-constrained proposals, then rounds of cross-fitted co-training."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recoslip.detectors.base import Callbacks, Scores
+from recoslip.detectors.committee import CommitteeMember, check_encoders, domain_auroc, encoder_weights
 from recoslip.detectors.ensemble import (
     NO_FOLD,
     Folds,
@@ -21,6 +23,7 @@ from recoslip.detectors.ensemble import (
     out_of_fold_prediction,
     smooth,
 )
+from recoslip.detectors.isolation import source_isolation
 from recoslip.detectors.network_detector import BATCHES, KNOWN_AND_NOVEL, NetworkDetector
 from recoslip.detectors.params import Number, Whole, learned, param
 from recoslip.detectors.pseudo_labels import PseudoLabels, choose_pseudo_labels, is_grown_category, label_weights
@@ -37,14 +40,18 @@ ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks
 
 
 class RecoSlipPlus(NetworkDetector):
-    """Propose novel nodes by recall-constrained optimisation, then train on them. One setting for all graphs.
+    """A committee of encoders proposes novel nodes, and its members teach each other. One setting for all graphs.
 
-    First, networks with dropout of the input are trained under small recall targets, and their margins averaged. Then,
-    in every round, the highest target nodes are pseudo-labelled novel, and the source and the target nodes that look
-    known are pseudo-labelled known; the rest is unlabelled. Networks learn to tell them apart, each without one fold of
-    the nodes, and a node is predicted by the networks that were not trained on it. So no network repeats the label it
-    was given: a known node that was among the highest by chance falls back, and a novel one that was not moves up. The
-    out-of-fold predictions are smoothed over neighbours.
+    First, each encoder learns to tell the domains apart, without one fold of the nodes at a time. The better it tells
+    the nodes that it did not see, the more weight it has: on some graphs edges help, on others they mislead.
+
+    Then networks with dropout of the input are trained under small recall targets, and their margins averaged. In every
+    round the highest target nodes, by that opinion and by how far from the source they are, are pseudo-labelled novel,
+    and the source and the target nodes that look known are pseudo-labelled known; the rest is unlabelled. Networks of
+    all encoders learn to tell them apart, each without one fold of the nodes, and a node is predicted by the networks
+    that were not trained on it. So no network repeats the label it was given: a known node that was among the highest
+    by chance falls back, and a novel one that was not moves up. Predictions are smoothed over neighbours, and the score
+    is their mean over encoders and rounds.
 
     If source nodes, too, come out among the highest, these are a known category that grew, and the proposal is
     rejected. Then the rounds end, and new proposals, by networks that see all of the features, give the scores.
@@ -53,13 +60,18 @@ class RecoSlipPlus(NetworkDetector):
     name: ClassVar[str] = "reco-slip-plus"
     uses_validation: ClassVar[bool] = False
 
+    encoder: Any = param(
+        ("gcn", "sage", "mlp"),
+        check_encoders,
+        '"gcn", "sage", "mlp", a PyG module called as `encoder(x, edge_index)`, or several of these',
+    )
     recall_targets: Sequence[float] = param((0.02, 0.05, 0.1), check_recall_targets, "of the proposals")
-    rounds: int = param(3, Whole(0), "of self-training; 0 stops at the proposals")
+    rounds: int = param(3, Whole(0), "of co-training; 0 stops at the proposals")
     core: float = param(
         0.05, Number(0, 0.5, open_ends=True), "fraction of the target nodes that are pseudo-labelled novel"
     )
     known_below: float = param(
-        0.4,
+        0.3,
         Number(0, 1),
         "target nodes with a lower score are pseudo-labelled known (in the first round, the lower half)",
     )
@@ -68,7 +80,7 @@ class RecoSlipPlus(NetworkDetector):
     )
     folds: int = param(3, Whole(1), "of which each network holds one out; 1 trains every network on all nodes")
     smoothing: float = param(0.5, Number(0, 1), "weight of the neighbours in a node's prediction; 0 for none")
-    restarts: int = param(2, Whole(1), "networks for each recall target and fold")
+    restarts: int = param(1, Whole(1), "networks of each encoder for each recall target and fold")
     input_dropout: float = param(
         0.5,
         Number(0, 0.99),
@@ -77,11 +89,16 @@ class RecoSlipPlus(NetworkDetector):
     )
     multiplier: float = MULTIPLIER
     out_channels: int = 64
+    domain_epochs: int = param(60, Whole(1), "of the networks that tell the domains apart")
     epochs: int = param(400, Whole(1), "of the proposals")
     round_epochs: int = param(120, Whole(1), "of each round")
     dual_learning_rate: float = DUAL_LEARNING_RATE
     batch_size: int | None = BATCHES
 
+    fleet_: nn.ModuleList = learned("the networks that score, on the CPU: one fleet for each encoder that has weight")  # type: ignore[assignment]
+    encoders_: pl.DataFrame = learned(
+        "a table of the encoders: how well each tells the domains of unseen nodes apart (AU-ROC), and its weight"
+    )
     uncertainty_: Scores = learned(
         "standard deviation of a node's score among the networks that predict it", per_node=True
     )
@@ -91,19 +108,23 @@ class RecoSlipPlus(NetworkDetector):
     )
     proposal_rejected_: bool = learned("whether the rounds ended because the highest were a known category that grew")
 
+    def members(self) -> tuple[CommitteeMember, ...]:
+        """Return the encoders."""
+        given = (self.encoder,) if isinstance(self.encoder, str | nn.Module) else tuple(self.encoder)
+        return tuple(CommitteeMember(index, encoder) for index, encoder in enumerate(given))
+
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
-        data = self.graph_input(graph)
-        blocks = self._blocks(seeds, data)
-        phases = Phases(callbacks.progress, len(blocks) * (self.epochs + self.rounds * self.round_epochs))
-        training = SelfTraining(self, graph, data, split, phases, callbacks)
+        training = CoTraining(self, graph, split, callbacks)
+        blocks = self._blocks(seeds, training.inputs[0])
+        training.expect(len(blocks))
         per_seed = [attributes for block in blocks for attributes in training.run(block)]
-        callbacks.progress(phases.total, phases.total)
+        callbacks.progress(training.phases.total, training.phases.total)
         return per_seed
 
     def networks_per_seed(self) -> int:
-        """Return how many networks of one seed are trained at once, at most."""
+        """Return how many networks of one seed and encoder are trained at once, at most."""
         return max(self.stage_networks(stage) for stage in (0, 1))
 
     def is_proposal(self, stage: int) -> bool:
@@ -111,63 +132,133 @@ class RecoSlipPlus(NetworkDetector):
         return stage in (0, self.rounds + 1)
 
     def stage_networks(self, stage: int) -> int:
-        """Return how many networks a stage trains for each seed."""
+        """Return how many networks of each encoder a stage trains for each seed."""
         return self.restarts * (len(self.recall_targets) if self.is_proposal(stage) else self.folds)
 
-    def held_out_folds(self, stage: int) -> Folds:
-        """Return the fold that each network of a stage holds out; proposals are trained on all nodes."""
-        if self.is_proposal(stage) or self.folds == 1:
-            return np.full(self.stage_networks(stage), NO_FOLD)
-        return np.tile(np.arange(self.folds), self.restarts)
+    def held_out_folds(self, stages: Sequence[int]) -> Folds:
+        """Return the fold that each network of an encoder holds out; proposals are trained on all nodes."""
+        return np.concatenate(
+            [
+                np.full(self.stage_networks(stage), NO_FOLD)
+                if self.is_proposal(stage) or self.folds == 1
+                else np.tile(np.arange(self.folds), self.restarts)
+                for stage in stages
+            ]
+        )
 
-    def combine(self, margins: Scores, neighbours: Neighbours, folds: Folds, stage: int) -> Prediction:
-        """Combine the margins of a stage's networks, (nodes, networks), into one prediction.
+    def combine(
+        self, margins: Sequence[Scores], weights: Scores, neighbours: Neighbours, folds: Folds, stages: Sequence[int]
+    ) -> Prediction:
+        """Combine the margins of each encoder's networks, (nodes, networks), into one prediction.
 
         The first proposals are not smoothed over neighbours: a round is to learn from what a node is itself.
         """
-        prediction = out_of_fold_prediction(margins, folds, self.held_out_folds(stage))
-        if stage == 0:
+        held_out = self.held_out_folds(stages)
+        prediction = out_of_fold_prediction(
+            np.concatenate(margins, axis=1),
+            folds,
+            np.tile(held_out, len(margins)),
+            np.repeat(weights, len(held_out)),
+        )
+        if tuple(stages) == (0,):
             return prediction
         return prediction._replace(margin=smooth(prediction.margin, neighbours, self.smoothing))
 
-    def _last_stage(self) -> int:
-        return self.rounds + self.proposal_rejected_
+    def scoring_stages(self, rejected: bool) -> Sequence[int]:
+        """Return the stages whose networks score: the rounds, the new proposals, or the first ones."""
+        if rejected:
+            return (self.rounds + 1,)
+        return range(1, self.rounds + 1) if self.rounds else (0,)
+
+    def _scoring(self) -> list[tuple[CommitteeMember, Fleet]]:
+        """Return the encoders that have weight, and their networks."""
+        has_weight = (self.encoders_["weight"] > 0).to_list()
+        members = [member for member, used in zip(self.members(), has_weight, strict=True) if used]
+        return list(zip(members, self.fleet_, strict=True))  # type: ignore[arg-type]
+
+    def _weights(self) -> Scores:
+        weights = self.encoders_["weight"].to_numpy()
+        return np.asarray(weights[weights > 0])
 
     def _prediction(self, graph: NodeGraph) -> Prediction:
+        margins = []
+        for member, fleet in self._scoring():
+            data = self.graph_input(graph, member.encoder)
+            margins.append(margins_of(data.evaluate(fleet.to(data.device))))
+            fleet.to("cpu")
         folds = assign_folds(graph.ids, self.folds, self.seed_)
-        return self.combine(margins_of(self._logits(graph)), Neighbours(graph), folds, self._last_stage())
+        stages = self.scoring_stages(self.proposal_rejected_)
+        return self.combine(margins, self._weights(), Neighbours(graph), folds, stages)
 
     def _score(self, graph: NodeGraph) -> Scores:
         return self._prediction(graph).f
 
+    def representation(self, graph: NodeGraph) -> NDArray[np.float64]:
+        """Return the representations of all encoders' last networks, of one alone where the graph is large."""
+        parts = []
+        for member, fleet in self._scoring():
+            data = self.graph_input(graph, member.encoder)
+            count = 1 if data.nodes_per_step < data.num_nodes else min(fleet.members, self.folds)
+            last = fleet.gather([(fleet, k) for k in range(fleet.members - count, fleet.members)])
+            parts.append(data.evaluate(last.to(data.device), "representation").flatten(1).numpy())
+        return np.concatenate(parts, axis=1)
+
     def out_of_fold_networks(self, node_id: Any) -> list[int]:
-        """Return which networks of `fleet_` predict a node, by its id: those that were not trained on its fold."""
+        """Return which networks of each encoder predict a node, by its id: those that were not trained on its fold."""
         self.check_is_fitted()
         fold = assign_folds([node_id], self.folds, self.seed_)
-        return np.flatnonzero(is_out_of_fold(fold, self.held_out_folds(self._last_stage()))[0]).tolist()
+        held_out = self.held_out_folds(self.scoring_stages(self.proposal_rejected_))
+        return np.flatnonzero(is_out_of_fold(fold, held_out)[0]).tolist()
 
     def explainable_network(self, node_id: Any) -> nn.Module | None:
-        """Return the first of the networks that predict the node."""
-        return self.fleet_.as_module(self.out_of_fold_networks(node_id)[0], KNOWN_AND_NOVEL)
+        """Return the last of the networks that predict the node, of the encoder with the highest weight."""
+        _, fleet = self._scoring()[int(np.argmax(self._weights()))]
+        return fleet.as_module(self.out_of_fold_networks(node_id)[-1], KNOWN_AND_NOVEL)
 
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
         """Return the standard deviation of each node's score among the networks that predict it."""
         self.check_is_fitted()
         return self.uncertainty_.copy() if graph is None else self._prediction(graph).disagreement
 
+    def json_params(self) -> dict[str, Any]:
+        """Return the settings as JSON values; modules of the user's are None, as code is not saved."""
+        settings = super().json_params()
+        if not isinstance(self.encoder, str | nn.Module):
+            settings["encoder"] = [member.name for member in self.members()]
+        return settings
+
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = self._fleet_tensors()
         tensors["uncertainty"] = torch.from_numpy(self.uncertainty_)
-        return {"rounds": self.rounds_.to_dicts(), "proposal_rejected": self.proposal_rejected_}, tensors
+        values = {
+            "encoders": self.encoders_.to_dicts(),
+            "rounds": self.rounds_.to_dicts(),
+            "proposal_rejected": self.proposal_rejected_,
+        }
+        return values, tensors
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         rejected = bool(values["proposal_rejected"])
+        networks = len(self.held_out_folds(self.scoring_stages(rejected)))
+        encoders = pl.DataFrame(values["encoders"], schema=ENCODERS_SCHEMA)
+        weights = encoders["weight"].to_numpy()
+        if not ((weights >= 0) & (weights <= 1)).all() or weights.sum() == 0:
+            raise ValueError("the weights of the encoders must be between 0 and 1")
+        used = [member for member, weight in zip(self.members(), weights, strict=True) if weight > 0]
+        fleets = [
+            self._restored_fleet(tensors, networks, prefix=f"fleet.{k}.", encoder=member.encoder)
+            for k, member in enumerate(used)
+        ]
         return {
-            "fleet_": self._restored_fleet(tensors, self.stage_networks(self.rounds + rejected)),
+            "fleet_": nn.ModuleList(fleets),  # type: ignore[arg-type]
+            "encoders_": encoders,
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
             "proposal_rejected_": rejected,
         }
+
+
+ENCODERS_SCHEMA = {"encoder": pl.String, "domain_auroc": pl.Float64, "weight": pl.Float64}
 
 
 @dataclass(eq=False)
@@ -176,10 +267,13 @@ class SeedState:
 
     seed: int
     folds: Folds
+    domain_auroc: Scores = field(init=False)  # (encoders,)
+    weights: Scores = field(init=False)  # (encoders,) 0 for those that are not used
     rounds: list[tuple[int, int, int, float]] = field(default_factory=list)
     rejected: bool = False  # whether its proposal was
-    fleet: Fleet = field(init=False)  # the newest networks, on the CPU
-    prediction: Prediction = field(init=False)  # of those
+    fleets: dict[int, dict[int, Fleet]] = field(default_factory=dict)  # by stage and encoder, on the CPU
+    margins: dict[int, dict[int, Scores]] = field(default_factory=dict)  # of those, (nodes, networks)
+    prediction: Prediction = field(init=False)  # of the last stage
 
     def record(self, stage: int, labels: PseudoLabels, is_target: Mask) -> None:
         """Add a round to the table."""
@@ -187,19 +281,9 @@ class SeedState:
         looks_novel = float((self.prediction.f[is_target] > 0.5).mean())
         self.rounds.append((stage, int((labels.novel > 0).sum()), int(known.sum()), looks_novel))
 
-    def attributes(self) -> dict[str, Any]:
-        """Return the learned attributes of a fitted detector."""
-        return {
-            "scores_": self.prediction.f,
-            "uncertainty_": self.prediction.disagreement,
-            "rounds_": pl.DataFrame(self.rounds, schema=ROUNDS_SCHEMA, orient="row"),
-            "proposal_rejected_": self.rejected,
-            "fleet_": self.fleet,
-        }
 
-
-class SelfTraining:
-    """The stages of RECO-SLIP+, for blocks of seeds whose networks are trained together.
+class CoTraining:
+    """The stages of RECO-SLIP+, for blocks of seeds whose networks are trained together, one encoder after the other.
 
     Nothing is chosen by validation, so validation nodes are trained on too, where they are predicted out of fold.
     Networks that predict what they were trained on do without them: without calibration, they set the threshold.
@@ -207,43 +291,59 @@ class SelfTraining:
     Args:
         detector: its settings.
         graph: the graph.
-        data: the graph as networks are trained on it.
         split: who trains and who validates.
-        phases: to report progress to.
         callbacks: of the fit.
     """
 
-    def __init__(
-        self,
-        detector: RecoSlipPlus,
-        graph: NodeGraph,
-        data: GraphInput,
-        split: Split,
-        phases: Phases,
-        callbacks: Callbacks,
-    ) -> None:
-        self.detector, self.graph, self.data, self.split = detector, graph, data, split
-        self.phases, self.callbacks = phases, callbacks
+    def __init__(self, detector: RecoSlipPlus, graph: NodeGraph, split: Split, callbacks: Callbacks) -> None:
+        self.detector, self.graph, self.split, self.callbacks = detector, graph, split, callbacks
+        self.members = detector.members()
+        self.inputs: list[GraphInput] = [detector.graph_input(graph, member.encoder) for member in self.members]
         self.is_target, self.neighbours = graph.is_target.numpy(), Neighbours(graph)
         out_of_fold = detector.rounds and detector.folds > 1
         self.nodes = split.train | split.validation if out_of_fold else split.train
+        self.isolation = source_isolation(graph, self.nodes) if detector.rounds else 0.0
+        self.phases = Phases(callbacks.progress, 0)
+
+    def expect(self, blocks: int) -> None:
+        """Announce how many epochs there will be, if every encoder has weight."""
+        detector = self.detector
+        domain_epochs = detector.domain_epochs if len(self.members) > 1 else 0
+        each = domain_epochs + detector.epochs + detector.rounds * detector.round_epochs
+        self.phases.total = blocks * len(self.members) * each
 
     def run(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
         """Train all stages for a block of seeds; return the learned attributes of each."""
         detector = self.detector
         states = [SeedState(seed, assign_folds(self.graph.ids, detector.folds, seed)) for seed in seeds]
-        self._train_stage(states, 0, self._recall_constrained(self.nodes, len(seeds)))
+        self._weigh_encoders(states)
+        self._train_stage(states, 0)
         for stage in range(1, detector.rounds + 1):
             active = [state for state in states if not state.rejected]
             if not active:
-                self.phases.total -= (detector.rounds + 1 - stage) * detector.round_epochs
                 break
             self._train_round(active, stage)
         if rejected := [state for state in states if state.rejected]:
-            self.phases.total += detector.epochs
-            objective = self._recall_constrained(self.split.train, len(rejected))
-            self._train_stage(rejected, detector.rounds + 1, objective)
-        return [state.attributes() for state in states]
+            self._train_stage(rejected, detector.rounds + 1)
+        return [self._attributes(state) for state in states]
+
+    def _weigh_encoders(self, states: Sequence[SeedState]) -> None:
+        """Weigh each encoder by how well it tells the domains of nodes that it was not trained on apart."""
+        for state in states:
+            state.domain_auroc = np.full(len(self.members), np.nan)
+        if len(self.members) > 1:
+            source, target = (np.where(self.nodes & side, 1.0, 0.0) for side in (~self.is_target, self.is_target))
+            labels = [PseudoLabels(novel=target, known=source)] * len(states)
+            stage = self.detector.rounds + 2
+            for index in range(len(self.members)):
+                self._train(states, stage, index, labels)
+            for state in states:
+                held_out = self.detector.held_out_folds([stage])
+                margins = [state.margins[stage][index] for index in range(len(self.members))]
+                state.domain_auroc = domain_auroc(margins, state.folds, held_out, self.is_target, self.nodes)
+                del state.margins[stage], state.fleets[stage]
+        for state in states:
+            state.weights = encoder_weights(state.domain_auroc)
 
     def _train_round(self, states: Sequence[SeedState], stage: int) -> None:
         """Pseudo-label nodes by the last prediction, train on them, and predict anew."""
@@ -253,46 +353,102 @@ class SelfTraining:
                 state.prediction,
                 is_target,
                 self.nodes,
+                isolation=self.isolation,
                 core=detector.core,
                 known_below=detector.known_below if stage > 1 else None,
                 source_weight=detector.source_weight,
             )
             for state in states
         ]
-        self._train_stage(states, stage, self._cross_entropy(states, labels, stage))
+        self._train_stage(states, stage, labels)
         for state, chosen in zip(states, labels, strict=True):
             state.record(stage, chosen, is_target)
             if stage == 1 and detector.folds > 1:  # later predictions depend on the target's own pseudo-labels
                 state.rejected = is_grown_category(state.prediction, is_target, self.nodes, detector.core)
 
-    def _train_stage(self, states: Sequence[SeedState], stage: int, objective: Objective) -> None:
-        """Train the networks of one stage, of all seeds together, and keep networks and prediction of each seed."""
-        detector, data = self.detector, self.data
-        networks = detector.stage_networks(stage)
-        seeds = [member_seed(state.seed, stage, index) for state in states for index in range(networks)]
-        input_dropout = detector.input_dropout if stage <= detector.rounds else 0.0
-        fleet = detector.build_fleet(self.graph.num_features, seeds, input_dropout=input_dropout).to(data.device)
-        epochs = detector.epochs if detector.is_proposal(stage) else detector.round_epochs
+    def _train_stage(
+        self, states: Sequence[SeedState], stage: int, labels: Sequence[PseudoLabels] | None = None
+    ) -> None:
+        """Train one stage of each encoder, for the seeds in which it has weight, and predict."""
+        for index in range(len(self.members)):
+            chosen = [k for k, state in enumerate(states) if state.weights[index] > 0]
+            if chosen:
+                own_labels = None if labels is None else [labels[k] for k in chosen]
+                self._train([states[k] for k in chosen], stage, index, own_labels)
+        for state in states:
+            state.prediction = self._predict(state, [stage])
+
+    def _train(
+        self, states: Sequence[SeedState], stage: int, index: int, labels: Sequence[PseudoLabels] | None = None
+    ) -> None:
+        """Train the networks of one stage and encoder, of all seeds together; keep them and their margins.
+
+        Without pseudo-labels they are proposals, under recall constraints.
+        """
+        detector, data, member = self.detector, self.inputs[index], self.members[index]
+        networks, number = detector.stage_networks(stage), member.number(stage)
+        seeds = [member_seed(state.seed, number, k) for state in states for k in range(networks)]
+        input_seeds = [member_seed(state.seed, number, networks) for state in states for _ in range(networks)]
+        fleet = detector.build_fleet(
+            self.graph.num_features,
+            seeds,
+            encoder=member.encoder,
+            input_dropout=0.0 if stage == detector.rounds + 1 else detector.input_dropout,
+            input_seeds=input_seeds,
+        ).to(data.device)
+        if labels is not None:
+            epochs = detector.domain_epochs if stage > detector.rounds else detector.round_epochs
+            objective: Objective = self._cross_entropy(states, labels, stage, data.device)
+        else:
+            epochs = detector.epochs
+            objective = self._recall_constrained(self.nodes if stage == 0 else self.split.train, len(states), data)
         schedule = Schedule(
             epochs,
             detector.learning_rate,
             validate_after=None,
-            stage=stage,
+            stage=number,
             progress=self.phases.phase(epochs),
             checkpointer=self.callbacks.checkpointer,
         )
         data.train(fleet, objective, schedule)
         margins = margins_of(data.evaluate(fleet))
         for k, state in enumerate(states):
-            members = range(k * networks, (k + 1) * networks)
-            state.fleet = fleet.gather([(fleet, member) for member in members])
-            state.prediction = detector.combine(margins[:, members], self.neighbours, state.folds, stage)
+            own = range(k * networks, (k + 1) * networks)
+            state.fleets.setdefault(stage, {})[index] = fleet.gather([(fleet, network) for network in own])
+            state.margins.setdefault(stage, {})[index] = margins[:, own]
+
+    def _predict(self, state: SeedState, stages: Sequence[int]) -> Prediction:
+        used = np.flatnonzero(state.weights).tolist()
+        margins = [np.concatenate([state.margins[stage][k] for stage in stages], axis=1) for k in used]
+        return self.detector.combine(margins, state.weights[used], self.neighbours, state.folds, stages)
+
+    def _attributes(self, state: SeedState) -> dict[str, Any]:
+        """Return the learned attributes of a fitted detector."""
+        stages = self.detector.scoring_stages(state.rejected)
+        prediction = self._predict(state, stages)
+        fleets = []
+        for index in np.flatnonzero(state.weights).tolist():
+            own = [state.fleets[stage][index] for stage in stages]
+            fleets.append(own[0].gather([(fleet, k) for fleet in own for k in range(fleet.members)]))
+        encoders = {
+            "encoder": [member.label for member in self.members],
+            "domain_auroc": state.domain_auroc,
+            "weight": state.weights,
+        }
+        return {
+            "scores_": prediction.f,
+            "uncertainty_": prediction.disagreement,
+            "encoders_": pl.DataFrame(encoders, schema=ENCODERS_SCHEMA),
+            "rounds_": pl.DataFrame(state.rounds, schema=ROUNDS_SCHEMA, orient="row"),
+            "proposal_rejected_": state.rejected,
+            "fleet_": nn.ModuleList(fleets),  # type: ignore[arg-type]
+        }
 
     def _cross_entropy(
-        self, states: Sequence[SeedState], labels: Sequence[PseudoLabels], stage: int
+        self, states: Sequence[SeedState], labels: Sequence[PseudoLabels], stage: int, device: torch.device
     ) -> WeightedCrossEntropy:
         """Turn the pseudo-labels of each seed into the objective of its networks."""
-        held_out, device = self.detector.held_out_folds(stage), self.data.device
+        held_out = self.detector.held_out_folds([stage])
         novel, known = (
             torch.cat([label_weights(w, s.folds, held_out) for s, w in zip(states, weights, strict=True)], dim=1)
             for weights in zip(*labels, strict=True)
@@ -300,14 +456,14 @@ class SelfTraining:
         nodes = positions(self.nodes, device)
         return WeightedCrossEntropy(novel.to(device), known.to(device), nodes, nodes)
 
-    def _recall_constrained(self, nodes: Mask, seeds: int) -> RecallConstrained:
+    def _recall_constrained(self, nodes: Mask, seeds: int, data: GraphInput) -> RecallConstrained:
         nobody = np.zeros_like(nodes)
         detector = self.detector
         return RecallConstrained(
             self.graph,
             Split(nodes, nobody, nobody),
             [*detector.recall_targets] * detector.restarts * seeds,
-            self.data.device,
+            data.device,
             epochs=detector.epochs,
             multiplier=detector.multiplier,
             dual_learning_rate=detector.dual_learning_rate,

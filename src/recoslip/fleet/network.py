@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Architecture:
     encoder: Encoder = "gcn"
     dropout: float = 0.5
     classes: int = 2
-    input_dropout: float = 0.0  # of the features, the same entries for all members
+    input_dropout: float = 0.0  # of the features, the same entries for all members of one input seed
 
 
 class NetworkFleet(nn.Module):
@@ -42,16 +43,24 @@ class NetworkFleet(nn.Module):
     Args:
         architecture: sizes and encoder, the same for all members.
         seeds: one per member.
+        input_seeds: one per member, of its input dropout; by default those of the members. Members one after the other
+            with the same one drop the same features, which takes as long as for one of them.
     """
 
     recordable = True
     keys: Tensor  # (members,) what each member's draws are derived from
+    input_keys: Tensor  # (groups,) what the input dropout of members with one input seed is derived from
 
-    def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, architecture: Architecture, seeds: Sequence[int], input_seeds: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
         a = self.architecture = architecture
         self.members = len(seeds)
         self.register_buffer("keys", torch.tensor([seed_key(seed) for seed in seeds]))
+        groups = [(seed, len(list(same))) for seed, same in itertools.groupby(input_seeds or seeds)]
+        self.group_sizes = [size for _, size in groups]
+        self.register_buffer("input_keys", torch.tensor([seed_key(seed) for seed, _ in groups]), persistent=False)
         generators = [torch.Generator().manual_seed(key) for key in self.keys.tolist()]
         convolution = {"gcn": GCN_INIT, "sage": SAGE_INIT, "mlp": LINEAR_INIT}[a.encoder]
         self.conv1 = _layer(a.in_channels, a.hidden_channels, convolution, generators)
@@ -88,20 +97,20 @@ class NetworkFleet(nn.Module):
 
     def _first_convolution(self, graph: Propagation, epoch: int | Tensor | None) -> Tensor:
         """Compute (nodes, members, hidden); with `epoch`, with that epoch's input dropout."""
-        if epoch is not None and self.architecture.input_dropout:
-            key = derive(self.keys.new_zeros(()), 2, epoch)
-            products = graph.first_layer_dropped(key, 1 - self.architecture.input_dropout)
-        else:
-            products = graph.first_layer
-        flat = [w.transpose(0, 1).reshape(w.shape[1], -1) for w in self.conv1.weights]  # (features, members * hidden)
-        return self._sum(products, flat) + self.conv1.bias
+        weights = list(self.conv1.weights)  # (members, features, hidden) each
+        if epoch is None or not self.architecture.input_dropout:
+            return self._sum(graph.first_layer, weights) + self.conv1.bias
+        keep = 1 - self.architecture.input_dropout
+        groups = zip(self.input_keys, *(w.split(self.group_sizes) for w in weights), strict=True)
+        parts = [self._sum(graph.first_layer_dropped(derive(key, 2, epoch), keep), own) for key, *own in groups]
+        return torch.cat(parts, dim=1) + self.conv1.bias
 
-    def _sum(self, products: Sequence[Product], inputs: Sequence[Tensor]) -> Tensor:
-        """Add up products of the graph's matrices: (columns, members * width) each -> (rows, members, width)."""
-        total: Tensor = functools.reduce(
-            operator.add, (product(values) for product, values in zip(products, inputs, strict=True))
-        )
-        return total.view(len(total), self.members, -1)
+    def _sum(self, products: Sequence[Product], weights: Sequence[Tensor]) -> Tensor:
+        """Multiply members' weights, (members, columns, width), by the graph's matrices: (rows, members, width)."""
+        members = len(weights[0])
+        flat = [w.transpose(0, 1).reshape(w.shape[1], -1) for w in weights]  # (columns, members * width)
+        total = _add_up(products, flat)
+        return total.view(len(total), members, -1)
 
     def forward(
         self, graph: Propagation, *, epoch: int | Tensor | None = None, first_layer: Tensor | None = None
@@ -116,7 +125,8 @@ class NetworkFleet(nn.Module):
         h = self._first_convolution(graph, epoch) if first_layer is None else first_layer
         h = self._dropout(F.relu(self.norm1(h, epoch is not None)), epoch, 0)
         hidden = [member_matmul(h, weight).flatten(1) for weight in self.conv2.weights]
-        return self.head(self._sum(graph.second_layer, hidden) + self.conv2.bias, epoch)
+        total = _add_up(graph.second_layer, hidden)
+        return self.head(total.view(len(total), self.members, -1) + self.conv2.bias, epoch)
 
     def head(self, h: Tensor, epoch: int | Tensor | None = None) -> Output:
         """Turn the output of the second convolution, (nodes, members, out), into representations and logits."""
@@ -134,6 +144,11 @@ class NetworkFleet(nn.Module):
         """Dropout factors of one layer in one epoch, (nodes, members, width)."""
         key = derive(self.keys, layer, epoch)
         return keep_mask(key, nodes, width, 1 - self.architecture.dropout)
+
+
+def _add_up(products: Sequence[Product], inputs: Sequence[Tensor]) -> Tensor:
+    """Add up products of the graph's matrices with one input each: (columns, any) -> (rows, any)."""
+    return functools.reduce(operator.add, (product(values) for product, values in zip(products, inputs, strict=True)))
 
 
 def gathered_state(chosen: Sequence[tuple[nn.Module, int]]) -> dict[str, Tensor]:

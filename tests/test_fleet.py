@@ -15,7 +15,7 @@ from recoslip.fleet.counter_rng import derive, keep_mask
 from recoslip.fleet.full_batch import RecordedStep
 from recoslip.fleet.interfaces import Schedule
 from recoslip.fleet.module_fleet import ModuleFleet
-from recoslip.fleet.network import Architecture, NetworkFleet, _MemberMatmul
+from recoslip.fleet.network import Architecture, NetworkFleet, _MemberMatmul, seed_key
 from recoslip.fleet.products import Segments, SparseProduct
 from recoslip.fleet.propagation import WholeGraph
 from recoslip.graph.sparse import to_csr
@@ -124,10 +124,10 @@ def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features,
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_input_dropout_is_the_network_on_features_with_holes(encoder, features):
     graph = some_graph(features)
-    fleet = NetworkFleet(Architecture(12, 6, 5, 3, encoder, dropout=0, input_dropout=0.4), [1, 2]).double()
+    fleet = NetworkFleet(Architecture(12, 6, 5, 3, encoder, dropout=0, input_dropout=0.4), [1, 2], [9, 9]).double()
     view = WholeGraph.of(graph, encoder, CPU, torch.float64)
     x = graph.x.to_dense().double()
-    key = derive(torch.tensor(0), 2, 7)
+    key = derive(torch.tensor(seed_key(9)), 2, 7)
     if features == "sparse":  # one draw per entry that is there
         holes = torch.zeros_like(x)
         holes[x != 0] = keep_mask(key.view(1), 1, int((x != 0).sum()), 0.6, torch.float64).view(-1)
@@ -143,6 +143,21 @@ def test_input_dropout_is_the_network_on_features_with_holes(encoder, features):
     theirs.sin().sum().backward()
     torch.testing.assert_close(fleet.conv1.weights[0].grad, expected.conv1.weights[0].grad, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(fleet(view).margin, fleet.eval()(view).margin)  # evaluation drops nothing
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_input_dropout_follows_the_seed_and_members_of_one_fleet_do_not_matter(encoder):
+    view = WholeGraph.of(some_graph("sparse"), encoder, CPU, torch.float64)
+    architecture = Architecture(12, 6, 5, 3, encoder, input_dropout=0.4)
+
+    def margin(seeds, input_seeds=None):
+        return NetworkFleet(architecture, seeds, input_seeds).double()(view, epoch=7).margin
+
+    together = margin([1, 2, 3, 3], [7, 7, 8, 9])
+    for member, (seed, input_seed) in enumerate([(1, 7), (2, 7), (3, 8), (3, 9)]):
+        torch.testing.assert_close(together[:, member], margin([seed], [input_seed])[:, 0])
+    assert not torch.allclose(together[:, 2], together[:, 3])
+    torch.testing.assert_close(margin([5, 6]), margin([5, 6], [5, 6]))
 
 
 def test_entries_drop_from_a_matrix_and_its_transpose_alike():

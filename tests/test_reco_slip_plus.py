@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch_geometric.nn import GCN
 
 from recoslip import RecoSlipPlus, analyse, detector, load, load_dataset
+from recoslip.detectors.committee import domain_auroc, encoder_weights
 from recoslip.detectors.ensemble import (
     MARGIN_LIMIT,
     NO_FOLD,
@@ -13,7 +15,9 @@ from recoslip.detectors.ensemble import (
     out_of_fold_prediction,
     smooth,
 )
+from recoslip.detectors.isolation import source_isolation
 from recoslip.detectors.pseudo_labels import choose_pseudo_labels, is_grown_category, label_weights
+from recoslip.errors import ModelFileError, SettingError
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.metrics import auroc
@@ -145,12 +149,13 @@ def test_what_it_reports(small):
 def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown_category", lambda *_: True)
     reported = []
-    model = detector("reco-slip-plus", rounds=3, folds=2, **QUICK)
+    model = detector("reco-slip-plus", encoder="gcn", rounds=3, folds=2, **QUICK)
     fitted = model.fit(small.graph, small.split, calibration=0.2, progress=lambda *step: reported.append(step))
     assert fitted.proposal_rejected_
     assert fitted.rounds_.height == 1
-    assert fitted.fleet_.members == 2 * 3  # new proposals: restarts of each recall target
-    assert fitted.fleet_.architecture.input_dropout == 0
+    (fleet,) = fitted.fleet_
+    assert fleet.members == 3  # new proposals: one for each recall target
+    assert fleet.architecture.input_dropout == 0
     assert reported[-1] == (2 * 150 + 60,) * 2
     assert [done for done, _ in reported[:-1]] == list(range(1, 2 * 150 + 60 + 1))
     assert all(done < total for done, total in reported[:-2])
@@ -188,4 +193,103 @@ def test_what_counts_as_grown():
     assert not with_source_like(0, 5.0)
     assert not with_source_like(2, 5.0)  # fewer than three prove nothing
     assert with_source_like(3, 5.0)
-    assert not with_source_like(40, margin[45])  # in the core, and not in its top
+    assert not with_source_like(40, margin[60])  # below the core
+
+
+# The committee.
+
+
+def test_an_encoder_has_weight_by_how_well_it_tells_unseen_nodes_apart():
+    np.testing.assert_allclose(encoder_weights(np.array([0.8, 0.8])), [0.5, 0.5])
+    np.testing.assert_allclose(encoder_weights(np.array([0.8, 0.78])), sigmoid([1, -1]), rtol=1e-6)
+    assert encoder_weights(np.array([0.9, 0.7])).tolist() == [1, 0]  # too little to be trained
+    folds, held_out = np.array([0, 0, 1, 1]), np.array([0, 1])
+    is_target = np.array([False, True, False, True])
+    memory = np.where(is_target[:, None], 5.0, -5.0) * (held_out != folds[:, None])  # nothing of unseen nodes
+    honest = np.where(is_target[:, None], [0.1, 0.1], [-0.1, -0.1])
+    everyone = np.ones(4, dtype=bool)
+    assert domain_auroc([memory, honest, -honest], folds, held_out, is_target, everyone).tolist() == [0.5, 1, 0]
+
+
+def noisy(homophily, noise, seed=0):
+    return load_dataset("csbm", nodes=600, features=16, homophily=homophily, noise=noise, split_seed=seed)
+
+
+def test_edges_that_mislead_and_features_that_say_nothing_are_not_heard():
+    fast = {"epochs": 5, "round_epochs": 5, "rounds": 1}
+    misleading = detector("reco-slip-plus", **fast).fit(noisy(0.2, 0.3).graph).encoders_
+    assert misleading.filter(encoder="mlp")["weight"].item() > misleading.filter(encoder="gcn")["weight"].item()
+    mute = detector("reco-slip-plus", **fast).fit(noisy(0.95, 4.0).graph).encoders_
+    assert mute.filter(encoder="mlp")["weight"].item() == 0
+    assert mute["weight"].sum() == pytest.approx(1)
+
+
+def test_a_committee_is_saved_whole(small, tmp_path):
+    own = GCN(small.graph.num_features, 8, 2, 4)
+    fitted = detector("reco-slip-plus", encoder=("gcn", "mlp", own), rounds=2, **QUICK).fit(small.graph, small.split)
+    assert fitted.encoders_["encoder"].to_list() == ["gcn", "mlp", "GCN"]
+    fitted.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="give it again"):
+        load(tmp_path / "model")
+    loaded = load(tmp_path / "model", encoder=("gcn", "mlp", own))
+    assert loaded.encoders_.equals(fitted.encoders_)
+    np.testing.assert_array_equal(loaded.decision_function(small.graph), fitted.decision_function(small.graph))
+    np.testing.assert_allclose(loaded.decision_function(small.graph), fitted.scores_, atol=1e-6)
+    assert loaded.representation(small.graph).shape[0] == small.graph.num_nodes
+
+
+@pytest.mark.parametrize("encoder", [(), ("gcn", "gnc"), 7, ("gcn", 7)])
+def test_a_committee_of_nobody_or_of_strangers_is_refused(encoder):
+    with pytest.raises(SettingError, match="encoder"):
+        detector("reco-slip-plus", encoder=encoder).check_params()
+
+
+def test_several_seeds_train_together_as_alone(small):
+    together = detector("reco-slip-plus", rounds=2, **QUICK).fit_seeds(small.graph, [1, 2], small.split)
+    for seed, fitted in zip((1, 2), together, strict=True):
+        alone = detector("reco-slip-plus", rounds=2, random_state=seed, **QUICK).fit(small.graph, small.split)
+        np.testing.assert_allclose(alone.encoders_["weight"], fitted.encoders_["weight"], atol=1e-4)
+        np.testing.assert_allclose(alone.scores_, fitted.scores_, atol=1e-3)
+
+
+def test_isolation_counts_target_nodes_nearer_than_the_third_source_node():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5)) + 2
+    is_target = np.arange(60) % 3 > 0
+    graph = NodeGraph(x, np.empty((2, 0), dtype=int), is_target)
+    nodes = np.arange(60) < 55
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    expected = []
+    for node in range(60):
+        others = nodes & (np.arange(60) != node)
+        cosine = unit @ unit[node]
+        third = np.sort(cosine[others & ~is_target])[-3]
+        expected.append((cosine[others & is_target] > third).sum())
+    np.testing.assert_allclose(np.expm1(source_isolation(graph, nodes)), expected, atol=1e-6)
+
+
+def test_of_a_grown_and_a_novel_category_the_novel_one_is_farther_from_the_source():
+    rng = np.random.default_rng(1)
+    centres = np.eye(8)[:3] * 4
+    category = np.repeat([0, 1, 2], 300)
+    x = centres[category] + rng.normal(size=(900, 8))
+    source_share = np.array([0.8, 0.05, 0.0])[category]  # known, known and grown, novel
+    is_target = rng.random(900) >= source_share
+    isolation = source_isolation(NodeGraph(x, np.empty((2, 0), dtype=int), is_target), np.ones(900, dtype=bool))
+    assert auroc(category == 2, isolation, is_target & (category > 0)) > 0.9
+
+
+def test_pseudo_labels_prefer_the_isolated():
+    margin, is_target = np.array([3.0, 2.0, 1.0, -5.0]), np.array([True, True, True, False])
+    isolation = np.array([0.0, 2.0, 0.0, 0.0])
+    chosen = choose_pseudo_labels(
+        Prediction(margin, margin),
+        is_target,
+        is_target | True,
+        isolation=isolation,
+        core=0.3,
+        known_below=0.8,
+        source_weight=0.3,
+    )
+    assert chosen.novel.tolist() == [0, 1, 0, 0]
+    assert chosen.known.tolist() == [0, 0, 1, 0.3]

@@ -51,7 +51,7 @@ class RecoSlipPlus(NetworkDetector):
     all encoders learn to tell them apart, each without one fold of the nodes, and a node is predicted by the networks
     that were not trained on it. So no network repeats the label it was given: a known node that was among the highest
     by chance falls back, and a novel one that was not moves up. Predictions are smoothed over neighbours, and the score
-    is their mean over encoders and rounds.
+    is their weighted mean over encoders and rounds.
 
     If source nodes, too, come out among the highest, these are a known category that grew, and the proposal is
     rejected. Then the rounds end, and new proposals, by networks that see all of the features, give the scores.
@@ -151,14 +151,16 @@ class RecoSlipPlus(NetworkDetector):
     ) -> Prediction:
         """Combine the margins of each encoder's networks, (nodes, networks), into one prediction.
 
-        The first proposals are not smoothed over neighbours: a round is to learn from what a node is itself.
+        Of several rounds the k-th counts k times: it has learned from those before. The first proposals are not
+        smoothed over neighbours: a round is to learn from what a node is itself.
         """
         held_out = self.held_out_folds(stages)
+        of_stages = np.concatenate([np.full(self.stage_networks(stage), max(stage, 1)) for stage in stages])
         prediction = out_of_fold_prediction(
             np.concatenate(margins, axis=1),
             folds,
             np.tile(held_out, len(margins)),
-            np.repeat(weights, len(held_out)),
+            np.outer(weights, of_stages).ravel(),
         )
         if tuple(stages) == (0,):
             return prediction
@@ -321,9 +323,11 @@ class CoTraining:
         for stage in range(1, detector.rounds + 1):
             active = [state for state in states if not state.rejected]
             if not active:
+                self.phases.total -= (detector.rounds + 1 - stage) * detector.round_epochs * encoders_used(states)
                 break
             self._train_round(active, stage)
         if rejected := [state for state in states if state.rejected]:
+            self.phases.total += detector.epochs * encoders_used(rejected)
             self._train_stage(rejected, detector.rounds + 1)
         return [self._attributes(state) for state in states]
 
@@ -344,6 +348,8 @@ class CoTraining:
                 del state.margins[stage], state.fleets[stage]
         for state in states:
             state.weights = encoder_weights(state.domain_auroc)
+        unused = len(self.members) - encoders_used(states)
+        self.phases.total -= unused * (self.detector.epochs + self.detector.rounds * self.detector.round_epochs)
 
     def _train_round(self, states: Sequence[SeedState], stage: int) -> None:
         """Pseudo-label nodes by the last prediction, train on them, and predict anew."""
@@ -469,6 +475,11 @@ class CoTraining:
             dual_learning_rate=detector.dual_learning_rate,
             links="none",
         )
+
+
+def encoders_used(states: Sequence[SeedState]) -> int:
+    """Return how many encoders have weight for some of the seeds."""
+    return int(np.any([state.weights > 0 for state in states], axis=0).sum())
 
 
 def margins_of(logits: Tensor) -> Scores:

@@ -16,7 +16,7 @@ from recoslip.detectors.ensemble import (
     smooth,
 )
 from recoslip.detectors.isolation import source_isolation
-from recoslip.detectors.pseudo_labels import choose_pseudo_labels, is_grown_category, label_weights
+from recoslip.detectors.pseudo_labels import MAX_SOURCE_RATIO, choose_pseudo_labels, label_weights, source_ratio
 from recoslip.errors import ModelFileError, SettingError
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
@@ -147,7 +147,7 @@ def test_what_it_reports(small):
 
 
 def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown_category", lambda *_: True)
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.source_ratio", lambda *_: 1.0)
     reported = []
     model = detector("reco-slip-plus", encoder="gcn", rounds=3, folds=2, **QUICK)
     fitted = model.fit(small.graph, small.split, calibration=0.2, progress=lambda *step: reported.append(step))
@@ -170,10 +170,10 @@ def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch
 
 
 def test_of_several_seeds_only_those_with_a_rejected_proposal_end_early(small, monkeypatch):
-    verdicts = iter([True, False])
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown_category", lambda *_: next(verdicts))
+    ratios = iter([1.0, 0.0])
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.source_ratio", lambda *_: next(ratios))
     grown, other = detector("reco-slip-plus", rounds=2, **QUICK).fit_seeds(small.graph, [1, 2], small.split)
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.is_grown_category", lambda *_: False)
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.source_ratio", lambda *_: 0.0)
     alone = detector("reco-slip-plus", rounds=2, random_state=2, **QUICK).fit(small.graph, small.split)
     assert (grown.proposal_rejected_, other.proposal_rejected_) == (True, False)
     np.testing.assert_allclose(other.scores_, alone.scores_, atol=1e-4)
@@ -185,15 +185,17 @@ def test_what_counts_as_grown():
     margin = np.where(is_target, 0.0, -5.0) + np.linspace(1, 0, 1500)
     margin[:50] += 3  # the core
 
-    def with_source_like(count: int, how: float) -> bool:
+    def with_source_like(count: int, how: float) -> float:
         own = margin.copy()
         own[1000 : 1000 + count] = how
-        return is_grown_category(Prediction(own, own), is_target, everyone, 0.05)
+        return source_ratio(Prediction(own, own), is_target, everyone, 0.05)
 
-    assert not with_source_like(0, 5.0)
-    assert not with_source_like(2, 5.0)  # fewer than three prove nothing
-    assert with_source_like(3, 5.0)
-    assert not with_source_like(40, margin[60])  # below the core
+    assert with_source_like(0, 5.0) == 0
+    assert with_source_like(2, 5.0) == 0  # fewer than three prove nothing
+    assert with_source_like(3, 5.0) == pytest.approx(3 / 500 / 0.05)
+    assert with_source_like(3, 5.0) > MAX_SOURCE_RATIO
+    assert with_source_like(40, margin[60]) == 0  # below the core
+    assert with_source_like(40, margin[40]) == 0  # a novel category smaller than the core, and who comes after it
 
 
 # The committee.

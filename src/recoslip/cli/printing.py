@@ -21,6 +21,11 @@ CANDIDATES = (
     ("validation recall", "recall", "{:.3f}"),
     ("chosen", "chosen", "{}"),
 )
+ENCODERS = (
+    ("encoder", "encoder", "{}"),
+    ("AU-ROC of unseen nodes' domains", "domain_auroc", "{:.3f}"),
+    ("weight", "weight", "{:.2f}"),
+)
 ROUNDS = (
     ("round", "round", "{}"),
     ("novel pseudo-labels", "novel", "{:,}"),
@@ -31,9 +36,10 @@ ROUNDS = (
 
 def print_training(detector: Detector, console: Console) -> None:
     """Print the tables that a detector learned about its own training, if it did."""
-    for attribute, columns in (("candidates_", CANDIDATES), ("rounds_", ROUNDS)):
+    tables = (("candidates_", CANDIDATES, 1), ("encoders_", ENCODERS, 2), ("rounds_", ROUNDS, 1))
+    for attribute, columns, least_rows in tables:
         learned: pl.DataFrame | None = getattr(detector, attribute, None)
-        if learned is None or not learned.height:
+        if learned is None or learned.height < least_rows:
             continue
         table = Table(box=None, pad_edge=False)
         for heading, _, _ in columns:

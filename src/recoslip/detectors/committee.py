@@ -16,7 +16,7 @@ from recoslip.fleet.propagation import Encoder
 from recoslip.shift import Mask
 
 TEMPERATURE = 0.02  # difference of two domain AU-ROCs at which weights differ by a factor of e: about its error
-MIN_WEIGHT = 0.02  # encoders with less weight are left out
+MIN_WEIGHT = 0.1  # encoders with less weight are left out: they cost more than they bring
 
 MAX_STAGES = 1000  # so that a stage and an encoder have a number of their own
 

@@ -15,6 +15,7 @@ NEAREST = 3  # which of the nearest source nodes counts: one may be there by cha
 MAX_RANK = 400  # more target nodes than these say no more
 MAX_REFERENCES = 20_000  # nodes that each node is compared with, at most
 BLOCK = 1024  # nodes compared at a time
+TIE = 1e-6  # cosines that differ by less are equal: rounding would rank nodes with the same features
 
 
 def source_isolation(graph: NodeGraph, nodes: Mask) -> Scores:
@@ -57,5 +58,5 @@ def source_isolation(graph: NodeGraph, nodes: Mask) -> Scores:
             nearer[rows] = MAX_RANK
             continue
         third = to_source.topk(NEAREST, dim=1).values[:, -1:]
-        nearer[rows] = (to_target > third).sum(dim=1).numpy()
+        nearer[rows] = (to_target > third + TIE).sum(dim=1).numpy()
     return np.asarray(np.log1p(nearer.clip(max=MAX_RANK)))

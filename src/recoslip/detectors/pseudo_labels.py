@@ -12,8 +12,8 @@ from recoslip.detectors.base import Scores
 from recoslip.detectors.ensemble import NO_FOLD, Folds, Prediction
 from recoslip.shift import Mask
 
-MAX_SOURCE_RATIO = 0.065  # source nodes among the highest, per target node there, were both domains equally large
-MIN_SOURCE = 3  # fewer source nodes among the highest prove nothing
+MAX_SOURCE_RATIO = 0.085  # above it, the highest are taken for a known category that grew
+MIN_SOURCE = 3  # fewer source nodes among the highest may be there by chance
 
 
 class PseudoLabels(NamedTuple):
@@ -60,11 +60,13 @@ def choose_pseudo_labels(
     return PseudoLabels(novel, known)
 
 
-def is_grown_category(prediction: Prediction, is_target: Mask, nodes: Mask, core: float) -> bool:
-    """Return whether source nodes are among the highest: those are a known category that grew, not a novel one.
+def source_ratio(prediction: Prediction, is_target: Mask, nodes: Mask, core: float) -> float:
+    """Return how many source nodes there are among the highest for each target node, were both domains equally large.
 
-    The networks that predict a source node were not trained on it. If the highest are novel, no source node is like
-    them.
+    The networks that predict a source node were not trained on it, so if the highest are novel, no source node is like
+    them; if they are a known category that grew n times, there is one for n target nodes. A novel category may have
+    fewer nodes than `core`, and known ones follow it: so the highest are those above `core` or half of it, whichever
+    has fewer source nodes. One or two may be there by chance and count as none.
 
     Args:
         prediction: out of fold.
@@ -72,15 +74,18 @@ def is_grown_category(prediction: Prediction, is_target: Mask, nodes: Mask, core
         nodes: (nodes,) those to compare.
         core: fraction of the target nodes that are the highest.
 
-    >>> target = np.arange(12) < 5
-    >>> is_grown_category(Prediction(np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
-    True
-    >>> is_grown_category(Prediction(-np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
-    False
+    >>> target = np.arange(12) < 6
+    >>> source_ratio(Prediction(np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
+    2.0
+    >>> source_ratio(Prediction(-np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
+    0.0
     """
     target, source = np.sort(prediction.margin[nodes & is_target])[::-1], prediction.margin[nodes & ~is_target]
-    above = source >= target[max(1, round(core * len(target))) - 1]
-    return bool(above.mean() > MAX_SOURCE_RATIO * core and above.sum() >= MIN_SOURCE)
+    counts = [max(1, round(fraction * len(target))) for fraction in (core, core / 2)]
+    above = [int((source >= target[count - 1]).sum()) for count in counts]
+    if above[0] < MIN_SOURCE:
+        return 0.0
+    return min(n / len(source) * len(target) / count for n, count in zip(above, counts, strict=True))
 
 
 def label_weights(weight: Scores, folds: Folds, held_out: Folds) -> Tensor:

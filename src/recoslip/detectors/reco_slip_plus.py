@@ -26,7 +26,13 @@ from recoslip.detectors.ensemble import (
 from recoslip.detectors.isolation import source_isolation
 from recoslip.detectors.network_detector import BATCHES, KNOWN_AND_NOVEL, NetworkDetector
 from recoslip.detectors.params import Number, Whole, learned, param
-from recoslip.detectors.pseudo_labels import PseudoLabels, choose_pseudo_labels, is_grown_category, label_weights
+from recoslip.detectors.pseudo_labels import (
+    MAX_SOURCE_RATIO,
+    PseudoLabels,
+    choose_pseudo_labels,
+    label_weights,
+    source_ratio,
+)
 from recoslip.detectors.recall_constrained import RecallConstrained
 from recoslip.detectors.risk_objectives import WeightedCrossEntropy, positions
 from recoslip.detectors.selection import DUAL_LEARNING_RATE, MULTIPLIER, check_recall_targets, member_seed
@@ -61,7 +67,7 @@ class RecoSlipPlus(NetworkDetector):
     uses_validation: ClassVar[bool] = False
 
     encoder: Any = param(
-        ("gcn", "sage", "mlp"),
+        ("gcn", "mlp"),
         check_encoders,
         '"gcn", "sage", "mlp", a PyG module called as `encoder(x, edge_index)`, or several of these',
     )
@@ -97,7 +103,8 @@ class RecoSlipPlus(NetworkDetector):
 
     fleet_: nn.ModuleList = learned("the networks that score, on the CPU: one fleet for each encoder that has weight")  # type: ignore[assignment]
     encoders_: pl.DataFrame = learned(
-        "a table of the encoders: how well each tells the domains of unseen nodes apart (AU-ROC), and its weight"
+        "a table of the encoders: how well each tells the domains of unseen nodes apart (AU-ROC; a single encoder is not "
+        "asked), and its weight"
     )
     uncertainty_: Scores = learned(
         "standard deviation of a node's score among the networks that predict it", per_node=True
@@ -105,6 +112,10 @@ class RecoSlipPlus(NetworkDetector):
     rounds_: pl.DataFrame = learned(
         "a table of the rounds: target nodes that were pseudo-labelled novel and known, and the fraction of all target "
         "nodes that looked novel afterwards"
+    )
+    source_ratio_: float = learned(
+        "source nodes among the highest after the first round, for each target node there, were both domains equally "
+        "large; 0 without rounds"
     )
     proposal_rejected_: bool = learned("whether the rounds ended because the highest were a known category that grew")
 
@@ -235,6 +246,7 @@ class RecoSlipPlus(NetworkDetector):
         values = {
             "encoders": self.encoders_.to_dicts(),
             "rounds": self.rounds_.to_dicts(),
+            "source_ratio": self.source_ratio_,
             "proposal_rejected": self.proposal_rejected_,
         }
         return values, tensors
@@ -256,6 +268,7 @@ class RecoSlipPlus(NetworkDetector):
             "encoders_": encoders,
             "uncertainty_": tensors["uncertainty"].numpy(),
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
+            "source_ratio_": float(values["source_ratio"]),
             "proposal_rejected_": rejected,
         }
 
@@ -272,10 +285,15 @@ class SeedState:
     domain_auroc: Scores = field(init=False)  # (encoders,)
     weights: Scores = field(init=False)  # (encoders,) 0 for those that are not used
     rounds: list[tuple[int, int, int, float]] = field(default_factory=list)
-    rejected: bool = False  # whether its proposal was
+    source_ratio: float = 0.0  # after the first round
     fleets: dict[int, dict[int, Fleet]] = field(default_factory=dict)  # by stage and encoder, on the CPU
     margins: dict[int, dict[int, Scores]] = field(default_factory=dict)  # of those, (nodes, networks)
     prediction: Prediction = field(init=False)  # of the last stage
+
+    @property
+    def rejected(self) -> bool:
+        """Whether its proposal was."""
+        return self.source_ratio > MAX_SOURCE_RATIO
 
     def record(self, stage: int, labels: PseudoLabels, is_target: Mask) -> None:
         """Add a round to the table."""
@@ -370,7 +388,7 @@ class CoTraining:
         for state, chosen in zip(states, labels, strict=True):
             state.record(stage, chosen, is_target)
             if stage == 1 and detector.folds > 1:  # later predictions depend on the target's own pseudo-labels
-                state.rejected = is_grown_category(state.prediction, is_target, self.nodes, detector.core)
+                state.source_ratio = source_ratio(state.prediction, is_target, self.nodes, detector.core)
 
     def _train_stage(
         self, states: Sequence[SeedState], stage: int, labels: Sequence[PseudoLabels] | None = None
@@ -444,8 +462,9 @@ class CoTraining:
         return {
             "scores_": prediction.f,
             "uncertainty_": prediction.disagreement,
-            "encoders_": pl.DataFrame(encoders, schema=ENCODERS_SCHEMA),
+            "encoders_": pl.DataFrame(encoders, schema=ENCODERS_SCHEMA).fill_nan(None),
             "rounds_": pl.DataFrame(state.rounds, schema=ROUNDS_SCHEMA, orient="row"),
+            "source_ratio_": state.source_ratio,
             "proposal_rejected_": state.rejected,
             "fleet_": nn.ModuleList(fleets),  # type: ignore[arg-type]
         }

@@ -262,12 +262,26 @@ def test_isolation_counts_target_nodes_nearer_than_the_third_source_node():
     nodes = np.arange(60) < 55
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     expected = []
-    for node in range(60):
+    for node in np.flatnonzero(is_target):
         others = nodes & (np.arange(60) != node)
         cosine = unit @ unit[node]
         third = np.sort(cosine[others & ~is_target])[-3]
         expected.append((cosine[others & is_target] > third).sum())
-    np.testing.assert_allclose(np.expm1(source_isolation(graph, nodes)), expected, atol=1e-6)
+    isolation = source_isolation(graph, nodes)
+    np.testing.assert_allclose(np.expm1(isolation[is_target]), expected, atol=1e-4)
+    assert not isolation[~is_target].any()
+
+
+def test_nodes_with_the_same_features_are_not_isolated_by_rounding():
+    rng = np.random.default_rng(0)
+    x = rng.random((3, 40))[np.arange(90) % 3] * rng.uniform(1, 3, size=(90, 1))  # three directions, many lengths
+    isolation = source_isolation(NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(90) % 2 == 0), np.arange(90) >= 0)
+    assert not isolation.any()
+
+
+def test_without_source_nodes_to_compare_with_nobody_is_isolated():
+    graph = NodeGraph(np.random.default_rng(0).random((20, 3)), np.empty((2, 0), dtype=int), np.arange(20) > 1)
+    assert not source_isolation(graph, np.ones(20, dtype=bool)).any()
 
 
 def test_of_a_grown_and_a_novel_category_the_novel_one_is_farther_from_the_source():

@@ -45,7 +45,7 @@ def print_training(detector: Detector, console: Console) -> None:
         for heading, _, _ in columns:
             table.add_column(heading, justify="right")
         for row in learned.iter_rows(named=True):
-            cells = (form.format(row[name]) for _, name, form in columns)
+            cells = ("" if row[name] is None else form.format(row[name]) for _, name, form in columns)
             table.add_row(*cells, style="bold" if row.get("chosen", False) else None)
         console.print(table)
 

@@ -19,6 +19,7 @@ TEMPERATURE = 0.02  # difference of two domain AU-ROCs at which weights differ b
 MIN_WEIGHT = 0.1  # encoders with less weight are left out: they cost more than they bring
 
 MAX_STAGES = 1000  # so that a stage and an encoder have a number of their own
+DOMAIN_STAGE = MAX_STAGES - 1  # in which encoders learn to tell the domains apart
 
 
 class CommitteeMember(NamedTuple):
@@ -70,7 +71,7 @@ def domain_auroc(margins: Sequence[Scores], folds: Folds, held_out: Folds, is_ta
 
 
 def encoder_weights(auroc: Scores) -> Scores:
-    """Turn the domain AU-ROC of each encoder into weights with sum 1; a single encoder needs none.
+    """Turn the domain AU-ROC of each encoder into weights with sum 1; equal ones where it is not known.
 
     >>> encoder_weights(np.array([0.9, 0.88, 0.8])).round(2).tolist()
     [0.73, 0.27, 0.0]

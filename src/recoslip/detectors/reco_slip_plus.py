@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recoslip.detectors.base import Callbacks, Scores
-from recoslip.detectors.committee import CommitteeMember, check_encoders, domain_auroc, encoder_weights
+from recoslip.detectors.committee import DOMAIN_STAGE, CommitteeMember, check_encoders, domain_auroc, encoder_weights
 from recoslip.detectors.ensemble import (
     NO_FOLD,
     Folds,
@@ -84,7 +84,9 @@ class RecoSlipPlus(NetworkDetector):
     source_weight: float = param(
         0.3, Number(0, np.inf, open_ends=True), "weight of a source node's label, where that of a target node is 1"
     )
-    folds: int = param(3, Whole(1), "of which each network holds one out; 1 trains every network on all nodes")
+    folds: int = param(
+        3, Whole(1), "of which each network holds one out; 1 trains all on all nodes, and weights encoders equally"
+    )
     smoothing: float = param(0.5, Number(0, 1), "weight of the neighbours in a node's prediction; 0 for none")
     restarts: int = param(1, Whole(1), "networks of each encoder for each recall target and fold")
     input_dropout: float = param(
@@ -103,8 +105,8 @@ class RecoSlipPlus(NetworkDetector):
 
     fleet_: nn.ModuleList = learned("the networks that score, on the CPU: one fleet for each encoder that has weight")  # type: ignore[assignment]
     encoders_: pl.DataFrame = learned(
-        "a table of the encoders: how well each tells the domains of unseen nodes apart (AU-ROC; a single encoder is not "
-        "asked), and its weight"
+        "a table of the encoders: how well each tells the domains of unseen nodes apart (AU-ROC; unknown of a single "
+        "one and without folds), and its weight"
     )
     uncertainty_: Scores = learned(
         "standard deviation of a node's score among the networks that predict it", per_node=True
@@ -322,13 +324,15 @@ class CoTraining:
         self.is_target, self.neighbours = graph.is_target.numpy(), Neighbours(graph)
         out_of_fold = detector.rounds and detector.folds > 1
         self.nodes = split.train | split.validation if out_of_fold else split.train
-        self.isolation = source_isolation(graph, self.nodes) if detector.rounds else 0.0
+        device = self.inputs[0].device
+        self.isolation = source_isolation(graph, self.nodes, device) if detector.rounds else 0.0
+        self.weighs_encoders = len(self.members) > 1 and detector.folds > 1
         self.phases = Phases(callbacks.progress, 0)
 
     def expect(self, blocks: int) -> None:
         """Announce how many epochs there will be, if every encoder has weight."""
         detector = self.detector
-        domain_epochs = detector.domain_epochs if len(self.members) > 1 else 0
+        domain_epochs = detector.domain_epochs if self.weighs_encoders else 0
         each = domain_epochs + detector.epochs + detector.rounds * detector.round_epochs
         self.phases.total = blocks * len(self.members) * each
 
@@ -353,17 +357,16 @@ class CoTraining:
         """Weigh each encoder by how well it tells the domains of nodes that it was not trained on apart."""
         for state in states:
             state.domain_auroc = np.full(len(self.members), np.nan)
-        if len(self.members) > 1:
+        if self.weighs_encoders:
             source, target = (np.where(self.nodes & side, 1.0, 0.0) for side in (~self.is_target, self.is_target))
             labels = [PseudoLabels(novel=target, known=source)] * len(states)
-            stage = self.detector.rounds + 2
             for index in range(len(self.members)):
-                self._train(states, stage, index, labels)
+                self._train(states, DOMAIN_STAGE, index, labels)
+            held_out = self.detector.held_out_folds([DOMAIN_STAGE])
             for state in states:
-                held_out = self.detector.held_out_folds([stage])
-                margins = [state.margins[stage][index] for index in range(len(self.members))]
+                margins = [state.margins[DOMAIN_STAGE][index] for index in range(len(self.members))]
                 state.domain_auroc = domain_auroc(margins, state.folds, held_out, self.is_target, self.nodes)
-                del state.margins[stage], state.fleets[stage]
+                del state.margins[DOMAIN_STAGE], state.fleets[DOMAIN_STAGE]
         for state in states:
             state.weights = encoder_weights(state.domain_auroc)
         unused = len(self.members) - encoders_used(states)
@@ -421,7 +424,7 @@ class CoTraining:
             input_seeds=input_seeds,
         ).to(data.device)
         if labels is not None:
-            epochs = detector.domain_epochs if stage > detector.rounds else detector.round_epochs
+            epochs = detector.domain_epochs if stage == DOMAIN_STAGE else detector.round_epochs
             objective: Objective = self._cross_entropy(states, labels, stage, data.device)
         else:
             epochs = detector.epochs

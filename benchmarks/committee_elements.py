@@ -60,7 +60,7 @@ VARIANTS: dict[str, Callable[..., RecoSlipPlus]] = {
 }
 REPLACED = {  # parts that no setting turns off
     "equal weights": ("encoder_weights", lambda auroc: np.full(len(auroc), 1 / len(auroc))),
-    "no isolation": ("source_isolation", lambda graph, *_: np.zeros(graph.num_nodes)),
+    "no isolation": ("Nearness.isolation", lambda nearness: np.zeros(len(nearness.is_target))),
 }
 INDEPENDENT = "independent members"  # the GCN's and the MLP's own fits, averaged with the committee's weights
 

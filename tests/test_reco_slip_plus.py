@@ -15,7 +15,7 @@ from recoslip.detectors.ensemble import (
     out_of_fold_prediction,
     smooth,
 )
-from recoslip.detectors.isolation import source_isolation
+from recoslip.detectors.nearness import Nearness
 from recoslip.detectors.pseudo_labels import MAX_SOURCE_RATIO, choose_pseudo_labels, label_weights, source_ratio
 from recoslip.errors import ModelFileError, SettingError
 from recoslip.graph import NodeGraph
@@ -147,7 +147,7 @@ def test_what_it_reports(small):
 
 
 def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.source_ratio", lambda *_: 1.0)
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 1.0)
     reported = []
     model = detector("reco-slip-plus", encoder="gcn", rounds=3, folds=2, **QUICK)
     fitted = model.fit(small.graph, small.split, calibration=0.2, progress=lambda *step: reported.append(step))
@@ -171,9 +171,9 @@ def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch
 
 def test_of_several_seeds_only_those_with_a_rejected_proposal_end_early(small, monkeypatch):
     ratios = iter([1.0, 0.0])
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.source_ratio", lambda *_: next(ratios))
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: next(ratios))
     grown, other = detector("reco-slip-plus", rounds=2, **QUICK).fit_seeds(small.graph, [1, 2], small.split)
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.source_ratio", lambda *_: 0.0)
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
     alone = detector("reco-slip-plus", rounds=2, random_state=2, **QUICK).fit(small.graph, small.split)
     assert (grown.proposal_rejected_, other.proposal_rejected_) == (True, False)
     np.testing.assert_allclose(other.scores_, alone.scores_, atol=1e-4)
@@ -267,7 +267,7 @@ def test_isolation_counts_target_nodes_nearer_than_the_third_source_node():
         cosine = unit @ unit[node]
         third = np.sort(cosine[others & ~is_target])[-3]
         expected.append((cosine[others & is_target] > third).sum())
-    isolation = source_isolation(graph, nodes)
+    isolation = Nearness(graph, nodes).isolation()
     np.testing.assert_allclose(np.expm1(isolation[is_target]), expected, atol=1e-4)
     assert not isolation[~is_target].any()
 
@@ -275,13 +275,15 @@ def test_isolation_counts_target_nodes_nearer_than_the_third_source_node():
 def test_nodes_with_the_same_features_are_not_isolated_by_rounding():
     rng = np.random.default_rng(0)
     x = rng.random((3, 40))[np.arange(90) % 3] * rng.uniform(1, 3, size=(90, 1))  # three directions, many lengths
-    isolation = source_isolation(NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(90) % 2 == 0), np.arange(90) >= 0)
+    isolation = Nearness(
+        NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(90) % 2 == 0), np.arange(90) >= 0
+    ).isolation()
     assert not isolation.any()
 
 
 def test_without_source_nodes_to_compare_with_nobody_is_isolated():
     graph = NodeGraph(np.random.default_rng(0).random((20, 3)), np.empty((2, 0), dtype=int), np.arange(20) > 1)
-    assert not source_isolation(graph, np.ones(20, dtype=bool)).any()
+    assert not Nearness(graph, np.ones(20, dtype=bool)).isolation().any()
 
 
 def test_of_a_grown_and_a_novel_category_the_novel_one_is_farther_from_the_source():
@@ -291,7 +293,7 @@ def test_of_a_grown_and_a_novel_category_the_novel_one_is_farther_from_the_sourc
     x = centres[category] + rng.normal(size=(900, 8))
     source_share = np.array([0.8, 0.05, 0.0])[category]  # known, known and grown, novel
     is_target = rng.random(900) >= source_share
-    isolation = source_isolation(NodeGraph(x, np.empty((2, 0), dtype=int), is_target), np.ones(900, dtype=bool))
+    isolation = Nearness(NodeGraph(x, np.empty((2, 0), dtype=int), is_target), np.ones(900, dtype=bool)).isolation()
     assert auroc(category == 2, isolation, is_target & (category > 0)) > 0.9
 
 

@@ -12,7 +12,7 @@ from recoslip.detectors.base import Scores
 from recoslip.detectors.ensemble import NO_FOLD, Folds, Prediction
 from recoslip.shift import Mask
 
-MAX_SOURCE_RATIO = 0.085  # above it, the highest are taken for a known category that grew
+MAX_SOURCE_RATIO = 0.075  # above it, the highest are taken for a known category that grew
 MIN_SOURCE = 3  # fewer source nodes among the highest may be there by chance
 
 
@@ -65,8 +65,9 @@ def source_ratio(prediction: Prediction, is_target: Mask, nodes: Mask, core: flo
 
     The networks that predict a source node were not trained on it, so if the highest are novel, no source node is like
     them; if they are a known category that grew n times, there is one for n target nodes. A novel category may have
-    fewer nodes than `core`, and known ones follow it: so the highest are those above `core` or half of it, whichever
-    has fewer source nodes. One or two may be there by chance and count as none.
+    fewer nodes than `core`, and known ones follow it. So the ratio is that among all of the highest or the median of
+    those among the highest 1, 2, 3 and so on, whichever is less. One or two source nodes may be there by chance and
+    count as none.
 
     Args:
         prediction: out of fold.
@@ -80,12 +81,13 @@ def source_ratio(prediction: Prediction, is_target: Mask, nodes: Mask, core: flo
     >>> source_ratio(Prediction(-np.arange(12.0), np.zeros(12)), target, target | True, 0.5)
     0.0
     """
-    target, source = np.sort(prediction.margin[nodes & is_target])[::-1], prediction.margin[nodes & ~is_target]
-    counts = [max(1, round(fraction * len(target))) for fraction in (core, core / 2)]
-    above = [int((source >= target[count - 1]).sum()) for count in counts]
-    if above[0] < MIN_SOURCE:
+    target, source = (np.sort(prediction.margin[nodes & side]) for side in (is_target, ~is_target))
+    count = np.arange(1, max(1, round(core * len(target))) + 1)
+    above = len(source) - np.searchsorted(source, target[::-1][: len(count)])
+    if above[-1] < MIN_SOURCE:
         return 0.0
-    return min(n / len(source) * len(target) / count for n, count in zip(above, counts, strict=True))
+    ratios = above / len(source) * len(target) / count
+    return float(min(ratios[-1], np.median(ratios)))
 
 
 def label_weights(weight: Scores, folds: Folds, held_out: Folds) -> Tensor:

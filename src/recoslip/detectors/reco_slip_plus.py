@@ -23,7 +23,7 @@ from recoslip.detectors.ensemble import (
     out_of_fold_prediction,
     smooth,
 )
-from recoslip.detectors.isolation import source_isolation
+from recoslip.detectors.nearness import Nearness
 from recoslip.detectors.network_detector import BATCHES, KNOWN_AND_NOVEL, NetworkDetector
 from recoslip.detectors.params import Number, Whole, learned, param
 from recoslip.detectors.pseudo_labels import (
@@ -42,6 +42,7 @@ from recoslip.graph.adjacency import Neighbours
 from recoslip.progress import Phases
 from recoslip.shift import Mask, Split
 
+NEAREST_OF_CORE = 25  # nodes near each of the highest that are looked at, for source nodes among them
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
 
 
@@ -116,8 +117,8 @@ class RecoSlipPlus(NetworkDetector):
         "nodes that looked novel afterwards"
     )
     source_ratio_: float = learned(
-        "source nodes among the highest after the first round, for each target node there, were both domains equally "
-        "large; 0 without rounds"
+        "source nodes among and near the highest after the first round, for each target node there, were both domains "
+        "equally large; 0 without rounds"
     )
     proposal_rejected_: bool = learned("whether the rounds ended because the highest were a known category that grew")
 
@@ -325,7 +326,9 @@ class CoTraining:
         out_of_fold = detector.rounds and detector.folds > 1
         self.nodes = split.train | split.validation if out_of_fold else split.train
         device = self.inputs[0].device
-        self.isolation = source_isolation(graph, self.nodes, device) if detector.rounds else 0.0
+        if detector.rounds:
+            self.nearness = Nearness(graph, self.nodes, device)
+            self.isolation = self.nearness.isolation()
         self.weighs_encoders = len(self.members) > 1 and detector.folds > 1
         self.phases = Phases(callbacks.progress, 0)
 
@@ -391,7 +394,19 @@ class CoTraining:
         for state, chosen in zip(states, labels, strict=True):
             state.record(stage, chosen, is_target)
             if stage == 1 and detector.folds > 1:  # later predictions depend on the target's own pseudo-labels
-                state.source_ratio = source_ratio(state.prediction, is_target, self.nodes, detector.core)
+                state.source_ratio = self._source_ratio(state)
+
+    def _source_ratio(self, state: SeedState) -> float:
+        """Return the geometric mean of the source nodes that score like the highest, and of those that are near them.
+
+        Either estimate of the same quantity rests on few source nodes.
+        """
+        target = np.flatnonzero(self.nodes & self.is_target)
+        highest = np.argsort(-state.prediction.margin[target], kind="stable")
+        highest = target[highest[: max(1, round(self.detector.core * len(target)))]]
+        scored_alike = source_ratio(state.prediction, self.is_target, self.nodes, self.detector.core)
+        near = self.nearness.source_ratio(highest, min(NEAREST_OF_CORE, max(3, len(highest) // 2)))
+        return float(np.sqrt(scored_alike * near))
 
     def _train_stage(
         self, states: Sequence[SeedState], stage: int, labels: Sequence[PseudoLabels] | None = None

@@ -42,6 +42,7 @@ from recoslip.graph.adjacency import Neighbours
 from recoslip.progress import Phases
 from recoslip.shift import Mask, Split
 
+FALLBACK_RECALL_TARGETS = (0.2, 0.35, 0.5)  # after a rejected proposal: what is novel is further down
 NEAREST_OF_CORE = 25  # nodes near each of the highest that are looked at, for source nodes among them
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
 
@@ -61,7 +62,8 @@ class RecoSlipPlus(NetworkDetector):
     is their weighted mean over encoders and rounds.
 
     If source nodes, too, come out among the highest, these are a known category that grew, and the proposal is
-    rejected. Then the rounds end, and new proposals, by networks that see all of the features, give the scores.
+    rejected. Then the rounds end, and new proposals, by networks that see all of the features and look further down,
+    give the scores.
     """
 
     name: ClassVar[str] = "reco-slip-plus"
@@ -139,7 +141,7 @@ class RecoSlipPlus(NetworkDetector):
 
     def networks_per_seed(self) -> int:
         """Return how many networks of one seed and encoder are trained at once, at most."""
-        return max(self.stage_networks(stage) for stage in (0, 1))
+        return max(self.stage_networks(stage) for stage in (0, 1, self.rounds + 1))
 
     def is_proposal(self, stage: int) -> bool:
         """Return whether a stage is one of proposals: the first, and the one after a rejected proposal."""
@@ -147,7 +149,11 @@ class RecoSlipPlus(NetworkDetector):
 
     def stage_networks(self, stage: int) -> int:
         """Return how many networks of each encoder a stage trains for each seed."""
-        return self.restarts * (len(self.recall_targets) if self.is_proposal(stage) else self.folds)
+        return self.restarts * (len(self.stage_recall_targets(stage)) if self.is_proposal(stage) else self.folds)
+
+    def stage_recall_targets(self, stage: int) -> Sequence[float]:
+        """Return the recall targets of a stage of proposals."""
+        return self.recall_targets if stage == 0 else FALLBACK_RECALL_TARGETS
 
     def held_out_folds(self, stages: Sequence[int]) -> Folds:
         """Return the fold that each network of an encoder holds out; proposals are trained on all nodes."""
@@ -443,7 +449,7 @@ class CoTraining:
             objective: Objective = self._cross_entropy(states, labels, stage, data.device)
         else:
             epochs = detector.epochs
-            objective = self._recall_constrained(self.nodes if stage == 0 else self.split.train, len(states), data)
+            objective = self._recall_constrained(stage, len(states), data)
         schedule = Schedule(
             epochs,
             detector.learning_rate,
@@ -499,13 +505,14 @@ class CoTraining:
         nodes = positions(self.nodes, device)
         return WeightedCrossEntropy(novel.to(device), known.to(device), nodes, nodes)
 
-    def _recall_constrained(self, nodes: Mask, seeds: int, data: GraphInput) -> RecallConstrained:
-        nobody = np.zeros_like(nodes)
+    def _recall_constrained(self, stage: int, seeds: int, data: GraphInput) -> RecallConstrained:
         detector = self.detector
+        nodes = self.nodes if stage == 0 else self.split.train
+        nobody = np.zeros_like(nodes)
         return RecallConstrained(
             self.graph,
             Split(nodes, nobody, nobody),
-            [*detector.recall_targets] * detector.restarts * seeds,
+            [*detector.stage_recall_targets(stage)] * detector.restarts * seeds,
             data.device,
             epochs=detector.epochs,
             multiplier=detector.multiplier,

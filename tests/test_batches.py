@@ -269,11 +269,11 @@ def test_strange_graphs_in_batches(method):
 def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     data = load_dataset("csbm", nodes=300, split_seed=0)
     assert isinstance(detector("auto").graph_input(data.graph), WholeGraph)
-    one, six = detector("reco-slip", hidden_channels=64, out_channels=64), detector("auto")
+    one, three = detector("reco-slip", hidden_channels=64, out_channels=64), detector("auto")
     needed = memory_needed(data.graph, 64)
     monkeypatch.setattr("recoslip.detectors.network_detector.memory", lambda device: Memory(5 * needed, 5 * needed))
     assert isinstance(one.graph_input(data.graph), WholeGraph)
-    assert isinstance(six.graph_input(data.graph), SampledGraph)  # six networks at once
+    assert isinstance(three.graph_input(data.graph), SampledGraph)  # three networks at once
     monkeypatch.setattr("recoslip.detectors.network_detector.memory", lambda device: Memory(2**20, 2**19))
     model = detector("reco-slip-none", epochs=12)
     assert isinstance(model.graph_input(data.graph), SampledGraph)

@@ -44,6 +44,7 @@ from recoslip.shift import Mask, Split
 
 FALLBACK_RECALL_TARGETS = (0.2, 0.35, 0.5)  # after a rejected proposal: what is novel is further down
 NEAREST_OF_CORE = 25  # nodes near each of the highest that are looked at, for source nodes among them
+MAX_ROUNDS = 100  # far more than help
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
 
 
@@ -75,7 +76,7 @@ class RecoSlipPlus(NetworkDetector):
         '"gcn", "sage", "mlp", a PyG module called as `encoder(x, edge_index)`, or several of these',
     )
     recall_targets: Sequence[float] = param((0.02, 0.05, 0.1), check_recall_targets, "of the proposals")
-    rounds: int = param(3, Whole(0), "of co-training; 0 stops at the proposals")
+    rounds: int = param(3, Whole(0, MAX_ROUNDS), "of co-training; 0 stops at the proposals")
     core: float = param(
         0.05, Number(0, 0.5, open_ends=True), "fraction of the target nodes that are pseudo-labelled novel"
     )
@@ -262,7 +263,8 @@ class RecoSlipPlus(NetworkDetector):
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         rejected = bool(values["proposal_rejected"])
-        networks = len(self.held_out_folds(self.scoring_stages(rejected)))
+        stages = self.scoring_stages(rejected)
+        networks = len(stages) * self.stage_networks(stages[0])
         encoders = pl.DataFrame(values["encoders"], schema=ENCODERS_SCHEMA)
         weights = encoders["weight"].to_numpy()
         if not ((weights >= 0) & (weights <= 1)).all() or weights.sum() == 0:

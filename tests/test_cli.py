@@ -86,7 +86,9 @@ def test_detect_writes_scores_summary_and_model(run, tables, tmp_path):
     loaded = recoslip.load(out / "model")
     by_id = dict(zip(scores["id"], scores["score"], strict=True))
     assert loaded.scores_[3] == pytest.approx(by_id["n003"])
-    assert "training: 35 of 35 epochs" in result.stdout  # 20, and three rounds of 5
+    used = sum(row["weight"] > 0 for row in summary["encoders"])
+    epochs = 2 * 60 + used * (20 + 3 * 5)  # both encoders learn the domains; proposals and three rounds
+    assert f"training: {epochs} of {epochs} epochs" in result.stdout
     assert "features: x0 (number)" in result.stdout
 
 

@@ -140,7 +140,7 @@ def _with_batches(detector: Detector) -> NetworkDetector:
     if (
         not isinstance(detector, NetworkDetector)
         or not detector.supports_batches
-        or not isinstance(detector.encoder, str)
+        or not all(isinstance(encoder, str) for encoder in detector.encoders())
     ):
         raise SettingError(
             f"{detector.name} does not train in batches, so processes cannot share it; take one that does, such as "

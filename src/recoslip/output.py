@@ -82,8 +82,9 @@ def summarise(findings: Findings, seconds: float) -> dict[str, Any]:
     candidates: pl.DataFrame | None = getattr(detector, "candidates_", None)
     if candidates is not None:
         result["chosen"] = candidates.filter("chosen").drop("chosen").to_dicts()
-    if hasattr(detector, "rounds_"):
-        result["rounds"] = detector.rounds_.to_dicts()
+    for table in ("encoders", "rounds"):
+        if hasattr(detector, f"{table}_"):
+            result[table] = getattr(detector, f"{table}_").to_dicts()
     return result
 
 

@@ -57,6 +57,8 @@ def check_encoders(name: str, value: Any) -> None:
 def domain_auroc(margins: Sequence[Scores], folds: Folds, held_out: Folds, is_target: Mask, nodes: Mask) -> Scores:
     """Return how well each encoder's networks tell the domains of nodes that they were not trained on apart.
 
+    That is an AU-ROC, and 0.5 for networks whose training diverged.
+
     Args:
         margins: (nodes, networks) of each encoder.
         folds: (nodes,) the fold of each node.
@@ -67,7 +69,9 @@ def domain_auroc(margins: Sequence[Scores], folds: Folds, held_out: Folds, is_ta
     from sklearn.metrics import roc_auc_score
 
     opinions = [out_of_fold_prediction(own, folds, held_out).margin[nodes] for own in margins]
-    return np.array([roc_auc_score(is_target[nodes], opinion) for opinion in opinions])
+    return np.array(
+        [roc_auc_score(is_target[nodes], opinion) if np.isfinite(opinion).all() else 0.5 for opinion in opinions]
+    )
 
 
 def encoder_weights(auroc: Scores) -> Scores:

@@ -76,6 +76,10 @@ class NetworkDetector(Detector):
         """Return how many networks of one seed are trained at once, at least."""
         return 1
 
+    def encoders(self) -> tuple[Encoder | nn.Module, ...]:
+        """Return the encoder, or each of them where there are several."""
+        return (self.encoder,) if isinstance(self.encoder, str | nn.Module) else tuple(self.encoder)
+
     def graph_input(self, graph: NodeGraph, encoder: Encoder | nn.Module | None = None) -> GraphInput:
         """Return the graph as networks are trained on it: whole, or in batches where asked for or needed."""
         device = resolve_device(self.device)

@@ -127,8 +127,7 @@ class RecoSlipPlus(NetworkDetector):
 
     def members(self) -> tuple[CommitteeMember, ...]:
         """Return the encoders."""
-        given = (self.encoder,) if isinstance(self.encoder, str | nn.Module) else tuple(self.encoder)
-        return tuple(CommitteeMember(index, encoder) for index, encoder in enumerate(given))
+        return tuple(CommitteeMember(index, encoder) for index, encoder in enumerate(self.encoders()))
 
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any

@@ -406,14 +406,15 @@ class CoTraining:
     def _source_ratio(self, state: SeedState) -> float:
         """Return the geometric mean of the source nodes that score like the highest, and of those that are near them.
 
-        Either estimate of the same quantity rests on few source nodes.
+        Either estimate of the same quantity rests on few source nodes. As a novel category may be smaller than the
+        core, those near the higher half of it count, where they are fewer.
         """
         target = np.flatnonzero(self.nodes & self.is_target)
-        highest = np.argsort(-state.prediction.margin[target], kind="stable")
-        highest = target[highest[: max(1, round(self.detector.core * len(target)))]]
-        scored_alike = source_ratio(state.prediction, self.is_target, self.nodes, self.detector.core)
-        near = self.nearness.source_ratio(highest, min(NEAREST_OF_CORE, max(3, len(highest) // 2)))
-        return float(np.sqrt(scored_alike * near))
+        highest = target[np.argsort(-state.prediction.margin[target], kind="stable")]
+        count = max(1, round(self.detector.core * len(target)))
+        k = min(NEAREST_OF_CORE, max(3, count // 2))
+        near = min(self.nearness.source_ratio(highest[:n], k) for n in (count, max(1, count // 2)))
+        return float(np.sqrt(near * source_ratio(state.prediction, self.is_target, self.nodes, self.detector.core)))
 
     def _train_stage(
         self, states: Sequence[SeedState], stage: int, labels: Sequence[PseudoLabels] | None = None

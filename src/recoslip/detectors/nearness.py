@@ -31,11 +31,18 @@ class Nearness:
     Args:
         graph: the graph.
         nodes: (nodes,) those to compare with, some of them where they are many; a node is not compared with itself.
+        neighbours: of the graph, where they are known.
         device: where to compare.
     """
 
-    def __init__(self, graph: NodeGraph, nodes: Mask, device: torch.device | str = "cpu") -> None:
-        neighbours = Neighbours(graph)
+    def __init__(
+        self,
+        graph: NodeGraph,
+        nodes: Mask,
+        neighbours: Neighbours | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        neighbours = neighbours or Neighbours(graph)
         x = diffuse(
             reduced_features(graph, tf_idf=True),
             neighbours.mean,

@@ -23,6 +23,11 @@ class PseudoLabels(NamedTuple):
     known: Scores
 
 
+def core_size(core: float, target_nodes: int) -> int:
+    """Return how many target nodes are the highest."""
+    return max(1, round(core * target_nodes))
+
+
 def choose_pseudo_labels(
     prediction: Prediction,
     is_target: Mask,
@@ -51,7 +56,7 @@ def choose_pseudo_labels(
     target = np.flatnonzero(nodes & is_target)
     target = target[np.argsort(-prediction.margin[target], kind="stable")]
     rank = (prediction.margin + isolation)[target]
-    highest = target[np.argsort(-rank, kind="stable")[: max(1, round(core * len(target)))]]
+    highest = target[np.argsort(-rank, kind="stable")[: core_size(core, len(target))]]
     low = target[-(len(target) // 2) :] if known_below is None else target[prediction.f[target] < known_below]
     novel, known = np.zeros(len(nodes)), np.where(nodes & ~is_target, source_weight, 0.0)
     known[low] = 1
@@ -82,7 +87,7 @@ def source_ratio(prediction: Prediction, is_target: Mask, nodes: Mask, core: flo
     0.0
     """
     target, source = (np.sort(prediction.margin[nodes & side]) for side in (is_target, ~is_target))
-    count = np.arange(1, max(1, round(core * len(target))) + 1)
+    count = np.arange(1, core_size(core, len(target)) + 1)
     above = len(source) - np.searchsorted(source, target[::-1][: len(count)])
     if above[-1] < MIN_SOURCE:
         return 0.0

@@ -30,6 +30,7 @@ from recoslip.detectors.pseudo_labels import (
     MAX_SOURCE_RATIO,
     PseudoLabels,
     choose_pseudo_labels,
+    core_size,
     label_weights,
     source_ratio,
 )
@@ -332,9 +333,8 @@ class CoTraining:
         self.is_target, self.neighbours = graph.is_target.numpy(), Neighbours(graph)
         out_of_fold = detector.rounds and detector.folds > 1
         self.nodes = split.train | split.validation if out_of_fold else split.train
-        device = self.inputs[0].device
         if detector.rounds:
-            self.nearness = Nearness(graph, self.nodes, device)
+            self.nearness = Nearness(graph, self.nodes, self.neighbours, self.inputs[0].device)
             self.isolation = self.nearness.isolation()
         self.weighs_encoders = len(self.members) > 1 and detector.folds > 1
         self.phases = Phases(callbacks.progress, 0)
@@ -411,7 +411,7 @@ class CoTraining:
         """
         target = np.flatnonzero(self.nodes & self.is_target)
         highest = target[np.argsort(-state.prediction.margin[target], kind="stable")]
-        count = max(1, round(self.detector.core * len(target)))
+        count = core_size(self.detector.core, len(target))
         k = min(NEAREST_OF_CORE, max(3, count // 2))
         near = min(self.nearness.source_ratio(highest[:n], k) for n in (count, max(1, count // 2)))
         return float(np.sqrt(near * source_ratio(state.prediction, self.is_target, self.nodes, self.detector.core)))

@@ -19,6 +19,7 @@ import torch
 from recoslip import RecoSlipPlus
 from recoslip.datasets.load import load_labelled, load_panel_case
 from recoslip.detectors.base import Scores
+from recoslip.detectors.reco_slip_plus import CoTraining
 from recoslip.errors import RecoslipWarning
 from recoslip.metrics import auroc
 
@@ -70,7 +71,7 @@ def fit(graph: str, case: str, variant: str, root: str | None) -> tuple[Scores, 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", RecoslipWarning)
     data = load_panel_case(graph, load_labelled(graph, root), case)
-    name, value = REPLACED.get(variant, ("RecoSlipPlus", RecoSlipPlus))
+    name, value = REPLACED.get(variant, ("CoTraining", CoTraining))
     with patch(f"{CO_TRAINING}.{name}", value):
         fitted = VARIANTS[variant](random_state=10).fit(data.graph, data.split)
     f = fitted.scores_.clip(1e-9, 1 - 1e-9)

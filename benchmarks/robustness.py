@@ -14,7 +14,7 @@ from formatting import mean_and_error
 from recoslip import detector, load_dataset
 from recoslip.errors import RecoslipWarning
 from recoslip.metrics import auroc
-from recoslip.shift import default_calibration
+from recoslip.shift import default_rotations
 
 BASE = {"nodes": 1500, "categories": 6, "noise": 3.0, "homophily": 0.7, "degree": 6.0}
 GRAPHS = {
@@ -52,9 +52,7 @@ def main() -> None:
                 fitted = detector(method, random_state=seed).fit(data.graph, data.split)
                 ranked[method].append(auroc(data.novel, fitted.scores_, target))
             for method, fractions in listed.items():
-                fitted = detector(method, random_state=seed).fit(
-                    data.graph, calibration=default_calibration(data.graph)
-                )
+                fitted = detector(method, random_state=seed).fit(data.graph, rotations=default_rotations(data.graph))
                 chosen = fitted.predict()
                 fractions.append((chosen[target].mean(), chosen[target & ~data.novel].mean()))
         cells = [mean_and_error(values) if values else "–" for values in ranked.values()]

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.manifold import TSNE
 
 import recoslip
-from recoslip.shift import default_calibration
+from recoslip.shift import default_rotations
 
 SIZE = 380
 STYLE = """
@@ -26,7 +26,7 @@ def main(path: Path) -> None:
     """Fit as `recoslip demo` does and write the SVG."""
     data = recoslip.load_dataset("digits")
     fitted = recoslip.detector("auto", device="cpu")
-    fitted.fit(data.graph, data.split, calibration=default_calibration(data.graph))
+    fitted.fit(data.graph, data.split, rotations=default_rotations(data.graph))
     xy = TSNE(random_state=0, init="pca").fit_transform(load_digits().data)
     low, high = xy.min(axis=0), xy.max(axis=0)
     xy = 10 + (SIZE - 20) * (xy - low) / (high - low)

@@ -25,7 +25,7 @@ from recoslip.findings.diagnosis import diagnose
 from recoslip.findings.explanations import FeatureStatistics, gnn_explanation, nearest_source
 from recoslip.findings.groups import find_groups, single_group
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features
-from recoslip.shift import assign_source, default_calibration, hide
+from recoslip.shift import assign_source, hide
 
 unit = st.floats(0, 1, allow_subnormal=False)
 
@@ -332,7 +332,7 @@ def test_a_weighted_graph_is_explained_only_by_networks_that_take_weights():
 
     def explain(network, graph):
         stub = SimpleNamespace(explainable_network=lambda node_id: asked.append(node_id) or network)
-        return gnn_explanation(stub, graph, 4, epochs=5)
+        return gnn_explanation(SimpleNamespace(fits=(stub,)), graph, 4, epochs=5)
 
     assert explain(Linear(True), weighted).features[0][0] == "feature 1"
     assert explain(Linear(False), weighted) is None
@@ -448,16 +448,6 @@ def test_nodes_that_are_all_alike_make_a_page(graph):
     page = recoslip.report(fitted, same)
     assert np.isfinite(page.data["nodes"]["x"]).all()
     assert any("the same features" in words for words in page.data["facts"]["diagnosis"]["warnings"])
-
-
-def test_the_default_calibration_suits_small_and_large_sources(graph):
-    assert default_calibration(graph) == pytest.approx(1 / 3)
-    large = NodeGraph(np.zeros((4000, 1)), [[0], [1]], np.arange(4000) >= 3000)
-    assert default_calibration(large) == 0.2
-    few = NodeGraph(np.zeros((9, 1)), [[0], [1]], np.arange(9) >= 2)
-    assert default_calibration(few) == 0
-    with pytest.raises(SettingError, match="3 source nodes or more"):
-        detector("lp-pul").fit(few, calibration=0.3)
 
 
 def test_large_seeds_are_fine(graph):

@@ -147,6 +147,7 @@ def test_what_it_reports(small):
 
 
 def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._is_even", lambda *_: True)
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 1.0)
     reported = []
     model = detector("reco-slip-plus", encoder="gcn", rounds=3, folds=2, **QUICK)
@@ -171,6 +172,7 @@ def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch
 
 def test_of_several_seeds_only_those_with_a_rejected_proposal_end_early(small, monkeypatch):
     ratios = iter([1.0, 0.0])
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._is_even", lambda *_: True)
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: next(ratios))
     grown, other = detector("reco-slip-plus", rounds=2, **QUICK).fit_seeds(small.graph, [1, 2], small.split)
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)

@@ -75,6 +75,7 @@ def fit(
     address: str = LOCAL,
     storage: str | os.PathLike[str] | None = None,
     calibration: float = 0.0,
+    rotations: int = 1,
     progress: Progress | None = None,
     checkpoint_every: int = 50,
 ) -> Detector:
@@ -92,6 +93,7 @@ def fit(
         storage: folder for checkpoints that all machines see; needed where there are several. A fit of the same graph,
             split and settings that was begun there is resumed; others there are left alone.
         calibration: as for `Detector.fit`.
+        rotations: as for `Detector.fit`.
         progress: called with steps done and steps in all.
         checkpoint_every: epochs between two checkpoints.
     """
@@ -101,7 +103,7 @@ def fit(
         from ray.train.torch import TorchTrainer
 
         monitor = ray.remote(num_cpus=0)(TrainingMonitor).remote()
-        identity = fingerprint(detector, graph, split, calibration)
+        identity = fingerprint(detector, graph, split, calibration, rotations)
         task = {
             "fingerprint": identity,
             "detector": detector.name,
@@ -109,6 +111,7 @@ def fit(
             "graph": ray.put(graph) if isinstance(graph, NodeGraph) else str(Path(graph).absolute()),
             "split": split,
             "calibration": calibration,
+            "rotations": rotations,
             "checkpoint_every": checkpoint_every,
             "monitor": monitor,
         }
@@ -209,7 +212,14 @@ def train_worker(task: dict[str, Any]) -> None:
         checkpointer = RayCheckpointer(task["checkpoint_every"], task["fingerprint"])
         graph = open_packed(task["graph"]) if isinstance(task["graph"], str) else ray.get(task["graph"])
         model = build_detector(task["detector"], **task["settings"])
-        model.fit(graph, task["split"], calibration=task["calibration"], progress=report, checkpointer=checkpointer)
+        model.fit(
+            graph,
+            task["split"],
+            calibration=task["calibration"],
+            rotations=task["rotations"],
+            progress=report,
+            checkpointer=checkpointer,
+        )
     except RecoslipError as problem:  # not raised, because a retry would only raise it again
         ray.get(monitor.set_problem.remote(str(problem)))
         return
@@ -219,7 +229,11 @@ def train_worker(task: dict[str, Any]) -> None:
 
 
 def fingerprint(
-    detector: Detector, graph: NodeGraph | str | os.PathLike[str], split: Split | None, calibration: float
+    detector: Detector,
+    graph: NodeGraph | str | os.PathLike[str],
+    split: Split | None,
+    calibration: float,
+    rotations: int = 1,
 ) -> str:
     """Hash all that the result of a fit depends on, so that checkpoints of different fits cannot be confused."""
     digest = hashlib.sha256()
@@ -230,7 +244,7 @@ def fingerprint(
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     settings = {name: value for name, value in detector.json_params().items() if name != "device"}
-    digest.update(json.dumps([__version__, detector.name, settings, calibration], sort_keys=True).encode())
+    digest.update(json.dumps([__version__, detector.name, settings, calibration, rotations], sort_keys=True).encode())
     if isinstance(graph, NodeGraph):
         x = graph.x
         add(*([x.numpy()] if x.layout == torch.strided else [to_scipy(x).data, *to_scipy(x).nonzero()]))

@@ -77,14 +77,15 @@ def summarise(findings: Findings, seconds: float) -> dict[str, Any]:
         "listed": int(findings.listed.sum()),
         **facts(findings),
     }
-    if hasattr(detector, "prior_"):
-        result["known_fraction_of_target"] = detector.prior_
-    candidates: pl.DataFrame | None = getattr(detector, "candidates_", None)
+    first = detector.fits[0]
+    if hasattr(first, "prior_"):
+        result["known_fraction_of_target"] = first.prior_
+    candidates: pl.DataFrame | None = getattr(first, "candidates_", None)
     if candidates is not None:
         result["chosen"] = candidates.filter("chosen").drop("chosen").to_dicts()
     for table in ("encoders", "rounds"):
-        if hasattr(detector, f"{table}_"):
-            result[table] = getattr(detector, f"{table}_").to_dicts()
+        if hasattr(first, f"{table}_"):
+            result[table] = getattr(first, f"{table}_").to_dicts()
     return result
 
 

@@ -116,21 +116,13 @@ def default_split(graph: NodeGraph, seed: int) -> Split:
     return random_split(graph.is_target, generator, source=fractions, target=fractions)
 
 
-def default_calibration(graph: NodeGraph) -> float:
-    """Return the fraction of the source to calibrate with: a fifth, or what makes 200 nodes, but no more than a third.
-
-    Of one or two nodes none can be spared.
-    """
-    source = int((~graph.is_target).sum())
-    return max(0.2, min(1 / 3, 200 / source)) if source > 2 else 0.0
+def default_rotations(graph: NodeGraph) -> int:
+    """Return how many times to fit, so that every source node calibrates once: 5, or 1 where two would not be left."""
+    return 5 if int((~graph.is_target).sum()) > 2 else 1
 
 
 def hide(graph: NodeGraph, split: Split | None, fraction: float, seed: int) -> tuple[NodeGraph, Split, Mask]:
     """Present some source nodes as target, to learn how known nodes score that are taken for target.
-
-    They go to train, validation and test as the target's nodes do, so that nothing but the truth tells them from
-    target nodes of the source's categories: that makes their scores comparable. (With a split that is given this holds
-    if it was drawn at random.)
 
     Args:
         graph: not changed.
@@ -141,23 +133,55 @@ def hide(graph: NodeGraph, split: Split | None, fraction: float, seed: int) -> t
     Returns:
         The graph as a detector shall see it, its split, and which nodes were hidden.
     """
-    target = graph.is_target.numpy()
     hidden = np.zeros(graph.num_nodes, dtype=bool)
-    if fraction == 0:
-        return graph, default_split(graph, seed) if split is None else split, hidden
     rng = np.random.default_rng([seed, 1])
-    source = np.flatnonzero(~target)
+    if fraction > 0:
+        source = _source_to_hide(graph)
+        count = min(max(1, int(fraction * len(source))), len(source) - 2)
+        hidden[rng.choice(source, count, replace=False)] = True
+    return (*present(graph, split, hidden, rng, seed), hidden)
+
+
+def rotate(graph: NodeGraph, rotations: int, strata: NDArray[np.int64], seed: int) -> list[Mask]:
+    """Divide the source nodes into parts, of which each is hidden in turn; evenly within every stratum.
+
+    >>> graph = NodeGraph(np.zeros((8, 1)), np.empty((2, 0), dtype=int), [False] * 6 + [True] * 2)
+    >>> [int(part.sum()) for part in rotate(graph, 3, np.array([0, 0, 0, 1, 1, 1, 0, 1]), seed=0)]
+    [2, 2, 2]
+    """
+    source = _source_to_hide(graph)
+    if len(source) - -(-len(source) // rotations) < 2:
+        raise SettingError(f"{len(source)} source nodes are too few for {rotations} rotations, which leave two or more")
+    shuffled = np.random.default_rng([seed, 2]).permutation(source)
+    shuffled = shuffled[np.argsort(strata[shuffled], kind="stable")]
+    return [np.isin(np.arange(graph.num_nodes), shuffled[part::rotations]) for part in range(rotations)]
+
+
+def _source_to_hide(graph: NodeGraph) -> NDArray[np.int64]:
+    source = np.flatnonzero(~graph.is_target.numpy())
     if len(source) < 3:
         raise SettingError(f"calibration needs 3 source nodes or more, two to learn from; there are {len(source)}")
-    count = min(max(1, int(fraction * len(source))), len(source) - 2)
-    hidden[rng.choice(source, count, replace=False)] = True
-    presented = graph.with_target(target | hidden)
+    return source
+
+
+def present(
+    graph: NodeGraph, split: Split | None, hidden: Mask, rng: np.random.Generator, seed: int
+) -> tuple[NodeGraph, Split]:
+    """Return the graph as a detector shall see it, hidden nodes among the target, and its split.
+
+    Hidden nodes go to train, validation and test as the target's nodes do, so that nothing but the truth tells them
+    from target nodes of the source's categories: that makes their scores comparable. (With a split that is given this
+    holds if it was drawn at random.)
+    """
+    presented = graph.with_target(graph.is_target.numpy() | hidden) if hidden.any() else graph
     if split is None:
-        return presented, default_split(presented, seed), hidden
+        return presented, default_split(presented, seed)
+    if not hidden.any():
+        return presented, split
     unused = 3
     subset = np.select([split.train, split.validation, split.test], [TRAIN, VALIDATION, TEST], unused)
-    subset[hidden] = rng.choice(subset[target], count)
-    return presented, Split(*(subset == number for number in (TRAIN, VALIDATION, TEST))), hidden
+    subset[hidden] = rng.choice(subset[graph.is_target.numpy()], int(hidden.sum()))
+    return presented, Split(*(subset == number for number in (TRAIN, VALIDATION, TEST)))
 
 
 def rewire(graph: NodeGraph, fraction: float, generator: torch.Generator) -> NodeGraph:

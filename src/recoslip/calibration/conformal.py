@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from recoslip.shift import Mask
 
 ROUNDING = 1e-9  # 0.29 * 100 counts as 29
 
@@ -19,6 +23,36 @@ def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
     ordered = np.sort(np.asarray(calibration, dtype=float))
     at_least = len(ordered) - np.searchsorted(ordered, np.asarray(scores, dtype=float), side="left")
     return np.asarray((1 + at_least) / (1 + len(ordered)))
+
+
+def regional_p_values(
+    rotations: Iterable[tuple[NDArray[np.float64], Mask]], region: NDArray[np.int64], nodes: Mask
+) -> NDArray[np.float64]:
+    r"""$p(v) = \frac{1 + \sum_r |\{c \in C_r : s_r(c) \ge s_r(v)\}|}{1 + \sum_r |C_r|}$, where $C_r$ are calibration
+    nodes of v's own region.
+
+    With one rotation and one region this is `p_values`. Several rotations are cross-conformal prediction (Vovk 2015),
+    regions are Mondrian (Vovk et al. 2005).
+
+    Args:
+        rotations: of each fit, the scores of all nodes, (nodes,), and which of them are its calibration nodes.
+        region: (nodes,) the region of each node.
+        nodes: (nodes,) those to give p-values to; others get NaN.
+
+    >>> scores, is_calibration = np.array([0.1, 0.5, 0.7, 0.9, 0.5]), np.array([True, True, True, False, False])
+    >>> regional_p_values([(scores, is_calibration)], np.zeros(5, dtype=int), ~is_calibration)[3:].tolist()
+    [0.25, 0.75]
+    >>> regional_p_values([(scores, is_calibration)], np.array([0, 0, 1, 1, 0]), ~is_calibration)[3:].tolist()
+    [0.5, 0.6666666666666666]
+    """
+    at_least, count = np.ones(len(region)), np.ones(len(region))
+    for scores, calibration in rotations:
+        for own in np.unique(region[nodes]):
+            chosen = nodes & (region == own)
+            ordered = np.sort(scores[calibration & (region == own)])
+            at_least[chosen] += len(ordered) - np.searchsorted(ordered, scores[chosen], side="left")
+            count[chosen] += len(ordered)
+    return np.where(nodes, at_least / count, np.nan)
 
 
 def threshold(calibration: ArrayLike, level: float) -> float:

@@ -31,7 +31,7 @@ def demo(
     from recoslip.detectors.registry import detector
     from recoslip.findings.analysis import analyse
     from recoslip.metrics import auroc
-    from recoslip.shift import default_calibration
+    from recoslip.shift import default_rotations
 
     scores_format = check_format(table_format)
     console = make_console(quiet or as_json)
@@ -45,7 +45,7 @@ def demo(
     )
     with output.reserved(out, graph, replace=force or is_demo(out)) as write:
         model = detector(AUTO, random_state=seed, device=device)
-        fitted, seconds = fit(model, graph, data.split, default_calibration(graph), console)
+        fitted, seconds = fit(model, graph, data.split, 0.0, default_rotations(graph), console)
         findings = analyse(fitted, graph, grouped=has_report_extra())
         truth = {
             "auroc_test": auroc(data.novel, fitted.scores_, test),

@@ -40,6 +40,8 @@ from recoslip.console.messages import make_console
 from recoslip.detectors.catalogue import AUTO, DEFAULT
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from recoslip.detectors.base import Detector
     from recoslip.graph import NodeGraph
 
@@ -82,7 +84,11 @@ def detect(
     ] = None,
     calibration: Annotated[
         float | None,
-        typer.Option(help="Fraction of the source nodes to calibrate p-values with; default: a fifth to a third."),
+        typer.Option(help="Fit once, with this fraction of the source nodes to calibrate p-values with; 0 for none."),
+    ] = None,
+    rotations: Annotated[
+        int | None,
+        typer.Option(help="Fit so many times, until every source node has calibrated p-values once; default: 3."),
     ] = None,
     ray: Annotated[
         str | None,
@@ -105,9 +111,10 @@ def detect(
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
     from recoslip import output
-    from recoslip.detectors.params import Number
+    from recoslip.detectors.params import Number, Whole
+    from recoslip.errors import SettingError
     from recoslip.findings.analysis import analyse
-    from recoslip.shift import default_calibration
+    from recoslip.shift import default_rotations
     from recoslip.storage import check_output_folder, output_lock, printable
 
     console = make_console(quiet or as_json)
@@ -117,18 +124,30 @@ def detect(
         Number(0, 1, open_ends=True)("fdr", fdr)
     if calibration is not None:
         Number(0, 0.9)("calibration", calibration)
+    if rotations is not None:
+        Whole(2)("rotations", rotations)
+        if calibration is not None:
+            raise SettingError("give --calibration, to fit once, or --rotations, to fit several times; not both")
     with output_lock(out):
         check_output_folder(out, ours=output.FILES, replace=force)  # before anything is read
         graph = _read(nodes, edges, context)
         console.print(escape(repr(graph)))
         with output.reserved(out, graph, replace=force) as write:
-            fraction = default_calibration(graph) if calibration is None else calibration
+            fits = 1 if calibration is not None else default_rotations(graph) if rotations is None else rotations
+            _take_reachable_level(detector, graph, calibration, fdr, console)
             if ray is None:
-                fitted, seconds = fit(detector, graph, None, fraction, console)
+                fitted, seconds = fit(detector, graph, None, calibration or 0.0, fits, console)
             else:
                 shared = nodes if nodes.is_dir() else graph
                 fitted, seconds = fit_on_cluster(
-                    detector, shared, fraction, console, address=ray, workers=workers, storage=storage
+                    detector,
+                    shared,
+                    calibration or 0.0,
+                    fits,
+                    console,
+                    address=ray,
+                    workers=workers,
+                    storage=storage,
                 )
             findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra())
             summary = output.summarise(findings, seconds)
@@ -151,6 +170,21 @@ def _build_detector(context: typer.Context, method: str, config: Path | None, **
     result = detector(method, **settings | {name: value for name, value in options.items() if value is not None})
     result.check_params()
     return result
+
+
+def _take_reachable_level(
+    detector: Detector, graph: NodeGraph, calibration: float | None, fdr: float | None, console: Console
+) -> None:
+    """Raise `max_fpr` to the lowest rate that as many calibration nodes can promise, and say so, before training."""
+    count = int((1 if calibration is None else calibration) * int((~graph.is_target).sum()))
+    lowest = 1 / (count + 1)
+    if fdr is None and count > 2 and detector.max_fpr < lowest:
+        console.print(
+            f"[yellow]note:[/] {count} source nodes to compare with cannot promise a false-positive rate of "
+            f"{100 * detector.max_fpr:.3g} %; the list is made by {100 * lowest:.3g} %, the lowest that they can.",
+            soft_wrap=True,
+        )
+        detector.set_params(max_fpr=lowest)
 
 
 def _read(nodes: Path, edges: Path | None, context: typer.Context) -> NodeGraph:

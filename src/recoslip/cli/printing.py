@@ -35,10 +35,10 @@ ROUNDS = (
 
 
 def print_training(detector: Detector, console: Console) -> None:
-    """Print the tables that a detector learned about its own training, if it did."""
+    """Print the tables that a detector learned about its own training, if it did; of several fits, the first's."""
     tables = (("candidates_", CANDIDATES, 1), ("encoders_", ENCODERS, 2), ("rounds_", ROUNDS, 1))
     for attribute, columns, least_rows in tables:
-        learned: pl.DataFrame | None = getattr(detector, attribute, None)
+        learned: pl.DataFrame | None = getattr(detector.fits[0], attribute, None)
         if learned is None or learned.height < least_rows:
             continue
         table = Table(box=None, pad_edge=False)

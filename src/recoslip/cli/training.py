@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def fit(
-    detector: Detector, graph: NodeGraph, split: Split | None, calibration: float, console: Console
+    detector: Detector, graph: NodeGraph, split: Split | None, calibration: float, rotations: int, console: Console
 ) -> tuple[Detector, float]:
     """Fit a detector in this process."""
     start = time.perf_counter()
     with show_steps(console, "training", "epochs") as progress:
-        detector.fit(graph, split, calibration=calibration, progress=progress)
+        detector.fit(graph, split, calibration=calibration, rotations=rotations, progress=progress)
     return detector, time.perf_counter() - start
 
 
@@ -30,6 +30,7 @@ def fit_on_cluster(
     detector: Detector,
     graph: NodeGraph | Path,
     calibration: float,
+    rotations: int,
     console: Console,
     *,
     address: str,
@@ -50,6 +51,7 @@ def fit_on_cluster(
             address=address,
             storage=storage,
             calibration=calibration,
+            rotations=rotations,
             progress=progress,
         )
     return fitted, time.perf_counter() - start

@@ -10,7 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias, dataclass_transform
 
 import numpy as np
@@ -21,6 +21,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from recoslip.calibration import conformal
+from recoslip.calibration.regions import merge_alike, source_regions
 from recoslip.detectors import model_file, params
 from recoslip.detectors.params import Number, Whole, learned, param
 from recoslip.errors import Diverged, GraphError, OutOfMemory, RecoslipWarning, SettingError
@@ -28,15 +29,17 @@ from recoslip.fleet.checkpoints import Checkpointer
 from recoslip.fleet.counter_rng import derive
 from recoslip.fleet.device import check_device
 from recoslip.graph import NodeGraph
+from recoslip.graph.neighbourhood import similarity_features
 from recoslip.memory import memory
 from recoslip.progress import Progress
-from recoslip.shift import Mask, Split, hide
+from recoslip.shift import Mask, Split, hide, present, rotate
 
 Scores: TypeAlias = NDArray[np.float64]
 
 log = logging.getLogger("recoslip")
 
 OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|alloc_failed", re.IGNORECASE)
+MAX_ROTATIONS = 20  # more fits than these bring nothing
 MAX_RESTARTS = 2  # from other seeds, where the loss became non-finite
 
 
@@ -75,6 +78,12 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         "the source nodes that p-values and threshold are computed from, (nodes,)", per_node=True
     )
     calibrated_: bool = learned("whether those were presented as target during `fit`, so that promises hold")
+    region_: NDArray[np.int64] = learned(
+        "region of each node, (nodes,): p-values compare a node with the calibration nodes of its own", per_node=True
+    )
+    rotations_: tuple[Self, ...] = learned(
+        "where hiding rotated, the detectors that were fitted, each of which hid another part of the source"
+    )
     split_: Split = learned("who trained, validated and tested")
     n_features_in_: int = learned("number of features")
     feature_names_in_: tuple[str, ...] | None = learned("names of the features, where they have names")
@@ -119,6 +128,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         split: Split | None = None,
         *,
         calibration: float = 0.0,
+        rotations: int = 1,
         progress: Progress | None = None,
         checkpointer: Checkpointer | None = None,
         **truth: Any,
@@ -130,6 +140,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             split: who trains and who validates; without one, 80/20 in each domain from `random_state`.
             calibration: fraction of the source nodes that are presented as target during the fit, so that p-values and
                 the threshold keep their promise (docs/promises.md). 0 uses the validation source nodes instead.
+            rotations: how many times to fit. From 2 on, each fit presents another part of the source as target, so that
+                every source node calibrates once, and `calibration` is not used; scores are means over the fits.
             progress: called with steps done and steps in all.
             checkpointer: saves how far trainings in batches have come, and resumes them.
             **truth: `novel`, a boolean array over nodes, for a detector that `requires_truth`.
@@ -143,6 +155,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             [self.random_state],
             split,
             calibration=calibration,
+            rotations=rotations,
             progress=progress,
             checkpointer=checkpointer,
             **truth,
@@ -157,6 +170,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         split: Split | None = None,
         *,
         calibration: float = 0.0,
+        rotations: int = 1,
         progress: Progress | None = None,
         checkpointer: Checkpointer | None = None,
         **truth: Any,
@@ -170,6 +184,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
         self.check_params()
         Number(0, 0.9)("calibration", calibration)
+        Whole(1, MAX_ROTATIONS)("rotations", rotations)
         if truth and not self.requires_truth:
             raise SettingError(f"{self.name} must not see the truth; leave {', '.join(truth)} out")
         if split is not None:
@@ -179,34 +194,147 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         if order is not None:
             graph, split = graph.permuted(order), None if split is None else split.permuted(order)
             truth = {name: _permuted_truth(values, order) for name, values in truth.items()}
-        presented, split, hidden = hide(graph, split, calibration, self.random_state)
-        split.check(presented)
         seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
-        copies: list[Self] = [clone(self).set_params(random_state=seed) for seed in seeds]
-        for copy in copies:
-            copy.check_params()
-        learning = split
-        if hidden.any() and not self.uses_validation:
-            learning = Split(split.train | split.validation, np.zeros_like(hidden), split.test)
+        for seed in seeds:
+            clone(self).set_params(random_state=seed).check_params()
         callbacks = Callbacks(progress or (lambda done, total: None), checkpointer)
-        per_seed = self._learn_or_restart(presented, learning, seeds, callbacks, **truth)
+        if rotations == 1:
+            presented, split, hidden = hide(graph, split, calibration, self.random_state)
+            learning = self._learning_split(presented, split, hidden)
+            learned = self._learn_or_restart(presented, learning, seeds, callbacks, **truth)
+            fitted = self._fitted(graph, split, hidden, seeds, learned)
+        else:
+            fitted = self._fit_rotations(graph, split, rotations, seeds, callbacks, **truth)
+        if order is not None:
+            for copy in fitted:
+                copy._permute(np.argsort(order))
+        return fitted
+
+    def _learning_split(self, presented: NodeGraph, split: Split, hidden: Mask) -> Split:
+        """Return the split to learn with: with calibration nodes, some detectors learn from validation nodes, too."""
+        split.check(presented)
+        if self.uses_validation or not hidden.any():
+            return split
+        return Split(split.train | split.validation, np.zeros_like(hidden), split.test)
+
+    def _fitted(
+        self, graph: NodeGraph, split: Split, hidden: Mask, seeds: Sequence[int], learned: Sequence[dict[str, Any]]
+    ) -> list[Self]:
+        """Return one fitted copy per seed, with the hidden nodes as calibration nodes."""
         common: dict[str, Any] = {
             "is_target_": graph.is_target.numpy().copy(),
             "calibration_": hidden if hidden.any() else split.validation & ~graph.is_target.numpy(),
             "calibrated_": bool(hidden.any()),
-            "split_": split if order is None else split.permuted(np.argsort(order)),
+            "region_": np.zeros(graph.num_nodes, dtype=np.int64),
+            "rotations_": (),
+            "split_": split,
             "n_features_in_": graph.num_features,
             "feature_names_in_": graph.feature_names,
             "encoding_": graph.encoding,
         }
-        for copy, attributes in zip(copies, per_seed, strict=True):
-            fitted = common | attributes
-            if order is not None:
-                back = np.argsort(order)
-                fitted |= {name: fitted[name][back] for name in params.per_node_attributes(self) & set(fitted)}
-            copy.__dict__.update(fitted)
+        copies = []
+        for seed, attributes in zip(seeds, learned, strict=True):
+            copy: Self = clone(self).set_params(random_state=seed)
+            copy.__dict__.update(common | attributes)
             copy.set_threshold()
+            copies.append(copy)
         return copies
+
+    def _fit_rotations(
+        self,
+        graph: NodeGraph,
+        split: Split | None,
+        rotations: int,
+        seeds: Sequence[int],
+        callbacks: Callbacks,
+        **truth: Any,
+    ) -> list[Self]:
+        """Fit several times, each time with another part of the source among the target, and combine the fits."""
+        region = source_regions(similarity_features(graph), ~graph.is_target.numpy())
+        one: Self = clone(self).set_params(**self.rotation_params())
+        hidden = rotate(graph, rotations, region, self.random_state)
+        presented, splits = [], []
+        for k, part in enumerate(hidden):
+            shown, own_split = present(
+                graph, split, part, np.random.default_rng([self.random_state, 3, k]), self.random_state
+            )
+            presented.append((shown, self._learning_split(shown, own_split, part)))
+            splits.append(own_split)
+        own_seeds = [[_rotated_seed(seed, k) for seed in seeds] for k in range(rotations)]
+        learned = one._learn_rotations(graph, presented, own_seeds, callbacks, **truth)
+        fits = [one._fitted(graph, *each) for each in zip(splits, hidden, own_seeds, learned, strict=True)]
+        copies = []
+        for seed, of_seed in zip(seeds, zip(*fits, strict=True), strict=True):
+            copy: Self = clone(self).set_params(random_state=seed)
+            copy.__dict__.update(self._combined(of_seed, region))
+            copy.set_threshold()
+            copies.append(copy)
+        return copies
+
+    def _learn_rotations(
+        self,
+        graph: NodeGraph,
+        presented: Sequence[tuple[NodeGraph, Split]],
+        seeds: Sequence[Sequence[int]],
+        callbacks: Callbacks,
+        **truth: Any,
+    ) -> list[list[dict[str, Any]]]:
+        """Learn once from each of several presentations of a graph, one after the other; a class may do better."""
+        learned = []
+        for k, ((shown, split), own_seeds) in enumerate(zip(presented, seeds, strict=True)):
+            own = replace(callbacks, progress=_nth_of(k, len(presented), callbacks.progress))
+            learned.append(self._learn_or_restart(shown, split, own_seeds, own, **truth))
+        return learned
+
+    def _combined(self, fits: tuple[Self, ...], region: NDArray[np.int64]) -> dict[str, Any]:
+        """Return the learned attributes of several fits, each of which hid another part of the source.
+
+        A target node has its mean score. A source node has the score of the fit in which it was hidden, so that the
+        two can be compared.
+        """
+        first = fits[0]
+        calibration = np.any([fit.calibration_ for fit in fits], axis=0)
+        rank = np.zeros(len(region))  # of a calibration node among the target nodes of its fit
+        scores = np.mean([fit.scores_ for fit in fits], axis=0)
+        for fit in fits:
+            ordered = np.sort(fit.scores_[fit.is_target_])
+            hidden = fit.calibration_
+            rank[hidden] = np.searchsorted(ordered, fit.scores_[hidden]) / len(ordered)
+            scores[hidden] = fit.scores_[hidden]
+        return self.averages(fits) | {
+            "scores_": scores,
+            "seed_": first.seed_,
+            "is_target_": first.is_target_,
+            "calibration_": calibration,
+            "calibrated_": True,
+            "region_": merge_alike(region, rank, calibration),
+            "rotations_": fits,
+            "split_": first.split_,
+            "n_features_in_": first.n_features_in_,
+            "feature_names_in_": first.feature_names_in_,
+            "encoding_": first.encoding_,
+        }
+
+    def rotation_params(self) -> dict[str, Any]:
+        """Return the settings that differ in each of several fits whose scores are averaged; by default none do."""
+        return {}
+
+    def averages(self, fits: Sequence[Self]) -> dict[str, Any]:
+        """Return learned attributes, besides the scores, that are averages over fits; by default none are."""
+        return {}
+
+    @property
+    def fits(self) -> tuple[Self, ...]:
+        """The fitted detectors whose scores are averaged: this one, unless hiding rotated."""
+        return self.rotations_ or (self,)
+
+    def _permute(self, order: NDArray[np.int64]) -> None:
+        """Bring the learned arrays over the nodes into another order."""
+        for name in params.per_node_attributes(self) & set(vars(self)):
+            setattr(self, name, getattr(self, name)[order])
+        self.split_ = self.split_.permuted(order)
+        for fit in self.rotations_:
+            fit._permute(order)
 
     def set_threshold(self) -> None:
         """Compute `threshold_` from `max_fpr` and the scores of the calibration nodes."""
@@ -257,7 +385,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 "read both graphs' nodes as one table, so that they are encoded alike"
             )
         self._check_encoding(graph)
-        scores = self._score(graph)
+        scores: Scores = np.mean([fit._score(graph) for fit in self.fits], axis=0)
         self._check_scores(scores)
         return scores
 
@@ -276,7 +404,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         return self.encoding_ is not None and self.encoding_.get(column) != encoding.get(column)
 
     def predict(self, graph: NodeGraph | None = None) -> Mask:
-        """Say which nodes are novel: target nodes that score above `threshold_`. Source nodes are known."""
+        """Say which target nodes are novel; source nodes are known.
+
+        On the graph it was fitted on with calibration nodes, those are the target nodes with p ≤ `max_fpr`; otherwise
+        those that score above `threshold_`.
+        """
+        if graph is None and self.calibrated_:
+            return self.p_values() <= self.max_fpr * (1 + conformal.ROUNDING)
         scores = self.decision_function(graph)
         is_target = self.is_target_ if graph is None else graph.is_target.numpy()
         return (scores > self.threshold_) & is_target
@@ -284,19 +418,23 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def p_values(self, graph: NodeGraph | None = None) -> Scores:
         """Return the conformal p-value of each target node, and NaN for source nodes.
 
-        For a known node of the source's categories and proportions P(p ≤ u) ≤ u, on the graph it was fitted on and if
-        it was fitted with `calibration`; otherwise the validation source nodes, which it learned to be source, take the
-        place of calibration nodes, and nothing is promised.
+        For a known node P(p ≤ u) ≤ u, if it is like the calibration nodes of its own region, on the graph it was fitted
+        on and if it was fitted with `calibration` or `rotations` (docs/promises.md has what holds for each). Otherwise
+        the validation source nodes, which it learned to be source, take the place of calibration nodes, and nothing is
+        promised. In another graph, nodes are compared with all calibration nodes.
         """
-        scores = self.decision_function(graph)
-        is_target = self.is_target_ if graph is None else graph.is_target.numpy()
-        return np.where(is_target, conformal.p_values(scores, self.scores_[self.calibration_]), np.nan)
+        self.check_is_fitted()
+        if graph is None:
+            rotations = [(fit.scores_, fit.calibration_) for fit in self.fits]
+            return conformal.regional_p_values(rotations, self.region_, self.is_target_)
+        p = conformal.p_values(self.decision_function(graph), self.scores_[self.calibration_])
+        return np.where(graph.is_target.numpy(), p, np.nan)
 
     def shortlist(self, fdr: float, graph: NodeGraph | None = None) -> Mask:
         """Choose target nodes of which at most a fraction `fdr` is expected to be known (Benjamini-Hochberg).
 
-        The expectation holds where the known target nodes have the source's proportions; docs/promises.md says what is
-        left of it where they have not.
+        The expectation holds where the known target nodes of a region have the source's proportions; docs/promises.md
+        says what is left of it where they have not.
         """
         Number(0, 1)("fdr", fdr)
         p = self.p_values(graph)
@@ -322,7 +460,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write settings and what was learned as JSON and safetensors; a saved detector there is replaced."""
         self.check_is_fitted()
-        model_file.write(folder, self.name, self.json_params(), vars(self), *self._pack())
+        rotations = [vars(fit) for fit in self.rotations_]
+        model_file.write(
+            folder, self.name, self.json_params(), vars(self), rotations, [fit._pack() for fit in self.fits]
+        )
 
     def json_params(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
@@ -373,6 +514,16 @@ def id_order(graph: NodeGraph) -> NDArray[np.int64] | None:
         log.info("the nodes stay in the order they are given in, for want of memory: another order has other draws")
         return None
     return order
+
+
+def _rotated_seed(seed: int, rotation: int) -> int:
+    """Return the seed of one of several fits; the first has the seed itself."""
+    return seed if rotation == 0 else int(derive(torch.tensor(seed), 83, rotation)) & (2**63 - 1)
+
+
+def _nth_of(position: int, count: int, progress: Progress) -> Progress:
+    """Return the progress of one of several fits."""
+    return lambda done, total: progress(position * total + done, count * total)
 
 
 def _permuted_truth(values: Any, order: NDArray[np.int64]) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from polars.exceptions import PolarsError
+from sklearn.base import clone
+from torch import Tensor
 
 from recoslip.detectors import model_file
 from recoslip.detectors.base import Detector
@@ -31,8 +33,15 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
         _refuse_learned(saved.settings, settings)
         result = detector(saved.name, **(saved.settings | settings))
         result.check_params()
-        result.__dict__.update(saved.attributes)
-        result.__dict__.update(result._unpack(saved.values, saved.tensors))
+        result.__dict__.update(saved.attributes | {"rotations_": ()})
+        if saved.rotations:
+            result.rotations_ = tuple(
+                _rotation(result, saved.attributes | attributes, *learned)
+                for attributes, learned in zip(saved.rotations, saved.learned, strict=True)
+            )
+            result.__dict__.update(result.averages(result.rotations_))
+        else:
+            result.__dict__.update(result._unpack(*saved.learned[0]))
         if "max_fpr" in settings:
             result.set_threshold()
     except ModelFileError:
@@ -44,6 +53,16 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
             f"{folder} is damaged: its parts do not fit together ({type(problem).__name__}: {problem})"
         ) from problem
     return result
+
+
+def _rotation(
+    combined: Detector, attributes: dict[str, Any], values: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> Detector:
+    """Build one of the fits that a detector combines."""
+    fit: Detector = clone(combined).set_params(**combined.rotation_params())
+    fit.__dict__.update(attributes | {"rotations_": ()})
+    fit.__dict__.update(fit._unpack(values, tensors))
+    return fit
 
 
 def _refuse_learned(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

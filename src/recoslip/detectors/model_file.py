@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from recoslip.json_files import read_json
 from recoslip.shift import Split
 from recoslip.storage import atomic_folder
 
-FORMAT, FORMAT_VERSION = "recoslip-detector", 3
+FORMAT, FORMAT_VERSION = "recoslip-detector", 4
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 FILES = (DOCUMENT, TENSORS)
 SPLIT = ("train", "validation", "test")
@@ -33,8 +33,8 @@ class SavedDetector(NamedTuple):
     name: str  # of the detector in the registry
     settings: dict[str, Any]
     attributes: dict[str, Any]  # that every fitted detector has
-    values: dict[str, Any]  # what detectors of this class learned besides
-    tensors: dict[str, Tensor]
+    rotations: list[dict[str, Any]]  # where hiding rotated, those that differ from fit to fit
+    learned: list[tuple[dict[str, Any], dict[str, Tensor]]]  # what detectors of this class learned besides, by fit
 
 
 def write(
@@ -42,8 +42,8 @@ def write(
     name: str,
     settings: Mapping[str, Any],
     attributes: Mapping[str, Any],
-    values: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
+    rotations: Sequence[Mapping[str, Any]],
+    learned: Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]],
 ) -> None:
     """Write a fitted detector; the arguments are the fields of `SavedDetector`."""
     document = {
@@ -57,14 +57,16 @@ def write(
         "features": attributes["n_features_in_"],
         "feature_names": attributes["feature_names_in_"],
         "encoding": attributes["encoding_"],
-        "learned": values,
+        "rotations": [{"seed": rotation["seed_"], "threshold": rotation["threshold_"]} for rotation in rotations],
+        "learned": [values for values, _ in learned],
     }
-    stored = dict(tensors) | {
-        "scores": torch.from_numpy(attributes["scores_"]),
-        "is_target": torch.from_numpy(attributes["is_target_"]),
-        "calibration": torch.from_numpy(attributes["calibration_"]),
-        **{f"split.{subset}": torch.from_numpy(getattr(attributes["split_"], subset).copy()) for subset in SPLIT},
-    }
+    stored = {f"{k}.{key}": tensor for k, (_, tensors) in enumerate(learned) for key, tensor in tensors.items()}
+    for prefix, fit in (("", attributes), *((f"rotation.{k}.", fit) for k, fit in enumerate(rotations))):
+        stored |= {f"{prefix}{key}": torch.from_numpy(fit[f"{key}_"]) for key in ("scores", "calibration")}
+        stored |= {
+            f"{prefix}split.{subset}": torch.from_numpy(getattr(fit["split_"], subset).copy()) for subset in SPLIT
+        }
+    stored |= {key: torch.from_numpy(attributes[f"{key}_"]) for key in ("is_target", "region")}
     with atomic_folder(folder, ours=FILES, replace=True) as temporary:
         content = save({key: t.detach().cpu().contiguous() for key, t in stored.items()})
         (temporary / TENSORS).write_bytes(content)  # safetensors takes no path that is not UTF-8
@@ -98,20 +100,32 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
         )
     _check_content(document, tensors)
     names = document["feature_names"]
-    attributes = {
-        "scores_": tensors["scores"].numpy(),
+    attributes = _of_fit("", document, tensors) | {
         "is_target_": tensors["is_target"].numpy(),
-        "calibration_": tensors["calibration"].numpy(),
-        "split_": Split(*(tensors[f"split.{subset}"].numpy() for subset in SPLIT)),
-        "seed_": document["seed"],
-        "threshold_": float(document["threshold"]),
+        "region_": tensors["region"].numpy(),
         "calibrated_": document["calibrated"],
         "n_features_in_": document["features"],
         "feature_names_in_": None if names is None else tuple(names),
         "encoding_": document["encoding"],
     }
+    rotations = [_of_fit(f"rotation.{k}.", fit, tensors) for k, fit in enumerate(document["rotations"])]
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
-    return SavedDetector(document["detector"], settings, attributes, document["learned"], tensors)
+    learned = [
+        (values, {key.removeprefix(f"{k}."): t for key, t in tensors.items() if key.startswith(f"{k}.")})
+        for k, values in enumerate(document["learned"])
+    ]
+    return SavedDetector(document["detector"], settings, attributes, rotations, learned)
+
+
+def _of_fit(prefix: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the attributes that differ between fits of one detector."""
+    return {
+        "scores_": tensors[f"{prefix}scores"].numpy(),
+        "calibration_": tensors[f"{prefix}calibration"].numpy(),
+        "split_": Split(*(tensors[f"{prefix}split.{subset}"].numpy() for subset in SPLIT)),
+        "seed_": document["seed"],
+        "threshold_": float(document["threshold"]),
+    }
 
 
 def _check_files(folder: str | os.PathLike[str], path: Path) -> None:
@@ -128,13 +142,13 @@ def _check_files(folder: str | os.PathLike[str], path: Path) -> None:
 
 def _check_content(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Raise unless what every detector stores has the types and sizes it is saved with."""
-    kinds = {"settings": dict, "learned": dict, "threshold": float, "calibrated": bool, "features": int, "seed": int}
+    kinds = {"settings": dict, "learned": list, "rotations": list, "calibrated": bool, "features": int}
     for name, kind in kinds.items():
         if type(document[name]) is not kind:
             raise TypeError(f"{name} must be {kind.__name__}, got {document[name]!r}")
-    Whole(0, 2**63 - 1)("seed", document["seed"])
+    if len(document["learned"]) != max(1, len(document["rotations"])) or len(document["rotations"]) == 1:
+        raise ValueError("learned and rotations must belong together")
     Whole(1)("features", document["features"])
-    Number(LOWEST_THRESHOLD, 1)("threshold", document["threshold"])
     names, encoding = document["feature_names"], document["encoding"]
     if names is not None and (type(names) is not list or len(names) != document["features"]):
         raise TypeError(f"feature_names must be a list of {document['features']}")
@@ -144,12 +158,27 @@ def _check_content(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         type(encoding) is dict and all(type(statistics) is str for statistics in encoding.values())
     ):
         raise TypeError("encoding must give a text for each column")
-    scores = tensors["scores"]
-    if scores.ndim != 1 or scores.dtype != torch.float64 or not ((scores >= 0) & (scores <= 1)).all():
+    nodes = tensors["is_target"].shape
+    if len(nodes) != 1 or tensors["region"].dtype != torch.int64 or tensors["region"].shape != nodes:
+        raise ValueError("region must be a whole number, once per node")
+    fits = (("", document), *((f"rotation.{k}.", fit) for k, fit in enumerate(document["rotations"])))
+    for prefix, fit in fits:
+        _check_fit(prefix, fit, tensors, nodes)
+
+
+def _check_fit(prefix: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor], nodes: torch.Size) -> None:
+    for name, kind in (("threshold", float), ("seed", int)):
+        if type(document[name]) is not kind:
+            raise TypeError(f"{name} must be {kind.__name__}, got {document[name]!r}")
+    Whole(0, 2**63 - 1)("seed", document["seed"])
+    Number(LOWEST_THRESHOLD, 1)("threshold", document["threshold"])
+    scores = tensors[f"{prefix}scores"]
+    if scores.shape != nodes or scores.dtype != torch.float64 or not ((scores >= 0) & (scores <= 1)).all():
         raise ValueError("scores must be numbers between 0 and 1, one per node")
-    for name in ("is_target", "calibration", *(f"split.{subset}" for subset in SPLIT)):
-        if tensors[name].dtype != torch.bool or tensors[name].shape != scores.shape:
-            raise ValueError(f"{name} must say true or false, once per node")
+    masks = [tensors[f"{prefix}{name}"] for name in ("calibration", *(f"split.{subset}" for subset in SPLIT))]
+    for mask in (tensors["is_target"], *masks):
+        if mask.dtype != torch.bool or mask.shape != nodes:
+            raise ValueError("domain, calibration and split must say true or false, once per node")
 
 
 def checksum(document: Mapping[str, Any], tensors: Path) -> str:

@@ -1,8 +1,10 @@
-"""NodeGraph -> how far target nodes are from the source, counted in nodes of either domain that are near them."""
+"""NodeGraph, as it is presented -> how far target nodes are from the source, counted in nodes that are near them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,8 +13,7 @@ from torch import Tensor
 
 from recoslip.detectors.base import Scores
 from recoslip.graph import NodeGraph
-from recoslip.graph.adjacency import Neighbours, diffuse
-from recoslip.graph.neighbourhood import HOPS, reduced_features
+from recoslip.graph.neighbourhood import similarity_features
 from recoslip.shift import Mask
 
 NEAREST = 3  # which of the nearest source nodes counts: one may be there by chance
@@ -26,12 +27,12 @@ class Nearness:
     """How near nodes are to each other, by their features and their neighbours'.
 
     A known category that grew still has source nodes among its own; a novel one has none. Nearness is the cosine of
-    tf-idf weighted features, reduced by truncated SVD and averaged with those of the neighbours, two hops far.
+    `similarity_features`.
 
     Args:
         graph: the graph.
         nodes: (nodes,) those to compare with, some of them where they are many; a node is not compared with itself.
-        neighbours: of the graph, where they are known.
+        features: of the nodes (see `similarity_features`), where they are known.
         device: where to compare.
     """
 
@@ -39,20 +40,10 @@ class Nearness:
         self,
         graph: NodeGraph,
         nodes: Mask,
-        neighbours: Neighbours | None = None,
+        features: NDArray[np.float32] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        neighbours = neighbours or Neighbours(graph)
-        x = diffuse(
-            reduced_features(graph, tf_idf=True),
-            neighbours.mean,
-            0.5,
-            HOPS,
-            restart=False,
-            isolated=neighbours.degree[:, None] == 0,
-        )
-        length = np.linalg.norm(x, axis=1, keepdims=True)
-        self.unit = torch.from_numpy((x / np.where(length > 0, length, 1)).astype(np.float32)).to(device)
+        self.unit = torch.from_numpy(similarity_features(graph) if features is None else features).to(device)
         self.is_target = graph.is_target.numpy()
         chosen = np.flatnonzero(nodes)
         chosen = chosen[:: -(-len(chosen) // MAX_REFERENCES)]
@@ -107,3 +98,29 @@ class Nearness:
                 for side in (self.source, self.target)
             )
             yield rows, to_source, to_target
+
+
+@dataclass(eq=False)
+class Presentation:
+    """The graph as it is presented to networks: which nodes are target, and which train."""
+
+    graph: NodeGraph
+    train: Mask
+    nodes: Mask  # that train or are predicted out of fold
+    nearness: Nearness | None  # None where there are no rounds
+
+    @cached_property
+    def is_target(self) -> Mask:
+        """Which nodes are target."""
+        return self.graph.is_target.numpy()
+
+    @cached_property
+    def isolation(self) -> Scores:
+        """How far target nodes are from the source."""
+        assert self.nearness is not None
+        return self.nearness.isolation()
+
+    def source_ratio(self, chosen: NDArray[np.int64], nearest: int, count: int) -> float:
+        """Return the source nodes near these, among `nearest` nodes, or fewer where so few are compared."""
+        assert self.nearness is not None
+        return self.nearness.source_ratio(chosen, min(nearest, max(3, count)))

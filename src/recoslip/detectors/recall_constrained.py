@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recoslip.detectors.risk_objectives import batch_nodes, domain_nodes
+from recoslip.detectors.risk_objectives import DomainNodes, batch_nodes, domain_nodes
 from recoslip.fleet import distributed
 from recoslip.fleet.checkpoints import load_optimiser_state, optimiser_state
 from recoslip.fleet.interfaces import BatchObjective, Output, ProblemState
@@ -40,7 +40,11 @@ class Observed(NamedTuple):
 
 
 class RecallConstrained(BatchObjective):
-    r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ."""
+    r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ.
+
+    With `of_members`, source and target differ between members: (nodes, members) weights (see `soft_rate`), for
+    training on the whole graph without a link loss.
+    """
 
     COLUMNS = ("fpr", "recall", "multiplier", "link_loss")
     MEMORY = 20  # batches that the running recall covers at most: older ones tell of networks long changed
@@ -58,8 +62,11 @@ class RecallConstrained(BatchObjective):
         dual_learning_rate: float = 0.001,
         links: Links = "selective",
         link_weight: float = 0.001,
+        of_members: DomainNodes | None = None,
     ) -> None:
         self.nodes, self.held_out = domain_nodes(graph, split, device)
+        if of_members is not None:
+            self.nodes = of_members
         self.recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
         members = len(recall_targets)
         self.multiplier = torch.full((members,), float(multiplier), device=device, requires_grad=True)

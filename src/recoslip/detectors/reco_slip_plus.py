@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recoslip.detectors.base import Callbacks, Scores
+from recoslip.detectors.base import Callbacks, Scores, memory_errors
 from recoslip.detectors.committee import DOMAIN_STAGE, CommitteeMember, check_encoders, domain_auroc, encoder_weights
 from recoslip.detectors.ensemble import (
     NO_FOLD,
@@ -23,7 +23,7 @@ from recoslip.detectors.ensemble import (
     out_of_fold_prediction,
     smooth,
 )
-from recoslip.detectors.nearness import Nearness
+from recoslip.detectors.nearness import Nearness, Presentation
 from recoslip.detectors.network_detector import BATCHES, KNOWN_AND_NOVEL, NetworkDetector
 from recoslip.detectors.params import Number, Whole, learned, param
 from recoslip.detectors.pseudo_labels import (
@@ -35,18 +35,23 @@ from recoslip.detectors.pseudo_labels import (
     source_ratio,
 )
 from recoslip.detectors.recall_constrained import RecallConstrained
-from recoslip.detectors.risk_objectives import WeightedCrossEntropy, positions
+from recoslip.detectors.risk_objectives import DomainNodes, WeightedCrossEntropy, positions
 from recoslip.detectors.selection import DUAL_LEARNING_RATE, MULTIPLIER, check_recall_targets, member_seed
+from recoslip.errors import Diverged
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
+from recoslip.graph.neighbourhood import similarity_features
 from recoslip.progress import Phases
 from recoslip.shift import Mask, Split
 
 FALLBACK_RECALL_TARGETS = (0.2, 0.35, 0.5)  # after a rejected proposal: what is novel is further down
 NEAREST_OF_CORE = 25  # nodes near each of the highest that are looked at, for source nodes among them
-MAX_ROUNDS = 100  # far more than help
+MIN_EVENNESS = 0.8  # in a known category that grew, the higher half has hardly fewer source nodes near it
+NEAREST_OF_HALF = 50  # nodes near each that are looked at for that
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
+ENCODERS_SCHEMA = {"encoder": pl.String, "domain_auroc": pl.Float64, "weight": pl.Float64}
+MAX_ROUNDS = 100  # far more than help
 
 
 class RecoSlipPlus(NetworkDetector):
@@ -63,9 +68,9 @@ class RecoSlipPlus(NetworkDetector):
     by chance falls back, and a novel one that was not moves up. Predictions are smoothed over neighbours, and the score
     is their weighted mean over encoders and rounds.
 
-    If source nodes, too, come out among the highest, these are a known category that grew, and the proposal is
-    rejected. Then the rounds end, and new proposals, by networks that see all of the features and look further down,
-    give the scores.
+    If source nodes, too, come out among the highest, and not fewer towards the top, these are a known category that
+    grew, and the proposal is rejected. Then the rounds end, and new proposals, by networks that see all of the features
+    and look further down, give the scores.
     """
 
     name: ClassVar[str] = "reco-slip-plus"
@@ -124,7 +129,9 @@ class RecoSlipPlus(NetworkDetector):
         "source nodes among and near the highest after the first round, for each target node there, were both domains "
         "equally large; 0 without rounds"
     )
-    proposal_rejected_: bool = learned("whether the rounds ended because the highest were a known category that grew")
+    proposal_rejected_: bool = learned(
+        "whether the rounds ended because the highest seemed to be a known category that grew"
+    )
 
     def members(self) -> tuple[CommitteeMember, ...]:
         """Return the encoders."""
@@ -133,12 +140,29 @@ class RecoSlipPlus(NetworkDetector):
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
-        training = CoTraining(self, graph, split, callbacks)
-        blocks = self._blocks(seeds, training.inputs[0])
-        training.expect(len(blocks))
-        per_seed = [attributes for block in blocks for attributes in training.run(block)]
-        callbacks.progress(training.phases.total, training.phases.total)
-        return per_seed
+        return CoTraining(self, graph, [(graph, split)], callbacks).learn([seeds])[0]
+
+    def _learn_rotations(
+        self,
+        graph: NodeGraph,
+        presented: Sequence[tuple[NodeGraph, Split]],
+        seeds: Sequence[Sequence[int]],
+        callbacks: Callbacks,
+        **truth: Any,
+    ) -> list[list[dict[str, Any]]]:
+        training = CoTraining(self, graph, presented, callbacks)
+        if training.in_batches:
+            return super()._learn_rotations(graph, presented, seeds, callbacks, **truth)
+        try:
+            with memory_errors():
+                learned = training.learn(seeds)
+            for own_seeds, of_rotation in zip(seeds, learned, strict=True):
+                for seed, attributes in zip(own_seeds, of_rotation, strict=True):
+                    self._check_scores(attributes["scores_"])
+                    attributes["seed_"] = seed
+        except Diverged:  # find the seed, and replace it
+            return super()._learn_rotations(graph, presented, seeds, callbacks, **truth)
+        return learned
 
     def networks_per_seed(self) -> int:
         """Return how many networks of one seed and encoder are trained at once, at most."""
@@ -241,7 +265,20 @@ class RecoSlipPlus(NetworkDetector):
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
         """Return the standard deviation of each node's score among the networks that predict it."""
         self.check_is_fitted()
-        return self.uncertainty_.copy() if graph is None else self._prediction(graph).disagreement
+        if graph is None:
+            return self.uncertainty_.copy()
+        return np.asarray(np.mean([fit._prediction(graph).disagreement for fit in self.fits], axis=0))
+
+    def rotation_params(self) -> dict[str, Any]:
+        """Return the settings of each of several fits, which cost less, as their average is taken."""
+        return {
+            "recall_targets": (sorted(self.recall_targets)[len(self.recall_targets) // 2],),
+            "rounds": min(self.rounds, 2),
+        }
+
+    def averages(self, fits: Sequence[Self]) -> dict[str, Any]:
+        """Return the uncertainty, as an average over fits."""
+        return {"uncertainty_": np.mean([fit.uncertainty_ for fit in fits], axis=0)}
 
     def json_params(self) -> dict[str, Any]:
         """Return the settings as JSON values; modules of the user's are None, as code is not saved."""
@@ -284,32 +321,27 @@ class RecoSlipPlus(NetworkDetector):
         }
 
 
-ENCODERS_SCHEMA = {"encoder": pl.String, "domain_auroc": pl.Float64, "weight": pl.Float64}
-
-
 @dataclass(eq=False)
 class SeedState:
     """How far the training of one seed has come."""
 
     seed: int
     folds: Folds
+    shown: Presentation
+    first: SeedState | None  # of the rotations of one fit, which weighs the encoders for all; None for that itself
     domain_auroc: Scores = field(init=False)  # (encoders,)
     weights: Scores = field(init=False)  # (encoders,) 0 for those that are not used
     rounds: list[tuple[int, int, int, float]] = field(default_factory=list)
     source_ratio: float = 0.0  # after the first round
+    rejected: bool = False  # whether new proposals score instead of the rounds
     fleets: dict[int, dict[int, Fleet]] = field(default_factory=dict)  # by stage and encoder, on the CPU
     margins: dict[int, dict[int, Scores]] = field(default_factory=dict)  # of those, (nodes, networks)
     prediction: Prediction = field(init=False)  # of the last stage
 
-    @property
-    def rejected(self) -> bool:
-        """Whether its proposal was."""
-        return self.source_ratio > MAX_SOURCE_RATIO
-
-    def record(self, stage: int, labels: PseudoLabels, is_target: Mask) -> None:
+    def record(self, stage: int, labels: PseudoLabels) -> None:
         """Add a round to the table."""
-        known = (labels.known > 0) & is_target
-        looks_novel = float((self.prediction.f[is_target] > 0.5).mean())
+        known = (labels.known > 0) & self.shown.is_target
+        looks_novel = float((self.prediction.f[self.shown.is_target] > 0.5).mean())
         self.rounds.append((stage, int((labels.novel > 0).sum()), int(known.sum()), looks_novel))
 
 
@@ -321,35 +353,61 @@ class CoTraining:
 
     Args:
         detector: its settings.
-        graph: the graph.
-        split: who trains and who validates.
+        graph: the graph, whose domains are not looked at.
+        presented: the graph as it is presented, and who trains and who validates; several where hiding rotates.
         callbacks: of the fit.
     """
 
-    def __init__(self, detector: RecoSlipPlus, graph: NodeGraph, split: Split, callbacks: Callbacks) -> None:
-        self.detector, self.graph, self.split, self.callbacks = detector, graph, split, callbacks
+    def __init__(
+        self,
+        detector: RecoSlipPlus,
+        graph: NodeGraph,
+        presented: Sequence[tuple[NodeGraph, Split]],
+        callbacks: Callbacks,
+    ) -> None:
+        self.detector, self.graph, self.callbacks = detector, graph, callbacks
         self.members = detector.members()
         self.inputs: list[GraphInput] = [detector.graph_input(graph, member.encoder) for member in self.members]
-        self.is_target, self.neighbours = graph.is_target.numpy(), Neighbours(graph)
-        out_of_fold = detector.rounds and detector.folds > 1
-        self.nodes = split.train | split.validation if out_of_fold else split.train
-        if detector.rounds:
-            self.nearness = Nearness(graph, self.nodes, self.neighbours, self.inputs[0].device)
-            self.isolation = self.nearness.isolation()
+        self.neighbours = Neighbours(graph)
+        features = similarity_features(graph, self.neighbours) if detector.rounds else None
+        self.presentations = [self._presentation(*each, features) for each in presented]
         self.weighs_encoders = len(self.members) > 1 and detector.folds > 1
         self.phases = Phases(callbacks.progress, 0)
 
-    def expect(self, blocks: int) -> None:
+    @property
+    def in_batches(self) -> bool:
+        """Whether networks are trained on batches of the graph."""
+        return self.inputs[0].nodes_per_step < self.inputs[0].num_nodes
+
+    def _presentation(self, graph: NodeGraph, split: Split, features: NDArray[np.float32] | None) -> Presentation:
+        out_of_fold = self.detector.rounds and self.detector.folds > 1
+        nodes = split.train | split.validation if out_of_fold else split.train
+        nearness = None if features is None else Nearness(graph, nodes, features, self.inputs[0].device)
+        return Presentation(graph, split.train, nodes, nearness)
+
+    def learn(self, seeds: Sequence[Sequence[int]]) -> list[list[dict[str, Any]]]:
+        """Train all seeds of all presentations; return the learned attributes of each, by presentation and seed."""
+        states: list[SeedState] = []
+        for shown, own_seeds in zip(self.presentations, seeds, strict=True):
+            for k, seed in enumerate(own_seeds):
+                folds = assign_folds(self.graph.ids, self.detector.folds, seed)
+                states.append(SeedState(seed, folds, shown, states[k] if shown is not self.presentations[0] else None))
+        blocks = self.detector._blocks(states, self.inputs[0])
+        self._expect(len(blocks))
+        learned = [attributes for block in blocks for attributes in self._run(block)]
+        self.callbacks.progress(self.phases.total, self.phases.total)
+        return [learned[start : start + len(seeds[0])] for start in range(0, len(learned), len(seeds[0]))]
+
+    def _expect(self, blocks: int) -> None:
         """Announce how many epochs there will be, if every encoder has weight."""
         detector = self.detector
         domain_epochs = detector.domain_epochs if self.weighs_encoders else 0
         each = domain_epochs + detector.epochs + detector.rounds * detector.round_epochs
         self.phases.total = blocks * len(self.members) * each
 
-    def run(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    def _run(self, states: Sequence[SeedState]) -> list[dict[str, Any]]:
         """Train all stages for a block of seeds; return the learned attributes of each."""
         detector = self.detector
-        states = [SeedState(seed, assign_folds(self.graph.ids, detector.folds, seed)) for seed in seeds]
         self._weigh_encoders(states)
         self._train_stage(states, 0)
         for stage in range(1, detector.rounds + 1):
@@ -361,36 +419,51 @@ class CoTraining:
         if rejected := [state for state in states if state.rejected]:
             self.phases.total += detector.epochs * encoders_used(rejected)
             self._train_stage(rejected, detector.rounds + 1)
-        return [self._attributes(state) for state in states]
+        learned = [self._attributes(state) for state in states]
+        for state in states:
+            state.fleets.clear()
+            state.margins.clear()
+        return learned
 
     def _weigh_encoders(self, states: Sequence[SeedState]) -> None:
         """Weigh each encoder by how well it tells the domains of nodes that it was not trained on apart."""
-        for state in states:
+        firsts = [state for state in states if state.first is None]
+        for state in firsts:
             state.domain_auroc = np.full(len(self.members), np.nan)
-        if self.weighs_encoders:
-            source, target = (np.where(self.nodes & side, 1.0, 0.0) for side in (~self.is_target, self.is_target))
-            labels = [PseudoLabels(novel=target, known=source)] * len(states)
+        if self.weighs_encoders and firsts:
+            labels = [
+                PseudoLabels(
+                    novel=np.where(state.shown.nodes & state.shown.is_target, 1.0, 0.0),
+                    known=np.where(state.shown.nodes & ~state.shown.is_target, 1.0, 0.0),
+                )
+                for state in firsts
+            ]
             for index in range(len(self.members)):
-                self._train(states, DOMAIN_STAGE, index, labels)
+                self._train(firsts, DOMAIN_STAGE, index, labels)
             held_out = self.detector.held_out_folds([DOMAIN_STAGE])
-            for state in states:
+            for state in firsts:
                 margins = [state.margins[DOMAIN_STAGE][index] for index in range(len(self.members))]
-                state.domain_auroc = domain_auroc(margins, state.folds, held_out, self.is_target, self.nodes)
+                shown = state.shown
+                state.domain_auroc = domain_auroc(margins, state.folds, held_out, shown.is_target, shown.nodes)
                 del state.margins[DOMAIN_STAGE], state.fleets[DOMAIN_STAGE]
+        elif self.weighs_encoders:
+            self.phases.total -= len(self.members) * self.detector.domain_epochs
         for state in states:
+            if state.first is not None:
+                state.domain_auroc = state.first.domain_auroc
             state.weights = encoder_weights(state.domain_auroc)
         unused = len(self.members) - encoders_used(states)
         self.phases.total -= unused * (self.detector.epochs + self.detector.rounds * self.detector.round_epochs)
 
     def _train_round(self, states: Sequence[SeedState], stage: int) -> None:
         """Pseudo-label nodes by the last prediction, train on them, and predict anew."""
-        detector, is_target = self.detector, self.is_target
+        detector = self.detector
         labels = [
             choose_pseudo_labels(
                 state.prediction,
-                is_target,
-                self.nodes,
-                isolation=self.isolation,
+                state.shown.is_target,
+                state.shown.nodes,
+                isolation=state.shown.isolation,
                 core=detector.core,
                 known_below=detector.known_below if stage > 1 else None,
                 source_weight=detector.source_weight,
@@ -399,9 +472,10 @@ class CoTraining:
         ]
         self._train_stage(states, stage, labels)
         for state, chosen in zip(states, labels, strict=True):
-            state.record(stage, chosen, is_target)
+            state.record(stage, chosen)
             if stage == 1 and detector.folds > 1:  # later predictions depend on the target's own pseudo-labels
                 state.source_ratio = self._source_ratio(state)
+                state.rejected = state.source_ratio > MAX_SOURCE_RATIO and self._is_even(state)
 
     def _source_ratio(self, state: SeedState) -> float:
         """Return the geometric mean of the source nodes that score like the highest, and of those that are near them.
@@ -409,12 +483,29 @@ class CoTraining:
         Either estimate of the same quantity rests on few source nodes. As a novel category may be smaller than the
         core, those near the higher half of it count, where they are fewer.
         """
-        target = np.flatnonzero(self.nodes & self.is_target)
+        shown = state.shown
+        higher, lower = self._highest(state)
+        both = np.concatenate([higher, lower])
+        near = min(shown.source_ratio(chosen, NEAREST_OF_CORE, len(higher)) for chosen in (both, higher))
+        counted = source_ratio(state.prediction, shown.is_target, shown.nodes, self.detector.core)
+        return float(np.sqrt(near * counted))
+
+    def _is_even(self, state: SeedState) -> bool:
+        """Return whether there are hardly fewer source nodes near the higher half of the highest than near the lower.
+
+        It is so in a category. Where there are fewer the higher a node scores, the highest are no category of the
+        source's, and known nodes follow them.
+        """
+        higher, lower = (state.shown.source_ratio(half, NEAREST_OF_HALF, len(half)) for half in self._highest(state))
+        return higher >= MIN_EVENNESS * lower
+
+    def _highest(self, state: SeedState) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the highest target nodes, their higher and their lower half."""
+        target = np.flatnonzero(state.shown.nodes & state.shown.is_target)
         highest = target[np.argsort(-state.prediction.margin[target], kind="stable")]
         count = core_size(self.detector.core, len(target))
-        k = min(NEAREST_OF_CORE, max(3, count // 2))
-        near = min(self.nearness.source_ratio(highest[:n], k) for n in (count, max(1, count // 2)))
-        return float(np.sqrt(near * source_ratio(state.prediction, self.is_target, self.nodes, self.detector.core)))
+        half = max(1, count // 2)
+        return highest[:half], highest[half:count]
 
     def _train_stage(
         self, states: Sequence[SeedState], stage: int, labels: Sequence[PseudoLabels] | None = None
@@ -451,7 +542,7 @@ class CoTraining:
             objective: Objective = self._cross_entropy(states, labels, stage, data.device)
         else:
             epochs = detector.epochs
-            objective = self._recall_constrained(stage, len(states), data)
+            objective = self._recall_constrained(states, stage, data)
         schedule = Schedule(
             epochs,
             detector.learning_rate,
@@ -504,23 +595,40 @@ class CoTraining:
             torch.cat([label_weights(w, s.folds, held_out) for s, w in zip(states, weights, strict=True)], dim=1)
             for weights in zip(*labels, strict=True)
         )
-        nodes = positions(self.nodes, device)
+        nodes = positions(np.any([state.shown.nodes for state in states], axis=0), device)
         return WeightedCrossEntropy(novel.to(device), known.to(device), nodes, nodes)
 
-    def _recall_constrained(self, stage: int, seeds: int, data: GraphInput) -> RecallConstrained:
-        detector = self.detector
-        nodes = self.nodes if stage == 0 else self.split.train
-        nobody = np.zeros_like(nodes)
+    def _recall_constrained(self, states: Sequence[SeedState], stage: int, data: GraphInput) -> RecallConstrained:
+        """Return the objective of proposals; its source and target are those that each seed is presented."""
+        detector, shown = self.detector, states[0].shown
+        trained = [state.shown.nodes if stage == 0 else state.shown.train for state in states]
+        nobody = np.zeros_like(shown.train)
+        of_members = None
+        if any(state.shown is not shown for state in states):
+            networks = detector.stage_networks(stage)
+            pairs = list(zip(trained, states, strict=True))
+            source, target = (
+                torch.cat([_uniform(own & (state.shown.is_target == side), networks) for own, state in pairs], dim=1)
+                for side in (False, True)
+            )
+            of_members = DomainNodes(source.to(data.device), target.to(data.device))
         return RecallConstrained(
-            self.graph,
-            Split(nodes, nobody, nobody),
-            [*detector.stage_recall_targets(stage)] * detector.restarts * seeds,
+            shown.graph,
+            Split(trained[0], nobody, nobody),
+            [*detector.stage_recall_targets(stage)] * detector.restarts * len(states),
             data.device,
             epochs=detector.epochs,
             multiplier=detector.multiplier,
             dual_learning_rate=detector.dual_learning_rate,
             links="none",
+            of_members=of_members,
         )
+
+
+def _uniform(nodes: Mask, networks: int) -> Tensor:
+    """Return weights with sum 1 that are equal for these nodes, (nodes, networks)."""
+    weight = torch.from_numpy(nodes / nodes.sum()).float()
+    return weight[:, None].expand(-1, networks)
 
 
 def encoders_used(states: Sequence[SeedState]) -> int:

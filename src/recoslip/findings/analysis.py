@@ -123,14 +123,16 @@ def _growth_warning(growth: float, share: NovelShare) -> str:
 def _promise(detector: Detector, fdr: float | None) -> str:
     if not detector.calibrated_:
         return "No promise goes with this list: the detector was fitted without calibration nodes."
+    regions = len(np.unique(detector.region_))
+    within = f" within each of the {regions} regions that nodes are compared in" if regions > 1 else ""
     if fdr is not None:
         return (
             f"At most {100 * fdr:.3g} % of the listed nodes are expected to be known, if known categories kept their "
-            "proportions."
+            f"proportions{within}."
         )
     return (
         f"Of known nodes, at most {100 * detector.max_fpr:.3g} % are listed, if known categories kept their "
-        "proportions."
+        f"proportions{within}."
     )
 
 
@@ -145,6 +147,8 @@ def facts(findings: Findings) -> dict[str, Any]:
         "fdr": findings.fdr,
         "lowest_listed_score": float(detector.scores_[findings.listed].min()) if findings.listed.any() else None,
         "calibration_nodes": int(detector.calibration_.sum()),
+        "rotations": len(detector.fits),
+        "regions": len(np.unique(detector.region_)),
         "novel_share": {
             "estimate": share.estimate,
             "low": share.low,

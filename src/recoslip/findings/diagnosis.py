@@ -191,7 +191,7 @@ def _list_warnings(detector: Detector, is_target: Mask, listed: Mask, fdr: float
 
     warnings = []
     if not listed.any():
-        calibration = int(detector.calibration_.sum())
+        calibration = int(np.bincount(detector.region_[detector.calibration_]).max(initial=0))
         level, rate = (detector.max_fpr, "false-positive") if fdr is None else (fdr, "false-discovery")
         if detector.calibrated_ and 1 / (calibration + 1) > level:
             warnings.append(
@@ -201,7 +201,7 @@ def _list_warnings(detector: Detector, is_target: Mask, listed: Mask, fdr: float
         if roc_auc_score(is_target, detector.scores_) < 0.55:
             warnings.append("Source and target score alike: the detector found little that sets the target apart.")
         warnings.append("No target node is listed. That is a finding too, if the other warnings do not explain it.")
-    if getattr(detector, "proposal_rejected_", False):
+    if np.mean([getattr(fit, "proposal_rejected_", False) for fit in detector.fits]) > 0.5:
         warnings.append(
             "The nodes that stood out first turned out to belong to a known category that grew. No novel category "
             "could be confirmed; the ranking is a proposal, so look at each group."

@@ -98,7 +98,7 @@ def gnn_explanation(
     """
     from torch_geometric.explain import Explainer, GNNExplainer
 
-    network = detector.explainable_network(graph.ids[node])
+    network = detector.fits[0].explainable_network(graph.ids[node])
     if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
         return None
     subgraph = _surroundings(graph, node)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from recoslip.graph.adjacency import Neighbours
+from recoslip.graph.adjacency import Neighbours, diffuse
 from recoslip.graph.node_graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
 
@@ -59,6 +59,25 @@ def neighbourhood_features(graph: NodeGraph, reduced: NDArray[np.float64] | None
     for _ in range(HOPS):
         x = (x + degree * neighbours.mean(x)) / (degree + 1)
     return x
+
+
+def similarity_features(graph: NodeGraph, neighbours: Neighbours | None = None) -> NDArray[np.float32]:
+    """Vectors whose inner products are the similarities of nodes, by their features and their neighbours'.
+
+    They are tf-idf weighted features, reduced and averaged with those of the neighbours, two hops far, of length 1, or
+    0 for a node that has none.
+    """
+    neighbours = neighbours or Neighbours(graph)
+    x = diffuse(
+        reduced_features(graph, tf_idf=True),
+        neighbours.mean,
+        0.5,
+        HOPS,
+        restart=False,
+        isolated=neighbours.degree[:, None] == 0,
+    )
+    length = np.linalg.norm(x, axis=1, keepdims=True)
+    return (x / np.where(length > 0, length, 1)).astype(np.float32)
 
 
 def k_means(x: NDArray[np.float64], clusters: int, seed: int = 0, n_init: int = 1) -> NDArray[np.int64]:

@@ -42,7 +42,7 @@ def payload(
     shown = _shown_nodes(findings)
     position = np.full(graph.num_nodes, -1)  # on the page; -1 for a node that is not shown
     position[shown] = np.arange(len(shown))
-    representation = detector.representation(graph)
+    representation = detector.fits[0].representation(graph)
     xy = projection(findings.neighbourhood if representation is None else representation, findings.listed)[shown]
     summary = facts(findings)
     lowest_listed = summary["lowest_listed_score"]

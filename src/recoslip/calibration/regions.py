@@ -1,0 +1,76 @@
+"""Features and scores of source nodes -> regions, within which target nodes are compared with source nodes.
+
+A known category that grew is compared with the source's own nodes of its kind, so that its growth does no harm. Where
+regions score alike, nothing is lost by taking them for one, and their nodes compare with more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recoslip.shift import Mask
+
+NODES_PER_REGION = 100  # source nodes that there is a region for
+MAX_REGIONS = 20
+MAX_FIT = 20_000  # source nodes that regions are fitted on at most
+ALIKE = 0.05  # p-value of a Kolmogorov-Smirnov test from which on two regions score alike
+
+
+def source_regions(x: NDArray[np.floating], is_source: Mask, seed: int = 0) -> NDArray[np.int64]:
+    """Divide all nodes by the k-means clusters of the source nodes' features.
+
+    Args:
+        x: (nodes, width) features.
+        is_source: (nodes,) those that clusters are fitted on.
+        seed: of k-means.
+
+    >>> x = np.repeat([[0.0], [1.0]], 150, axis=0)
+    >>> np.unique(source_regions(x, np.ones(300, dtype=bool)), return_counts=True)[1].tolist()
+    [150, 150]
+    """
+    from sklearn.cluster import KMeans
+
+    source = np.flatnonzero(is_source)
+    rows = x[source[:: -(-len(source) // MAX_FIT) or 1]]
+    count = min(MAX_REGIONS, len(source) // NODES_PER_REGION, len(np.unique(rows, axis=0)))
+    if count < 2:
+        return np.zeros(len(x), dtype=np.int64)
+    return np.asarray(KMeans(count, n_init=2, random_state=seed).fit(rows).predict(x), dtype=np.int64)
+
+
+def merge_alike(region: NDArray[np.int64], scores: NDArray[np.float64], calibration: Mask) -> NDArray[np.int64]:
+    """Merge regions whose calibration nodes score alike, the most alike first (clustered conformal prediction).
+
+    Whatever the proportions of two regions with the same distribution of scores, a known node of either scores like
+    that. Regions are numbered anew, from 0.
+
+    Args:
+        region: (nodes,).
+        scores: (nodes,) of calibration nodes; those of different fits must be comparable.
+        calibration: (nodes,) whose scores count.
+
+    >>> region, scores = np.repeat([0, 1, 2], 30), np.tile(np.arange(30.0), 3)
+    >>> scores[60:] += 25
+    >>> np.unique(merge_alike(region, scores, np.ones(90, dtype=bool)), return_counts=True)[1].tolist()
+    [60, 30]
+    """
+    merged = np.unique(region, return_inverse=True)[1].astype(np.int64)
+    samples = {int(k): np.sort(scores[calibration & (merged == k)]) for k in np.unique(merged)}
+    alike = {(a, b): _p_alike(samples[a], samples[b]) for a in samples for b in samples if a < b}
+    while alike and max(alike.values()) >= ALIKE:
+        a, b = max(alike, key=alike.__getitem__)
+        merged[merged == b] = a
+        samples[a] = np.sort(np.concatenate([samples[a], samples.pop(b)]))
+        alike = {pair: p for pair, p in alike.items() if b not in pair}
+        alike |= {(min(a, c), max(a, c)): _p_alike(samples[a], samples[c]) for c in samples if c != a}
+    return np.unique(merged, return_inverse=True)[1].astype(np.int64)
+
+
+def _p_alike(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Return the p-value of the test that two samples have one distribution; 1 where one has nobody."""
+    from scipy.stats import ks_2samp
+
+    if not len(first) or not len(second):
+        return 1.0
+    return float(ks_2samp(first, second, method="asymp").pvalue)

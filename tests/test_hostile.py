@@ -146,12 +146,14 @@ def test_wrong_values_are_refused_or_do_no_harm(saved, small_graph):
     original = (saved / "model.json").read_text()
     document = json.loads(original)
     places = [(name, None) for name in document if name != "sha256"]
-    places += [(name, key) for name in ("settings", "learned") for key in document[name]]
+    places += [("settings", key) for key in document["settings"]] + [("learned", key) for key in document["learned"][0]]
     accepted = 0
     for name, key in places:
         for wrong in WRONG:
             (saved / "model.json").write_text(original)
-            sealed(saved, **{name: wrong if key is None else document[name] | {key: wrong}})
+            within = {"settings": document["settings"], "learned": document["learned"][0]}
+            value = wrong if key is None else within[name] | {key: wrong}
+            sealed(saved, **{name: [value] if name == "learned" and key is not None else value})
             try:
                 loaded = recoslip.load(saved)
                 with np.errstate(all="ignore"):  # of a deviation that is zero

@@ -88,7 +88,7 @@ def detect(
     ] = None,
     rotations: Annotated[
         int | None,
-        typer.Option(help="Fit so many times, until every source node has calibrated p-values once; default: 3."),
+        typer.Option(help="Fit so many times, until every source node has calibrated p-values once; default: 5."),
     ] = None,
     ray: Annotated[
         str | None,

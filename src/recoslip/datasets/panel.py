@@ -37,6 +37,7 @@ CASES: Mapping[str, str] = MappingProxyType(
         "rewired": "as mixed0, with one end of eight in ten edges drawn at random: edges hardly follow categories",
     }
 )
+NOTHING = "nothing"  # as mixed0 with other shares, and no category is novel: there is nothing to rank
 SEED = 7  # of the domains, unless another is asked for
 SMALLEST = 60  # nodes of a category that may be novel
 LARGEST = 0.3  # fraction of all nodes of such a category
@@ -79,7 +80,7 @@ def panel_case(name: str, labelled: Labelled, case: str, seed: int = SEED) -> Ca
     Args:
         name: of the graph; novel categories and shares are drawn from it.
         labelled: the graph.
-        case: a key of `CASES`.
+        case: a key of `CASES`, or `NOTHING`.
         seed: of the domains.
     """
     novel, share = _plan(name, labelled.categories, case)
@@ -128,7 +129,9 @@ def _plan(name: str, categories: NDArray[np.int64], case: str) -> tuple[NDArray[
             f"there are {len(novel)}"
         )
     mixed = [rng.uniform(0.15, 0.85, sizes.size) for _ in novel]
-    rng.uniform(0.15, 0.85, sizes.size)  # of a case without anything novel, which nothing is ranked in
+    without_novel = rng.uniform(0.15, 0.85, sizes.size)
+    if case == NOTHING:
+        return np.empty(0, dtype=np.int64), without_novel
     chosen = novel[:2] if case == "faces" else novel[needed - 1 : needed]
     if case == "grown":
         share = rng.uniform(0.3, 0.7, sizes.size)

@@ -38,6 +38,7 @@ from recoslip.detectors.recall_constrained import RecallConstrained
 from recoslip.detectors.risk_objectives import DomainNodes, WeightedCrossEntropy, positions
 from recoslip.detectors.selection import DUAL_LEARNING_RATE, MULTIPLIER, check_recall_targets, member_seed
 from recoslip.errors import Diverged
+from recoslip.fleet.batches import SampledGraph
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
@@ -368,16 +369,14 @@ class CoTraining:
         self.detector, self.graph, self.callbacks = detector, graph, callbacks
         self.members = detector.members()
         self.inputs: list[GraphInput] = [detector.graph_input(graph, member.encoder) for member in self.members]
-        self.neighbours = Neighbours(graph)
-        features = similarity_features(graph, self.neighbours) if detector.rounds else None
-        self.presentations = [self._presentation(*each, features) for each in presented]
+        self.presented, self.neighbours = presented, Neighbours(graph)
         self.weighs_encoders = len(self.members) > 1 and detector.folds > 1
         self.phases = Phases(callbacks.progress, 0)
 
     @property
     def in_batches(self) -> bool:
         """Whether networks are trained on batches of the graph."""
-        return self.inputs[0].nodes_per_step < self.inputs[0].num_nodes
+        return any(isinstance(data, SampledGraph) for data in self.inputs)
 
     def _presentation(self, graph: NodeGraph, split: Split, features: NDArray[np.float32] | None) -> Presentation:
         out_of_fold = self.detector.rounds and self.detector.folds > 1
@@ -387,11 +386,13 @@ class CoTraining:
 
     def learn(self, seeds: Sequence[Sequence[int]]) -> list[list[dict[str, Any]]]:
         """Train all seeds of all presentations; return the learned attributes of each, by presentation and seed."""
+        features = similarity_features(self.graph, self.neighbours) if self.detector.rounds else None
         states: list[SeedState] = []
-        for shown, own_seeds in zip(self.presentations, seeds, strict=True):
+        for rotation, (presented, own_seeds) in enumerate(zip(self.presented, seeds, strict=True)):
+            shown = self._presentation(*presented, features)
             for k, seed in enumerate(own_seeds):
                 folds = assign_folds(self.graph.ids, self.detector.folds, seed)
-                states.append(SeedState(seed, folds, shown, states[k] if shown is not self.presentations[0] else None))
+                states.append(SeedState(seed, folds, shown, first=states[k] if rotation else None))
         blocks = self.detector._blocks(states, self.inputs[0])
         self._expect(len(blocks))
         learned = [attributes for block in blocks for attributes in self._run(block)]

@@ -90,6 +90,20 @@ def test_detect_writes_scores_summary_and_model(run, tables, tmp_path):
     epochs = 2 * 60 + used * (20 + 2 * 5)  # both encoders learn the domains; proposals and two rounds, of all fits
     assert f"training: {epochs} of {epochs} epochs" in result.stdout
     assert "features: x0 (number)" in result.stdout
+    assert (summary["rotations"], summary["calibration_nodes"]) == (5, summary["source"])
+
+
+def test_few_source_nodes_get_the_lowest_rate_they_can_promise_before_training(run, tables, tmp_path):
+    result = run(*DETECT, "--out", tmp_path / "out", cwd=tables)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    source = summary["source"]
+    assert source < 99
+    note = f"{source} source nodes to compare with cannot promise a false-positive rate of 1 %"
+    assert result.stdout.index(note) < result.stdout.index("training:")
+    assert summary["settings"]["max_fpr"] == pytest.approx(1 / (source + 1))
+    assert f"at most {100 / (source + 1):.3g} % are listed" in result.stdout
+    other = run(*DETECT, "--out", tmp_path / "o2", "--max-fpr", "0.05", cwd=tables)
+    assert "cannot promise" not in other.stdout
 
 
 def test_the_same_seed_writes_the_same_scores(run, tables, tmp_path):
@@ -281,7 +295,9 @@ def test_the_list_follows_the_rate_that_is_asked_for(run, tables, tmp_path):
     assert by_fpr["calibration_nodes"] > 0
     alone = run("detect", *settings, "--out", tmp_path / "c", "--calibration", "0", cwd=tables)
     assert "No promise" in json.loads(alone.stdout)["promise"]
-    for option, value in (("--fdr", "1.5"), ("--calibration", "-1")):
+    both = ("detect", *settings, "--out", tmp_path / "d", "--calibration", "0.2", "--rotations", "3")
+    assert "not both" in run(*both, cwd=tables, code=2).stderr
+    for option, value in (("--fdr", "1.5"), ("--calibration", "-1"), ("--rotations", "1")):
         result = run("detect", *settings, "--out", tmp_path / "d", option, value, cwd=tables, code=2)
         assert option.strip("-") in result.stderr
     assert not (tmp_path / "d").exists()

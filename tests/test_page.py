@@ -42,7 +42,7 @@ def run():
         ids=ids,
         feature_names=["<b>bold</b>", "width", "height", "weight"],
     )
-    fitted = detector("reco-slip-none", epochs=200, hidden_channels=16, max_fpr=0.05).fit(graph, calibration=1 / 3)
+    fitted = detector("reco-slip-none", epochs=200, hidden_channels=16, max_fpr=0.05).fit(graph, rotations=3)
     return fitted, graph, analyse(fitted, graph)
 
 
@@ -86,6 +86,16 @@ def test_it_says_what_was_found(page, run):
     assert page.locator(".group").count() == len(findings.groups)
     assert f"{graph.num_nodes} nodes" in page.locator("#made").inner_text()
     assert "holds with 95 % confidence" in page.locator("#made").text_content()
+    source = int((~graph.is_target).sum())
+    assert f"3 fits; p-values from {source} calibration nodes" in page.locator("#made").inner_text()
+
+
+def test_no_node_below_the_dashed_line_is_listed(run):
+    fitted, _, findings = run
+    line = payload(findings, title="", explained=0)["threshold"]
+    assert findings.listed.any()
+    assert fitted.scores_[findings.listed].min() >= line
+    assert (fitted.p_values()[findings.listed] <= 0.05).all()
 
 
 def test_search_narrows_the_table_and_filters_widen_it(page, run):
@@ -245,7 +255,7 @@ def test_fifty_thousand_nodes_make_a_page_of_bounded_size():
 
 def test_the_map_keeps_apart_what_the_network_keeps_apart(run):
     fitted, graph, findings = run
-    xy = projection(fitted.representation(graph), findings.listed)
+    xy = projection(fitted.fits[0].representation(graph), findings.listed)
     centre = xy[findings.listed].mean(axis=0)
     distance = np.linalg.norm(xy - centre, axis=1)
     assert distance[findings.listed].mean() < 0.6 * distance[~findings.listed].mean()

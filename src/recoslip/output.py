@@ -60,6 +60,7 @@ def summarise(findings: Findings, seconds: float) -> dict[str, Any]:
         "recoslip": __version__,
         "method": detector.name,
         "settings": detector.json_params(),
+        "rotation_settings": detector.rotation_params() if detector.rotations_ else {},
         "seed": detector.random_state,
         "seconds": round(seconds, 3),
         "nodes": graph.num_nodes,

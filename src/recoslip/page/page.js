@@ -248,7 +248,9 @@
   const scale = `${count(counts.nodes)} nodes (${count(counts.source)} source, ${count(counts.target)} target), ${count(counts.edges)} edges, ${count(counts.features)} features.`;
   const shown = counts.shown < counts.nodes ? ` This page shows ${count(counts.shown)} of the nodes.` : "";
   const software = ` recoslip ${data.run.recoslip}, torch ${data.run.torch}, method ${data.run.method};`;
-  const pValues = ` p-values from ${count(facts.calibration_nodes)} ${facts.calibrated ? "calibration nodes" : "validation source nodes"}.`;
+  const fits = facts.rotations > 1 ? ` ${facts.rotations} fits;` : "";
+  const regions = facts.regions > 1 ? ` in ${facts.regions} regions` : "";
+  const pValues = `${fits} p-values from ${count(facts.calibration_nodes)} ${facts.calibrated ? "calibration nodes" : "validation source nodes"}${regions}.`;
   const lowerEnd = facts.calibrated
     ? `The lower end of the novel share holds with 95 % confidence if no known category grew more than ${share.max_growth.toFixed(1)} times.`
     : "Nothing is promised of the lower end of the novel share: there are no calibration nodes.";

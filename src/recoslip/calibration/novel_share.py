@@ -1,4 +1,4 @@
-"""Scores of target and calibration nodes -> the fraction of the target nodes that is novel, with an interval."""
+"""p-values of the target nodes -> the fraction of them that is novel, with an interval."""
 
 from __future__ import annotations
 
@@ -8,69 +8,93 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-RANKS = (1, 3, 10)  # ranks of the calibration scores that are tried as thresholds of the lower end
-HIGH_TAIL = 0.05  # the upper end takes novel nodes to score above all but this fraction of the known ones
-ESTIMATE_TAIL = 0.01  # the estimate counts the target nodes above all but this fraction of the known ones
+from recoslip.calibration.conformal import ROUNDING
+
+LEVELS = (0.01, 0.05, 0.2)  # of p-values at which nodes are counted for the lower end
+ESTIMATE_LEVEL = 0.05  # at which nodes are counted for the estimate
+HIGH_LEVEL = 0.2  # the upper end counts every node with a p-value up to this
+DRAWS = 2000  # of what calibration nodes may have missed
+MAX_BREAK = 2.0**10  # growth up to which `breaks_at` is sought
 
 
 @dataclass(frozen=True)
 class NovelShare:
     """The novel share of the target nodes."""
 
-    estimate: float  # from the highest scores, as if proportions had not shifted
-    low: float  # lower end, with `confidence`, if no known category grew more than `max_growth` times
-    low_unshifted: float  # the same, if known categories kept their proportions
-    high: float  # upper end, if novel nodes score above 95 % of the known ones; says nothing about those that do not
+    estimate: float  # as if known categories had kept their proportions within every region
+    low: float  # lower end, with `confidence`, if none grew more than `max_growth` times within its region
+    high: float  # upper end, if no more novel nodes have p-values above 0.2 than known ones have below
     max_growth: float
     confidence: float
-    breaks_at: float  # the growth of a known category from which on `low` is 0: there may be nothing novel at all
+    breaks_at: float  # the growth within a region from which on `low` is 0: there may be nothing novel at all
 
 
 def novel_share(
-    target: ArrayLike, calibration: ArrayLike, *, max_growth: float = 10.0, confidence: float = 0.95
+    p: ArrayLike,
+    region: ArrayLike,
+    calibration_region: ArrayLike,
+    *,
+    max_growth: float,
+    confidence: float = 0.95,
 ) -> NovelShare:
-    r"""Count the target nodes above a threshold and subtract as many known ones as there may be among them.
+    r"""Count the target nodes with small p-values and subtract as many known ones as there may be among them.
 
-    Let $c_{(j)}$ be the j-th highest of n calibration scores. The probability B that a known node of the source
-    exceeds it is at most Beta(j, n + 1 - j) distributed (exactly, without ties). If no known category is more than g
-    times as frequent in the target as in the source, a known target node exceeds it with probability at most $g B$;
-    taking the known nodes' scores for independent given the threshold, of m target nodes at most a Binomial(m, g B)
-    number are known and above. The lower end subtracts its upper quantile at the upper quantile of B, with the error
-    probability divided over the thresholds that are tried. The estimate subtracts the fraction of known nodes that
-    exceed a threshold without shift.
+    In a region with n calibration nodes, $p \le u$ means a score above the j-th highest of theirs, $j = \lfloor u (n +
+    1) \rfloor$. The probability B of that is Beta(j, n + 1 - j) distributed for a known node of the source, whatever
+    the scores, and at most $g B$ for one of the target, if no known category is more than g times as frequent among
+    the region's target nodes as among its source nodes. So of the $m_r$ target nodes of each region, at most a number
+    with mean $\sum_r m_r \min(1, g B_r)$ are known and have $p \le u$; taking them for independent given the B's, that
+    number is Poisson distributed or less dispersed. The lower end subtracts its upper quantile at the upper quantile
+    of the mean, with the error probability divided over the levels u that are tried.
+
+    Proportions of regions may shift in any way: each region is compared with its own source nodes.
 
     Args:
-        target: scores of the target nodes.
-        calibration: scores of the calibration nodes, which the detector took for target.
-        max_growth: g ≥ 1; 1 is no shift of proportions.
+        p: p-values of the target nodes.
+        region: of each target node.
+        calibration_region: the region of each calibration node.
+        max_growth: g ≥ 1; 1 is no shift of proportions within a region.
         confidence: of the lower end, one-sided.
     """
-    target_scores = np.asarray(target, dtype=float)
-    descending = np.sort(np.asarray(calibration, dtype=float))[::-1]
-    m, n = len(target_scores), len(descending)
-    ranks = np.array([rank for rank in RANKS if rank <= n])
-    above = np.array([(target_scores > descending[rank - 1]).sum() for rank in ranks])
+    small = np.asarray(p, dtype=float)
+    regions, target_nodes = np.unique(np.asarray(region), return_counts=True)
+    calibration_nodes = (np.asarray(calibration_region)[:, None] == regions).sum(axis=0)
+    rng = np.random.default_rng(0)
+    exceeds = [_exceeding(level, calibration_nodes, rng) for level in LEVELS]
+    counts = np.array([(small <= level * (1 + ROUNDING)).sum() for level in LEVELS])
 
     def low(growth: float) -> float:
-        return _lower_end(above, ranks, m, n, growth, confidence)
+        return _lower_end(counts, [growth * each for each in exceeds], target_nodes, confidence)
 
-    high = max(low(1.0), float((target_scores > descending[min(n - 1, int(HIGH_TAIL * n))]).mean()))
-    rank = max(1, int(ESTIMATE_TAIL * (n + 1)))
-    estimate = float(np.clip((target_scores > descending[rank - 1]).mean() - rank / (n + 1), low(max_growth), high))
-    return NovelShare(
-        estimate, low(max_growth), low(1.0), high, float(max_growth), confidence, breaks_at=_largest_positive(low)
-    )
+    high = float((small <= HIGH_LEVEL * (1 + ROUNDING)).mean())
+    excess = (small <= ESTIMATE_LEVEL * (1 + ROUNDING)).mean() - ESTIMATE_LEVEL
+    lower = min(low(max_growth), high)
+    estimate = float(np.clip(excess / (1 - ESTIMATE_LEVEL), lower, high))
+    return NovelShare(estimate, lower, high, float(max_growth), confidence, breaks_at=_largest_positive(low))
+
+
+def _exceeding(level: float, calibration_nodes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw, for each region, the probability that a known node has a p-value up to `level`: (draws, regions).
+
+    It is 0 where a region has too few calibration nodes for such a p-value.
+    """
+    rank = np.floor(level * (calibration_nodes + 1) + ROUNDING).astype(int)
+    drawn = rng.beta(np.maximum(rank, 1), np.maximum(calibration_nodes + 1 - rank, 1), (DRAWS, len(rank)))
+    return np.where(rank > 0, drawn, 0.0)
 
 
 def _lower_end(
-    above: NDArray[np.int64], ranks: NDArray[np.int64], m: int, n: int, growth: float, confidence: float
+    counts: NDArray[np.int64],
+    exceeds: list[NDArray[np.float64]],
+    target_nodes: NDArray[np.int64],
+    confidence: float,
 ) -> float:
-    """Return the lower end of the novel share, given how many target nodes are above each threshold."""
-    from scipy.stats import beta, binom
+    """Return the lower end of the novel share, given how many target nodes have small p-values at each level."""
+    from scipy.stats import poisson
 
-    error = (1 - confidence) / (2 * len(ranks))  # half for B, half for the count, at each threshold
-    exceeds = np.minimum(1, growth * beta.ppf(1 - error, ranks, n + 1 - ranks))
-    return float(max(0, np.max(above - binom.ppf(1 - error, m, exceeds))) / m)
+    error = (1 - confidence) / (2 * len(counts))  # half for the B's, half for the count, at each level
+    means = [np.quantile(np.minimum(1, each) @ target_nodes, 1 - error) for each in exceeds]
+    return float(max(0, np.max(counts - poisson.ppf(1 - error, means))) / max(1, target_nodes.sum()))
 
 
 def _largest_positive(low: Callable[[float], float]) -> float:
@@ -78,8 +102,8 @@ def _largest_positive(low: Callable[[float], float]) -> float:
 
     The lower end falls as the growth rises.
     """
-    positive, zero = 1.0, 2.0**10
-    for _ in range(10):
+    positive, zero = 1.0, MAX_BREAK
+    for _ in range(12):
         middle = (positive * zero) ** 0.5
         positive, zero = (middle, zero) if low(middle) > 0 else (positive, middle)
     return positive

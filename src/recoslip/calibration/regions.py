@@ -14,7 +14,26 @@ from recoslip.shift import Mask
 NODES_PER_REGION = 100  # source nodes that there is a region for
 MAX_REGIONS = 20
 MAX_FIT = 20_000  # source nodes that regions are fitted on at most
+GROWTH_OF_ALL = 20.0  # growth within a region that is allowed for, times the number of regions
+GROWTH_RANGE = (2.0, 10.0)  # that is allowed for, whatever their number
 ALIKE = 0.05  # p-value of a Kolmogorov-Smirnov test from which on two regions score alike
+
+
+def region_count(source_nodes: int) -> int:
+    """Return how many regions so many source nodes are divided into, before those that score alike are merged."""
+    return max(1, min(MAX_REGIONS, source_nodes // NODES_PER_REGION))
+
+
+def growth_within(regions: int) -> float:
+    """Return how many times as frequent a known category may have become among the nodes of its region, by default.
+
+    The fewer regions there are, the more categories share one, and the more growth may hide in it.
+
+    >>> [growth_within(regions) for regions in (1, 5, 10, 20)]
+    [10.0, 4.0, 2.0, 2.0]
+    """
+    least, most = GROWTH_RANGE
+    return min(most, max(least, GROWTH_OF_ALL / regions))
 
 
 def source_regions(x: NDArray[np.floating], is_source: Mask, seed: int = 0) -> NDArray[np.int64]:
@@ -33,7 +52,7 @@ def source_regions(x: NDArray[np.floating], is_source: Mask, seed: int = 0) -> N
 
     source = np.flatnonzero(is_source)
     rows = x[source[:: -(-len(source) // MAX_FIT) or 1]]
-    count = min(MAX_REGIONS, len(source) // NODES_PER_REGION, len(np.unique(rows, axis=0)))
+    count = min(region_count(len(source)), len(np.unique(rows, axis=0)))
     if count < 2:
         return np.zeros(len(x), dtype=np.int64)
     return np.asarray(KMeans(count, n_init=2, random_state=seed).fit(rows).predict(x), dtype=np.int64)

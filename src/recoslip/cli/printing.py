@@ -60,9 +60,12 @@ def print_most_novel(scores: pl.DataFrame, console: Console) -> None:
 
 
 def print_outcome(summary: dict[str, Any], out: Path, console: Console, *, has_page: bool) -> None:
-    """Print the headline, the promise, warnings, and what was written where."""
+    """Print the verdict, the promise, what to look at first, warnings, and what was written where."""
     console.print(f"\n[bold]{escape(summary['headline'])}[/bold]", soft_wrap=True)
-    console.print(escape(summary["promise"]), soft_wrap=True)
+    console.print(escape(summary["advice"]), soft_wrap=True)
+    console.print(escape(f"{summary['list']} {summary['promise']}"), soft_wrap=True)
+    if summary["first_look"]:
+        console.print(escape(f"Look at these first: {', '.join(summary['first_look'])}"), soft_wrap=True)
     for warning in summary["diagnosis"]["warnings"]:
         console.print(f"[yellow]note:[/] {escape(warning)}", soft_wrap=True)
     from recoslip.storage import printable

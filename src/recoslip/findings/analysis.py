@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.calibration.novel_share import NovelShare, novel_share
+from recoslip.calibration.regions import growth_within, region_count
 from recoslip.detectors.base import Detector, Scores
 from recoslip.errors import GraphError
 from recoslip.findings.diagnosis import Diagnosis, diagnose
-from recoslip.findings.group_profiles import Group, profile_groups
+from recoslip.findings.explanations import FeatureStatistics
+from recoslip.findings.group_profiles import Group, first_look, profile_groups
 from recoslip.findings.groups import Partition, find_groups, single_group
+from recoslip.findings.promise import promise, withheld_regions
+from recoslip.findings.verdict import Verdict, decide
 from recoslip.graph import NodeGraph
-from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features
+from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.shift import Mask
 
 
@@ -32,20 +36,26 @@ class Findings:
     fdr: float | None  # the false-discovery rate that the list was made by; None: by the detector's threshold
     novel_share: NovelShare
     partition: Partition  # of the listed nodes into groups
-    groups: tuple[Group, ...]
+    groups: tuple[Group, ...]  # those with the most evidence of being new first
     diagnosis: Diagnosis
+    verdict: Verdict
     neighbourhood: NDArray[np.float64] = field(repr=False)  # (nodes, width) neighbourhood features
 
     def headline(self) -> str:
-        """Sum up in a sentence or two."""
-        share, listed, targets = self.novel_share, int(self.listed.sum()), int(self.graph.is_target.sum())
+        """Return the verdict in words."""
+        return self.verdict.sentence
+
+    def list_sentence(self) -> str:
+        """Say how many nodes are listed, and in how many groups."""
+        listed, targets = int(self.listed.sum()), int(self.graph.is_target.sum())
         if not listed:
-            return f"None of the {targets:,} target nodes is listed as novel."
-        groups = f"; they form {self.partition.count} groups" if self.partition.has_structure else ""
-        return (
-            f"{listed:,} of {targets:,} target nodes {'is' if listed == 1 else 'are'} listed as novel{groups}. In all, "
-            f"{100 * share.low:.0f} to {100 * share.high:.0f} % of the target nodes may belong to a novel category."
-        )
+            return f"None of the {targets:,} target nodes is listed."
+        groups = f", in {self.partition.count} groups" if self.partition.has_structure else ""
+        return f"{listed:,} of {targets:,} target nodes {'is' if listed == 1 else 'are'} listed{groups}."
+
+    def first_look(self) -> tuple[int, ...]:
+        """Return the nodes to look at first: the highest of each group in turn, where anything stands out."""
+        return first_look(self.groups)
 
     def table(self) -> pl.DataFrame:
         """List all nodes, target nodes first and the highest scores on top.
@@ -73,16 +83,17 @@ def analyse(
     graph: NodeGraph,
     *,
     fdr: float | None = None,
-    max_growth: float = 10.0,
+    max_growth: float | None = None,
     grouped: bool = True,
 ) -> Findings:
     """Turn the scores of a fitted detector into findings.
 
     Args:
-        detector: fitted on `graph`, with `calibration` if the promises shall hold.
+        detector: fitted on `graph`, with `rotations` or `calibration` if the promises shall hold.
         graph: the graph.
-        fdr: list nodes by this false-discovery rate; without it, by the detector's threshold (`max_fpr`).
-        max_growth: how many times as frequent a known category may have become, for the novel share's lower end.
+        fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
+        max_growth: how many times as frequent a known category may have become among the nodes that it is compared
+            with, for the novel share's lower end; by default 2 to 10, the more the fewer regions there are.
         grouped: whether to divide the listed nodes into groups, which needs `recoslip[report]`.
     """
     detector.check_is_fitted()
@@ -92,47 +103,32 @@ def analyse(
     listed = detector.predict() if fdr is None else detector.shortlist(fdr)
     seed = detector.random_state % 2**31  # NumPy and igraph take no larger ones
     reduced = reduced_features(graph)
-    neighbourhood = neighbourhood_features(graph, reduced)
-    share = novel_share(detector.scores_[is_target], detector.scores_[detector.calibration_], max_growth=max_growth)
-    diagnosis = diagnose(detector, graph, listed, reduced, neighbourhood, fdr=fdr, seed=seed)
-    if listed.any() and share.breaks_at < diagnosis.growth:
-        diagnosis = replace(diagnosis, warnings=(*diagnosis.warnings, _growth_warning(diagnosis.growth, share)))
-    partition = find_groups(graph, listed, neighbourhood, seed=seed) if grouped else single_group(listed)
+    neighbourhood, similarity = neighbourhood_features(graph, reduced), similarity_features(graph)
+    features = FeatureStatistics(graph)
+    p, region = detector.p_values(), detector.region_
+    if max_growth is None:
+        max_growth = growth_within(region_count(int((~is_target).sum())) if detector.rotations_ else 1)
+    share = novel_share(p[is_target], region[is_target], region[detector.calibration_], max_growth=max_growth)
+    diagnosis = diagnose(detector, graph, listed, reduced, neighbourhood, similarity, features, seed=seed)
+    withheld = withheld_regions(detector, listed, fdr, features)
+    partition = find_groups(graph, listed, neighbourhood, similarity, seed=seed) if grouped else single_group(listed)
+    verdict = decide(detector, listed, fdr, share, diagnosis, withheld)
+    groups = profile_groups(
+        graph, detector.scores_, listed, partition, similarity, features, with_evidence=verdict.stands_out
+    )
     return Findings(
         detector=detector,
         graph=graph,
-        p_value=detector.p_values(),
+        p_value=p,
         listed=listed,
-        promise=_promise(detector, fdr),
+        promise=promise(detector, fdr, withheld, supported=verdict.supported),
         fdr=fdr,
         novel_share=share,
-        partition=partition,
-        groups=profile_groups(graph, detector.scores_, listed, partition),
+        partition=partition.renumbered([group.number for group in groups]),
+        groups=tuple(replace(group, number=number) for number, group in enumerate(groups, start=1)),
         diagnosis=diagnosis,
+        verdict=verdict,
         neighbourhood=neighbourhood,
-    )
-
-
-def _growth_warning(growth: float, share: NovelShare) -> str:
-    return (
-        f"A known category seems to be {growth:.1f} times as frequent in the target as in the source. From "
-        f"{share.breaks_at:.1f} times on, such a category could explain the whole list: look at each group."
-    )
-
-
-def _promise(detector: Detector, fdr: float | None) -> str:
-    if not detector.calibrated_:
-        return "No promise goes with this list: the detector was fitted without calibration nodes."
-    regions = len(np.unique(detector.region_))
-    within = f" within each of the {regions} regions that nodes are compared in" if regions > 1 else ""
-    if fdr is not None:
-        return (
-            f"At most {100 * fdr:.3g} % of the listed nodes are expected to be known, if known categories kept their "
-            f"proportions{within}."
-        )
-    return (
-        f"Of known nodes, at most {100 * detector.max_fpr:.3g} % are listed, if known categories kept their "
-        f"proportions{within}."
     )
 
 
@@ -141,7 +137,11 @@ def facts(findings: Findings) -> dict[str, Any]:
     detector, share = findings.detector, findings.novel_share
     partition, diagnosis = findings.partition, findings.diagnosis
     return {
+        "verdict": findings.verdict.kind,
         "headline": findings.headline(),
+        "advice": findings.verdict.advice,
+        "list": findings.list_sentence(),
+        "first_look": [str(findings.graph.ids[node]) for node in findings.first_look()],
         "promise": findings.promise,
         "calibrated": detector.calibrated_,
         "fdr": findings.fdr,
@@ -149,14 +149,7 @@ def facts(findings: Findings) -> dict[str, Any]:
         "calibration_nodes": int(detector.calibration_.sum()),
         "rotations": len(detector.fits),
         "regions": len(np.unique(detector.region_)),
-        "novel_share": {
-            "estimate": share.estimate,
-            "low": share.low,
-            "low_unshifted": share.low_unshifted,
-            "high": share.high,
-            "max_growth": share.max_growth,
-            "breaks_at": share.breaks_at,
-        },
+        "novel_share": asdict(share) if findings.verdict.supported else None,
         "groups": {
             "count": partition.count,
             "stability": partition.stability,
@@ -166,8 +159,8 @@ def facts(findings: Findings) -> dict[str, Any]:
             "homophily": diagnosis.homophily,
             "separability": diagnosis.separability,
             "unevenness": diagnosis.unevenness,
-            "growth": diagnosis.growth,
-            "advice": diagnosis.advice,
+            "shift": diagnosis.shift(),
+            "grown": [cluster.sentence() for cluster in diagnosis.grown],
             "warnings": list(diagnosis.warnings),
         },
     }

@@ -21,6 +21,8 @@ REFERENCES = 20  # source nodes that a node is compared with
 MAX_SUBGRAPH = 3000  # nodes at most of the neighbourhood that a mask is learned on
 MAX_FEATURES = 8  # of an explanation
 MAX_NEIGHBOURS = 10  # of an explanation
+NAME_LENGTH = 3  # features that a set of nodes is named by
+MIN_NAME_STRENGTH = 0.3  # standard deviations by which such a feature exceeds the source's mean
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class FeatureStatistics:
     def __init__(self, graph: NodeGraph) -> None:
         self.x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
         self.names = feature_names(graph)
+        self.has_names = graph.feature_names is not None
         source = np.flatnonzero(~graph.is_target.numpy())
         source = source[:: -(-len(source) // MAX_MEASURED)]
         self.source_mean = self._mean(source)
@@ -65,6 +68,15 @@ class FeatureStatistics:
             for k in strongest
             if strength[k] != 0
         ]
+
+    def name(self, nodes: NDArray[np.int64]) -> str | None:
+        """Name nodes by the features that they have most more of than the source; None where features have no names."""
+        if not self.has_names or not len(nodes):
+            return None
+        nodes = nodes[:: -(-len(nodes) // MAX_MEASURED)]
+        strength = (self._mean(nodes) - self.source_mean) / self.scale
+        strongest = np.argsort(-strength, kind="stable")[:NAME_LENGTH]
+        return ", ".join(self.names[k] for k in strongest if strength[k] >= MIN_NAME_STRENGTH) or None
 
     def _mean(self, nodes: Sequence[int] | NDArray[np.int64], power: int = 1) -> NDArray[np.float64]:
         rows = self.x[list(nodes)].astype(np.float64)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recoslip.detectors.base import Scores
+from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics, Trait
 from recoslip.findings.groups import Partition
 from recoslip.graph import NodeGraph
@@ -14,6 +18,7 @@ from recoslip.graph.adjacency import Neighbours
 from recoslip.shift import Mask
 
 MAX_EXEMPLARS = 12
+FIRST_LOOK = 10  # nodes to look at first
 
 
 @dataclass(frozen=True)
@@ -22,17 +27,31 @@ class Group:
 
     number: int  # its label in the partition
     size: int
+    name: str | None  # the features that it has more of than the source, where features have names
     exemplars: tuple[int, ...]  # nodes, the highest scores first
     traits: tuple[Trait, ...]  # against the source
     internal_edges: int
     edges_to_listed: int  # to listed nodes outside the group
     edges_to_target: int  # to target nodes that are not listed
     edges_to_source: int
+    evidence: Evidence | None  # that it is new; None for a single node, and where no more is listed than by chance
 
 
-def profile_groups(graph: NodeGraph, scores: Scores, listed: Mask, partition: Partition) -> tuple[Group, ...]:
-    """Describe each group of a partition of the listed nodes."""
-    features, neighbours = FeatureStatistics(graph), Neighbours(graph)
+def profile_groups(
+    graph: NodeGraph,
+    scores: Scores,
+    listed: Mask,
+    partition: Partition,
+    similarity: NDArray[np.float32],
+    features: FeatureStatistics,
+    *,
+    with_evidence: bool,
+) -> tuple[Group, ...]:
+    """Describe each group of a partition of the listed nodes, those with the most evidence of being new first.
+
+    Nodes that are listed by chance lie where, by chance, no source node is; of these no evidence is given.
+    """
+    neighbours = Neighbours(graph)
     is_target, label = graph.is_target.numpy(), partition.label
     groups = []
     for number in range(1, partition.count + 1):
@@ -43,12 +62,23 @@ def profile_groups(graph: NodeGraph, scores: Scores, listed: Mask, partition: Pa
             Group(
                 number=number,
                 size=len(members),
+                name=features.name(members),
                 exemplars=tuple(by_score[:MAX_EXEMPLARS].tolist()),
                 traits=tuple(features.traits(members.tolist())),
                 internal_edges=int((label[far_ends] == number).sum()) // 2,
                 edges_to_listed=int((listed[far_ends] & (label[far_ends] != number)).sum()),
                 edges_to_target=int((is_target[far_ends] & ~listed[far_ends]).sum()),
                 edges_to_source=int((~is_target[far_ends]).sum()),
+                evidence=group_evidence(similarity, members, is_target) if with_evidence and len(members) > 1 else None,
             )
         )
-    return tuple(groups)
+    return tuple(sorted(groups, key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0)))
+
+
+def first_look(groups: Sequence[Group], count: int = FIRST_LOOK) -> tuple[int, ...]:
+    """Choose a few nodes across groups: the highest of each group in turn, groups with the most evidence first.
+
+    Groups of which nothing says that they are new are left out.
+    """
+    convincing = [group.exemplars for group in groups if group.evidence and group.evidence.least_growth > 1]
+    return tuple(node for nodes in zip_longest(*convincing) for node in nodes if node is not None)[:count]

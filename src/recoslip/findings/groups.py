@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recoslip.errors import RecoslipError
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
+from recoslip.graph.neighbourhood import k_means
 from recoslip.shift import Mask
 
 NEAREST = 8  # a node with fewer edges among the listed nodes is also linked to so many with the nearest features
@@ -24,6 +25,7 @@ MIN_STABILITY = 0.6  # mean adjusted Rand index from which on a partition counts
 STABILITY_TOLERANCE = 0.03  # a coarser partition is preferred if it is less stable by no more than this
 MIN_EXCESS_STABILITY = 0.1  # by how much the stability must exceed that of nodes without structure
 NULL_DRAWS = 4  # random graphs that the latter is measured on
+SOURCE_CLUSTERS = 10  # of the source, that groups are compared with
 MAX_TUNING_NODES = 3000  # nodes that the resolution is chosen on
 MIN_GROUP_SIZE = 5
 
@@ -32,23 +34,38 @@ MIN_GROUP_SIZE = 5
 class Partition:
     """The listed nodes divided into groups."""
 
-    label: NDArray[np.int64]  # (nodes,) from 1, the largest group first; 0: listed, in no group; -1: not listed
+    label: NDArray[np.int64]  # (nodes,) from 1; 0: listed, in no group; -1: not listed
     count: int  # of groups
     stability: float  # mean adjusted Rand index with partitions of samples of the nodes, the best that was tried
     has_structure: bool  # whether there is more than one group; if not, all listed nodes are group 1
 
+    def renumbered(self, order: Sequence[int]) -> Partition:
+        """Return the same groups with other numbers: the first of `order` becomes 1."""
+        number = np.zeros(self.count + 1, dtype=np.int64)
+        number[list(order)] = np.arange(1, self.count + 1)
+        return replace(self, label=np.where(self.label > 0, number[self.label], self.label))
 
-def find_groups(graph: NodeGraph, listed: Mask, neighbourhood: NDArray[np.float64], *, seed: int = 0) -> Partition:
+
+def find_groups(
+    graph: NodeGraph,
+    listed: Mask,
+    neighbourhood: NDArray[np.float64],
+    similarity: NDArray[np.float32],
+    *,
+    seed: int = 0,
+) -> Partition:
     """Partition the listed nodes by the Leiden algorithm, at the resolution whose partition is the most stable.
 
     Modularity divides any large sparse graph, even that of a single category. A real division is found again when some
     of the nodes are left out, so the resolution is chosen by that; if no partition into two or more groups is stable,
-    there is no structure.
+    there is no structure. Communities that are more like each other than like any cluster of the source are one group:
+    the source shows how unlike two categories are.
 
     Args:
         graph: the whole graph.
         listed: (nodes,) the nodes to partition.
         neighbourhood: (nodes, width) neighbourhood features.
+        similarity: (nodes, width) vectors whose inner products are similarities.
         seed: of the algorithm and the resampling.
     """
     nodes = np.flatnonzero(listed)
@@ -74,6 +91,10 @@ def find_groups(graph: NodeGraph, listed: Mask, neighbourhood: NDArray[np.float6
     if is_large:
         weights = _affinity(neighbours.subgraph(nodes), neighbourhood[nodes])
     membership = _leiden(weights, resolution, seed)
+    source = similarity[~graph.is_target.numpy()]
+    membership = merge_alike_communities(membership, similarity[nodes], _cluster_means(source, seed))
+    if not _is_divided(membership):
+        return single_group(listed, stability)
     sizes = np.bincount(membership)
     large = np.flatnonzero(sizes >= MIN_GROUP_SIZE)
     number = np.zeros(len(sizes), dtype=np.int64)  # of the group that each community is
@@ -86,6 +107,48 @@ def find_groups(graph: NodeGraph, listed: Mask, neighbourhood: NDArray[np.float6
 def single_group(listed: Mask, stability: float = 0.0) -> Partition:
     """Take all listed nodes for one group."""
     return Partition(np.where(listed, 1, -1), int(listed.any()), stability, has_structure=False)
+
+
+def merge_alike_communities(
+    membership: NDArray[np.int64], similarity: NDArray[np.floating], references: NDArray[np.floating]
+) -> NDArray[np.int64]:
+    """Merge communities that are more like each other than like any reference, those with the widest gap first.
+
+    Args:
+        membership: (nodes,) the community of each node.
+        similarity: (nodes, width) vectors whose inner products are similarities.
+        references: (references, width) means of such vectors over other sets of nodes.
+
+    >>> similarity = np.array([[1, 0.1], [1, 0.2], [0.2, 1]])
+    >>> merge_alike_communities(np.array([0, 1, 2]), similarity, np.array([[0.7, 0.7]])).tolist()
+    [0, 0, 2]
+    """
+    merged = membership.copy()
+    sums = np.stack([similarity[merged == k].sum(axis=0) for k in range(merged.max() + 1)]).astype(float)
+    sizes = np.bincount(merged).astype(float)
+    left = sizes > 0
+    while left.sum() > 1:
+        means = sums / np.maximum(sizes, 1)[:, None]
+        known = (means @ references.T).max(axis=1)
+        gap = means @ means.T - np.maximum(known, known[:, None])
+        gap[~left] = gap[:, ~left] = -np.inf
+        np.fill_diagonal(gap, -np.inf)
+        a, b = np.unravel_index(gap.argmax(), gap.shape)
+        if gap[a, b] <= 0:
+            break
+        keep, drop = min(a, b), max(a, b)
+        merged[merged == drop] = keep
+        sums[keep] += sums[drop]
+        sizes[keep] += sizes[drop]
+        left[drop] = False
+    return merged
+
+
+def _cluster_means(x: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
+    """Return the mean of each k-means cluster of a sample of rows."""
+    rows = x[:: -(-len(x) // MAX_TUNING_NODES)]
+    label = k_means(rows, SOURCE_CLUSTERS, seed)
+    return np.stack([rows[label == k].mean(axis=0) for k in range(label.max() + 1)])
 
 
 def _is_divided(membership: NDArray[np.int64]) -> bool:

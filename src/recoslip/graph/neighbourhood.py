@@ -80,7 +80,7 @@ def similarity_features(graph: NodeGraph, neighbours: Neighbours | None = None) 
     return (x / np.where(length > 0, length, 1)).astype(np.float32)
 
 
-def k_means(x: NDArray[np.float64], clusters: int, seed: int = 0, n_init: int = 1) -> NDArray[np.int64]:
+def k_means(x: NDArray[np.floating], clusters: int, seed: int = 0, n_init: int = 1) -> NDArray[np.int64]:
     """Cluster rows; into fewer clusters than asked for where there are fewer distinct rows."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning

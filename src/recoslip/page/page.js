@@ -36,15 +36,14 @@
   const { facts, counts } = data;
   $("title").textContent = data.title;
   $("headline").textContent = facts.headline;
-  $("promise").textContent = facts.promise;
+  $("advice").textContent = facts.advice;
+  $("promise").textContent = `${facts.list} ${facts.promise}`;
   const share = facts.novel_share;
   const { has_structure: hasStructure, count: groupCount, stability } = facts.groups;
-  const cards = [
-    [`${percent(share.low)} to ${percent(share.high)}`, `of the target nodes may belong to a novel category; about ${percent(share.estimate)} by the highest scores alone.`],
-    [count(counts.listed), `of ${count(counts.target)} target nodes are listed`],
-    hasStructure ? [String(groupCount), `groups among them, stability ${stability.toFixed(2)}`] : ["–", "no stable groups among them"],
-    share.breaks_at > 1 ? [`${share.breaks_at.toFixed(1)}-fold`, "If a known category grew by more than this, it could explain the whole list."] : ["–", "What is listed may be chance, or a known category that grew."],
-  ];
+  const cards = [[count(counts.listed), `of ${count(counts.target)} target nodes are listed`]];
+  if (share) cards.unshift([share.low > 0 ? `${percent(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes are novel; the estimate is ${percent(share.estimate)}.`]);
+  if (counts.listed) cards.push(hasStructure ? [String(groupCount), `groups among them, stability ${stability.toFixed(2)}`] : ["1", "group: they do not divide into stable ones"]);
+  if (facts.verdict === "new") cards.push([`${share.breaks_at.toFixed(1)} times`, "as frequent as before, among the nodes that it is compared with: so much a known category would have to be, for nothing to be novel."]);
   $("cards").append(...cards.map(([figure, caption]) => make("div", { class: "card" }, make("b", {}, figure), caption)));
   if (facts.diagnosis.warnings.length) {
     $("warnings").hidden = false;
@@ -65,6 +64,10 @@
     context.putImageData(picture, 0, 0);
     return canvas;
   }
+
+  const button = (k) => make("button", { type: "button", title: nodes.id[k], onclick: () => open(k) }, data.images ? image(k) : nodes.id[k]);
+  $("first-look-section").hidden = !data.first_look.length;
+  $("first-look").append(...data.first_look.map(button));
 
   // Plots
   const layout = (more) => ({
@@ -126,13 +129,13 @@
   $("groups-note").textContent = hasStructure
     ? "Communities of the listed nodes, by their edges and, where those are few, by their features. Communities of fewer than five nodes are left out. Features are compared with the source."
     : "The listed nodes do not divide into groups that are found again when some nodes are left out, so they are shown as one. Features are compared with the source.";
-  const button = (k) => make("button", { type: "button", title: nodes.id[k], onclick: () => open(k) }, data.images ? image(k) : nodes.id[k]);
   const traitTable = (traits) => make("div", { class: "scroll" }, make("table", { class: "traits" },
     make("thead", {}, make("tr", {}, ...["feature", "strength", "here", "source"].map((heading) => make("th", {}, heading)))),
     make("tbody", {}, ...traits.map((trait) => make("tr", {}, make("td", { title: trait.feature }, trait.feature), make("td", {}, trait.strength.toFixed(1)), make("td", {}, String(trait.mean)), make("td", {}, String(trait.reference)))))));
   for (const g of data.groups) {
     $("groups").append(make("article", { class: "group" },
-      make("h3", {}, `Group ${g.number}: ${count(g.size)} nodes`),
+      make("h3", {}, `Group ${g.number}${g.name ? `: ${g.name}` : ""} (${count(g.size)} ${g.size === 1 ? "node" : "nodes"})`),
+      ...(g.evidence ? [make("p", { class: "evidence" }, g.evidence)] : []),
       make("div", { class: "exemplars" }, ...g.exemplars.map(button)),
       traitTable(g.traits),
       make("p", { class: "quiet" }, `Edges: ${count(g.internal_edges)} inside, ${count(g.edges_to_listed)} to other listed nodes, ${count(g.edges_to_target)} to the rest of the target, ${count(g.edges_to_source)} to the source.`)));
@@ -232,18 +235,18 @@
 
   // Diagnosis and settings
   const diagnosis = facts.diagnosis;
-  $("advice").textContent = diagnosis.advice;
+  $("shift").textContent = facts.calibrated ? diagnosis.shift : "How far proportions shifted is not known: there are no calibration nodes.";
+  $("grown").append(...(facts.calibrated ? diagnosis.grown : []).map((text) => make("li", {}, `${text[0].toUpperCase()}${text.slice(1)}.`)));
   const row = (...cells) => make("tr", {}, ...cells.map((cell) => make("td", {}, String(cell))));
-  const clusterRows = data.clusters.map((c, k) => row(k + 1, count(c.size), percent(c.source_fraction), percent(c.target_fraction), count(c.listed), `${c.growth} ×`));
+  const clusterRows = data.clusters.map((c, k) => row(c.name ?? k + 1, count(c.source), count(c.target), count(c.known), count(c.listed), c.growth === null ? "" : `${c.growth} ×`));
   $("diagnosis").append(
     make("div", { class: "scroll" }, make("table", {}, make("tbody", {},
       row("Edges join nodes with similar features", `${diagnosis.homophily.toFixed(2)} (1 always, 0 as by chance)`),
-      row("A linear model tells source from target", `${diagnosis.separability.toFixed(2)} AU-ROC (0.5 not at all)`),
-      row("Known clusters changed their proportions", `${percent(diagnosis.unevenness)} of the source nodes would have to change cluster to match the target`),
-      row("The known cluster that grew most", `${diagnosis.growth.toFixed(1)} times as frequent in the target`)))),
-    make("p", { class: "quiet" }, "Clusters hold nodes with similar neighbourhoods (k-means). A cluster that the source has next to nothing of counts as new, all others as known."),
+      row("A linear model tells source from target", `${diagnosis.separability.toFixed(2)} AU-ROC (0.5 not at all)`)))));
+  if (facts.calibrated) $("diagnosis").append(
+    make("p", { class: "quiet" }, "Clusters hold nodes of both domains that are like each other (k-means). Known are, about, twice the target nodes that score below the median of the cluster's source nodes. Growth says how many times as frequent these are in the target as in the source; it is left out where there are few source nodes."),
     make("div", { class: "scroll" }, make("table", {},
-      make("thead", {}, make("tr", {}, ...["cluster", "nodes", "of the source", "of the target", "listed", "growth"].map((heading) => make("th", {}, heading)))),
+      make("thead", {}, make("tr", {}, ...["cluster", "source", "target", "of these known", "listed", "growth"].map((heading) => make("th", {}, heading)))),
       make("tbody", {}, ...clusterRows))));
   const scale = `${count(counts.nodes)} nodes (${count(counts.source)} source, ${count(counts.target)} target), ${count(counts.edges)} edges, ${count(counts.features)} features.`;
   const shown = counts.shown < counts.nodes ? ` This page shows ${count(counts.shown)} of the nodes.` : "";
@@ -251,12 +254,12 @@
   const fits = facts.rotations > 1 ? ` ${facts.rotations} fits;` : "";
   const regions = facts.regions > 1 ? ` in ${facts.regions} regions` : "";
   const pValues = `${fits} p-values from ${count(facts.calibration_nodes)} ${facts.calibrated ? "calibration nodes" : "validation source nodes"}${regions}.`;
-  const lowerEnd = facts.calibrated
-    ? `The lower end of the novel share holds with 95 % confidence if no known category grew more than ${share.max_growth.toFixed(1)} times.`
-    : "Nothing is promised of the lower end of the novel share: there are no calibration nodes.";
+  const ends = share
+    ? `The lower end of the novel share holds with ${(100 * share.confidence).toFixed(0)} % confidence if no known category is more than ${share.max_growth} times as frequent as before among the nodes that it is compared with. The upper end holds if no more novel nodes have p-values above 0.2 than known nodes have below.`
+    : "How many nodes are novel is not estimated.";
   $("made").append(
     make("p", {}, scale + shown + software + pValues),
-    make("p", {}, `${lowerEnd} The upper end takes novel nodes to score above 95 % of the known ones.`),
+    make("p", {}, ends),
     make("pre", {}, JSON.stringify(data.run.settings, null, 1)));
   document.body.dataset.ready = "yes";
 })();

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from recoslip._version import __version__
 from recoslip.findings.analysis import Findings, facts
-from recoslip.findings.diagnosis import Cluster
+from recoslip.findings.clusters import Cluster
 from recoslip.findings.explanations import FeatureStatistics, MaskExplanation, Trait, gnn_explanation, nearest_source
 from recoslip.findings.group_profiles import Group
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.page.projection import projection
 
-FORMAT = 3  # version of the payload
+FORMAT = 4  # version of the payload
 MAX_NODES = 50_000  # on the page
 MAX_WITH_NEIGHBOURS = 2_000  # nodes with the highest scores whose neighbours are given, besides the listed nodes
 MAX_WITH_TRAITS = 500  # listed nodes whose traits are given
@@ -59,6 +59,7 @@ def payload(
             "listed": int(findings.listed.sum()),
             "shown": len(shown),
         },
+        "first_look": [int(position[node]) for node in findings.first_look() if position[node] >= 0],
         "threshold": detector.threshold_ if lowest_listed is None else lowest_listed,
         "nodes": {
             "id": [str(node_id) for node_id in graph.ids[shown].tolist()],
@@ -148,6 +149,8 @@ def _group(group: Group, position: NDArray[np.int64]) -> dict[str, Any]:
     return {
         "number": group.number,
         "size": group.size,
+        "name": group.name,
+        "evidence": None if group.evidence is None else group.evidence.sentence(),
         "exemplars": [int(position[node]) for node in group.exemplars if position[node] >= 0],
         "traits": [_trait(trait) for trait in group.traits],
         "internal_edges": group.internal_edges,
@@ -157,13 +160,14 @@ def _group(group: Group, position: NDArray[np.int64]) -> dict[str, Any]:
     }
 
 
-def _cluster(cluster: Cluster) -> dict[str, float]:
+def _cluster(cluster: Cluster) -> dict[str, Any]:
     return {
-        "size": cluster.size,
-        "source_fraction": round(cluster.source_fraction, 4),
-        "target_fraction": round(cluster.target_fraction, 4),
+        "name": cluster.name,
+        "source": cluster.source,
+        "target": cluster.target,
+        "known": cluster.known,
         "listed": cluster.listed,
-        "growth": round(cluster.growth, 2),
+        "growth": None if cluster.growth is None else round(cluster.growth, 2),
     }
 
 

@@ -13,7 +13,7 @@ def least_growth(source: int, target: int, sources: int, targets: int, confidenc
     >>> round(least_growth(0, 30, 1000, 1000), 2)
     10.01
     >>> round(least_growth(100, 300, 1000, 1000), 2)
-    2.53
+    2.54
     """
     from scipy.stats import chi2
 

@@ -62,8 +62,7 @@ def decide(
             "cannot tell",
             f"Cannot be told: {count:,} of {targets:,} target nodes stand out, more than by chance, and may be new or "
             "a known category that grew.",
-            f"It would have to be {_times(share.breaks_at)} as frequent as before among the nodes that it is compared "
-            "with. Look at a few nodes of each group: who knows the source can say which it is.",
+            f"{_needed(share.breaks_at)} Look at a few nodes of each group: who knows the source can say which it is.",
         )
     chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than by chance. " if count else ""
     unseen = (
@@ -117,8 +116,11 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.0f} %" if fraction >= 0.1 else f"{100 * fraction:.2g} %"
 
 
-def _times(growth: float) -> str:
-    return f"{growth:.2g} times" if growth >= 1.05 else "slightly more than"
+def _needed(growth: float) -> str:
+    """Say how much a known category must have grown to explain a list."""
+    if growth < 1.05:
+        return "Hardly any growth would explain it."
+    return f"It would have to be {growth:.2g} times as frequent as before among the nodes that it is compared with."
 
 
 def _rounded_up(level: float) -> float:

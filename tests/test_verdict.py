@@ -1,0 +1,408 @@
+"""Every sentence of the findings: made to appear, and checked against the truth that was planted."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from recoslip import NodeGraph, analyse, detector
+from recoslip.calibration.growth import least_growth
+from recoslip.calibration.novel_share import NovelShare
+from recoslip.calibration.regions import growth_within
+from recoslip.detectors.base import Detector
+from recoslip.findings.analysis import facts
+from recoslip.findings.clusters import Cluster, find_clusters, grown, unevenness
+from recoslip.findings.diagnosis import Diagnosis, _fit_warnings
+from recoslip.findings.evidence import Evidence, group_evidence
+from recoslip.findings.explanations import FeatureStatistics
+from recoslip.findings.group_profiles import first_look
+from recoslip.findings.groups import Partition, find_groups, merge_alike_communities
+from recoslip.findings.promise import Withheld, promise, withheld_regions
+from recoslip.findings.verdict import decide
+from recoslip.graph.neighbourhood import neighbourhood_features, similarity_features
+
+CENTRES = {"a": (5, 0, 0, 0), "b": (0, 5, 0, 0), "c": (0, 0, 5, 0), "new": (0, 0, 0, 5)}
+NAMES = ("apples", "beans", "cabbage", "dates")
+
+
+class DistanceToSource(Detector):
+    """Scores a node by its distance to the third nearest node that is presented as source."""
+
+    name = "distance-to-source"
+
+    def _learn(self, graph, split, seeds, callbacks, **truth):
+        return [{"scores_": self._score(graph)} for _ in seeds]
+
+    def _score(self, graph):
+        x, source = graph.x.numpy().astype(float), ~graph.is_target.numpy()
+        distance = np.linalg.norm(x[:, None] - x[source], axis=2)
+        return 1 - np.exp(-np.sort(distance, axis=1)[:, 2])
+
+    def _pack(self):
+        return {}, {}
+
+    def _unpack(self, values, tensors):
+        return {}
+
+
+def world(source, target, seed=0, names=NAMES):
+    """A graph without edges: so many nodes of each kind in source and target, and which nodes are new."""
+    rng = np.random.default_rng(seed)
+    kinds = [kind for sizes in (source, target) for kind, count in sizes.items() for _ in range(count)]
+    x = np.abs(rng.normal([CENTRES[kind] for kind in kinds], 1.0))
+    is_target = np.arange(len(kinds)) >= sum(source.values())
+    kinds = np.array(kinds)
+    return NodeGraph(x, np.empty((2, 0), dtype=int), is_target, feature_names=names), kinds
+
+
+SOURCE = {"a": 300, "b": 300, "c": 300}
+
+
+def found(source, target, *, seed=0, max_fpr=0.01, names=NAMES, **options):
+    graph, kinds = world(source, target, seed, names)
+    fitted = DistanceToSource(random_state=seed, max_fpr=max_fpr).fit(graph, rotations=5)
+    return analyse(fitted, graph, **options), kinds
+
+
+# The four verdicts
+
+
+def test_something_new_is_said_with_how_much_and_how_sure():
+    kinds_said, covered = [], []
+    for seed in range(12):
+        target = {"a": 100, "b": 300, "c": 100, "new": 120}
+        findings, kinds = found(SOURCE, target, seed=seed, grouped=False)
+        truth = (kinds[findings.graph.is_target.numpy()] == "new").mean()
+        share = findings.novel_share
+        kinds_said.append(findings.verdict.kind)
+        covered.append(share.low <= truth <= share.high)
+        assert share.low <= share.estimate <= share.high
+        assert findings.headline().startswith("Something new: at least ")
+        assert "of the target nodes, about " in findings.headline()
+        assert "95 % confidence, unless a known category is more than 2.2 times" in findings.verdict.advice
+    assert kinds_said == ["new"] * 12
+    assert np.mean(covered) >= 11 / 12
+
+
+def test_nothing_stands_out_where_nothing_is_new():
+    said = []
+    for seed in range(20):
+        findings, _ = found(SOURCE, {"a": 150, "b": 150, "c": 150}, seed=seed, grouped=False)
+        said.append(findings.verdict.kind)
+        assert findings.verdict.kind != "nothing" or findings.novel_share.low == 0
+    assert said.count("nothing") >= 18
+    assert "new" not in said
+    assert "Nothing stands out among the 450 target nodes." in {
+        found(SOURCE, {"a": 150, "b": 150, "c": 150}, seed=seed, grouped=False)[0].headline() for seed in (0, 1)
+    }
+
+
+def test_a_known_kind_that_grew_is_called_so_with_how_much():
+    """One kind is 3 % of the source and half of the target, and nothing is new."""
+    right, said = [], []
+    for seed in range(15):
+        findings, _ = found({"a": 30, "b": 500, "c": 470}, {"a": 225, "b": 120, "c": 105}, seed=seed, grouped=False)
+        said.append(findings.verdict.kind)
+        if findings.verdict.kind == "grown":
+            assert "but a known kind grew: known nodes like 'apples" in findings.headline()
+        for cluster in findings.diagnosis.grown:
+            right.append(0.5 <= cluster.growth / (225 / 450 / (30 / 1000)) <= 2)
+            assert cluster.least_growth <= cluster.growth
+            assert cluster.name.startswith("apples")
+    assert said.count("grown") >= 12
+    assert len(right) >= 12
+    assert np.mean(right) >= 0.9
+
+
+def test_novel_nodes_are_not_counted_as_growth():
+    for seed in range(6):
+        findings, _ = found(SOURCE, {"a": 150, "b": 150, "c": 150, "new": 150}, seed=seed, grouped=False)
+        assert all("dates" not in (cluster.name or "") for cluster in findings.diagnosis.grown)
+
+
+def test_few_source_nodes_cannot_tell_new_from_grown():
+    findings, kinds = found({"a": 40, "b": 40, "c": 40}, {"a": 60, "b": 60, "new": 30}, max_fpr=0.02)
+    assert findings.verdict.kind == "cannot tell"
+    assert findings.verdict.supported
+    assert "stand out, more than by chance, and may be new or a known category that grew." in findings.headline()
+    assert "It would have to be " in findings.verdict.advice
+    assert (kinds[findings.listed] == "new").mean() > 0.8  # and yet the list is right
+    assert set(kinds[list(findings.first_look())]) == {"new"}
+
+
+def test_without_calibration_nodes_nothing_can_be_told():
+    graph, _ = world(SOURCE, {"a": 100, "new": 100})
+    findings = analyse(DistanceToSource().fit(graph), graph, grouped=False)
+    assert findings.headline().startswith("Cannot be told: the detector was fitted without calibration nodes")
+    assert "rotations=5" in findings.verdict.advice
+    assert findings.promise == "No promise goes with this list."
+    assert facts(findings)["novel_share"] is None
+    assert findings.first_look() == ()
+
+
+def test_a_feature_that_says_the_same_as_the_domain_ends_in_cannot_be_told():
+    graph, _ = world(SOURCE, {"a": 100, "b": 100})
+    leak = NodeGraph(
+        np.column_stack([graph.x.numpy(), 9.0 * graph.is_target.numpy()]), graph.edge_index, graph.is_target
+    )
+    findings = analyse(DistanceToSource().fit(leak, rotations=5), leak, grouped=False)
+    assert findings.headline().startswith("Cannot be told: a linear model tells source from target almost perfectly")
+    assert "a date or a region, and leave it out" in findings.verdict.advice
+    assert findings.promise == "No promise goes with this list."
+
+
+def test_scores_that_are_all_tied_end_in_cannot_be_told():
+    graph = NodeGraph(np.ones((90, 2)), np.empty((2, 0), dtype=int), np.arange(90) >= 60)
+    findings = analyse(DistanceToSource(max_fpr=0.05).fit(graph, rotations=3), graph)
+    assert findings.headline() == "Cannot be told: all of the 30 target nodes have the same score."
+    assert not findings.listed.any()
+    assert any("All nodes have the same features" in words for words in findings.diagnosis.warnings)
+
+
+def test_a_level_that_no_region_supports_ends_in_which_one_to_ask_for():
+    findings, _ = found({"a": 20, "b": 20}, {"a": 20, "new": 10}, grouped=False)
+    assert findings.headline() == ("Cannot be told: 40 source nodes to compare with cannot promise a rate below 2.4 %.")
+    assert findings.verdict.advice.startswith("Ask for --max-fpr 0.025,")
+    again, kinds = found({"a": 20, "b": 20}, {"a": 20, "new": 10}, max_fpr=0.025, grouped=False)
+    assert (again.listed & (kinds == "new")).sum() >= 8  # what it says to do helps
+
+
+@pytest.mark.parametrize("edges", [False, True])
+def test_two_source_nodes_end_in_words(edges):
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    ends = np.array([[0, 2, 3], [1, 3, 4]]) if edges else np.empty((2, 0), dtype=int)
+    graph = NodeGraph(x, ends, np.arange(20) >= 2)
+    findings = analyse(detector("lp-pul").fit(graph), graph)
+    assert findings.verdict.kind == "cannot tell"
+    assert "There are only 2 source nodes: they may not represent what is known." in findings.diagnosis.warnings
+
+
+def verdict_of(*, listed=0, low=0.0, breaks_at=1.0, grown_clusters=(), fdr=None, max_fpr=0.01):
+    """The verdict on 1,000 target nodes of which some are listed."""
+    is_target = np.arange(1500) >= 500
+    fitted = SimpleNamespace(is_target_=is_target, calibrated_=True, scores_=np.linspace(0, 1, 1500), max_fpr=max_fpr)
+    share = NovelShare(max(low, 0.03), low, 0.21, 2.0, 0.95, breaks_at)
+    diagnosis = Diagnosis(0.5, 10, 0.7, 0.2, tuple(grown_clusters), ())
+    return decide(fitted, np.arange(1500) >= 1500 - listed, fdr, share, diagnosis, ())
+
+
+GREW = Cluster(40, 300, 290, 0, 3.6, 2.8, "hose, soil")
+
+
+def test_what_is_listed_by_chance_is_called_so():
+    verdict = verdict_of(listed=12)
+    assert (verdict.kind, verdict.stands_out) == ("nothing", False)
+    assert verdict.advice == (
+        "12 are listed, no more than by chance. Up to 21 % of the target nodes may be novel all the same: so many "
+        "score higher than four of five known nodes that they are compared with."
+    )
+    assert verdict_of(listed=1).advice.startswith("1 is listed, no more than by chance.")
+    assert verdict_of().advice.startswith("Up to 21 %")
+    assert verdict_of(listed=16, breaks_at=1.8).kind == "cannot tell"
+    assert "1.8 times as frequent as before" in verdict_of(listed=16, breaks_at=1.8).advice
+    assert verdict_of(listed=16).advice.startswith("Hardly any growth would explain it.")
+    assert verdict_of(listed=1, fdr=0.1, breaks_at=1.8).kind == "cannot tell"  # by false-discovery rate, none by chance
+
+
+def test_what_is_new_comes_before_what_grew():
+    assert verdict_of(listed=100, low=0.05, grown_clusters=[GREW]).kind == "new"
+    assert verdict_of(listed=0, low=0.05).kind == "nothing"
+    verdict = verdict_of(grown_clusters=[GREW] * 5)
+    assert verdict.kind == "grown"
+    assert verdict.sentence.count("known nodes like 'hose, soil' are about 3.6 times as frequent") == 3
+    assert "(at least 2.8 times; 40 source nodes are there)" in verdict.sentence
+    unnamed = verdict_of(grown_clusters=[replace(GREW, name=None)])
+    assert "known nodes of one cluster are about 3.6 times" in unnamed.sentence
+
+
+# Growth
+
+
+def test_the_bound_of_the_growth_holds_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    holds = []
+    for _ in range(2000):
+        growth = rng.uniform(0.5, 20)
+        expected_source = rng.uniform(0.5, 30)
+        source = rng.poisson(expected_source)
+        target = round(growth * expected_source)  # of as many target nodes as source nodes
+        holds.append(least_growth(source, target, 1000, 1000) <= target / expected_source)
+    assert np.mean(holds) + 2.5 * np.std(holds) / np.sqrt(2000) >= 0.95
+    assert np.mean(holds) < 0.999  # it is not won by saying nothing
+
+
+def test_clusters_that_grew_are_those_with_enough_source_nodes_and_known_nodes():
+    clusters = [
+        GREW,
+        replace(GREW, least_growth=1.9),
+        replace(GREW, known=1),
+        replace(GREW, growth=None, least_growth=0.0),
+    ]
+    assert grown(clusters) == [GREW]
+    assert unevenness([Cluster(50, 90, 50, 0, 1.0, 0.5, None)] * 2) == 0
+    assert unevenness([Cluster(50, 0, 0, 0, 0.0, 0.0, None), Cluster(0, 50, 50, 0, None, 0.0, None)]) == 1
+
+
+def test_clusters_count_every_node_once():
+    graph, _ = world(SOURCE, {"a": 100, "new": 100})
+    fitted = DistanceToSource().fit(graph, rotations=3)
+    clusters = find_clusters(fitted, similarity_features(graph), fitted.predict(), FeatureStatistics(graph))
+    assert sum(cluster.source for cluster in clusters) == 900
+    assert sum(cluster.target for cluster in clusters) == 200
+    assert sum(cluster.listed for cluster in clusters) == fitted.predict().sum()
+    assert all(cluster.known <= cluster.target for cluster in clusters)
+
+
+@pytest.mark.parametrize(
+    ("unevenness", "words"), [(0.05, "much the same proportions"), (0.2, "shifted somewhat"), (0.5, "shifted strongly")]
+)
+def test_the_shift_is_said_in_three_ways(unevenness, words):
+    said = Diagnosis(0.5, 10, 0.7, unevenness, (), ()).shift()
+    assert words in said
+    assert f"{100 * unevenness:.0f} % of the source nodes would have to change cluster" in said
+
+
+def test_rejected_proposals_are_told():
+    fit = SimpleNamespace(proposal_rejected_=True)
+    assert _fit_warnings(SimpleNamespace(fits=(fit,)))[0].startswith("In the fit, the nodes that stood out first had")
+    other = SimpleNamespace(proposal_rejected_=False)
+    assert _fit_warnings(SimpleNamespace(fits=(fit, other, other)))[0].startswith("In 1 of 3 fits, the nodes")
+    assert _fit_warnings(SimpleNamespace(fits=(other, other))) == []
+
+
+# Groups
+
+
+def test_a_group_without_source_nodes_must_be_new_or_have_grown_much():
+    findings, kinds = found(SOURCE, {"a": 100, "b": 300, "c": 100, "new": 120})
+    first = findings.groups[0]
+    members = findings.partition.label == 1
+    assert (kinds[members] == "new").mean() > 0.9
+    assert first.name == "dates"
+    assert first.evidence.source <= 2
+    assert first.evidence.least_growth > 5
+    assert first.evidence.sentence().startswith("Either new, or a known category that grew at least ")
+    assert "source and " in first.evidence.sentence()
+    growths = [group.evidence.least_growth for group in findings.groups if group.evidence]
+    assert growths == sorted(growths, reverse=True)
+    assert set(kinds[list(findings.first_look())]) == {"new"}
+    assert len(findings.first_look()) == 10
+
+
+def test_the_evidence_for_a_known_kind_is_no_more_than_its_growth():
+    """Half of a kind that grew eightfold is taken for a group: the bound is below eight in 19 of 20 cases or more."""
+    bounds = []
+    for seed in range(40):
+        graph, kinds = world({"a": 50, "b": 950}, {"a": 200, "b": 300}, seed=seed)
+        members = np.flatnonzero((kinds == "a") & graph.is_target.numpy())[::2]
+        bounds.append(group_evidence(similarity_features(graph), members, graph.is_target.numpy()).least_growth)
+    assert np.mean(np.array(bounds) <= 8) >= 0.95
+    assert np.mean(bounds) > 3
+
+
+def test_nothing_says_that_a_group_amid_the_source_is_new():
+    assert Evidence(30, 31, 0.8).sentence() == (
+        "Nothing here says that it is new: where it lies, there are 30 source and 31 target nodes."
+    )
+    graph, kinds = world(SOURCE, {"a": 300, "b": 300})
+    members = np.flatnonzero((kinds == "a") & graph.is_target.numpy())[:50]
+    evidence = group_evidence(similarity_features(graph), members, graph.is_target.numpy())
+    assert evidence.least_growth < 2
+    assert evidence.source > 100
+
+
+def test_first_looks_take_turns_and_leave_out_groups_without_evidence():
+    def group(exemplars, growth):
+        return SimpleNamespace(exemplars=exemplars, evidence=None if growth is None else Evidence(0, 9, growth))
+
+    groups = [group((1, 2, 3), 9.0), group((7, 8), 2.0), group((5,), 0.5), group((6,), None)]
+    assert first_look(groups) == (1, 7, 2, 8, 3)
+    assert first_look(groups, 2) == (1, 7)
+    assert first_look([]) == ()
+
+
+def test_one_kind_is_one_group_and_two_kinds_are_two():
+    rng = np.random.default_rng(0)
+    assert merge_alike_communities(np.array([0, 1]), np.eye(2), np.array([[0.5, 0.5]])).tolist() == [0, 1]
+    # A novel kind in two halves, nearer to each other than to any known one, and another one far from both.
+    centres = {
+        "known 1": (5, 0, 0, 0, 0),
+        "known 2": (0, 5, 0, 0, 0),
+        "new": (0, 0, 5, 1.2, 0),
+        "half": (0, 0, 5, 0, 1.2),
+    }
+    kinds = np.repeat([*centres, "other"], 80)
+    centres["other"] = (3, 3, 0, 0, 5)
+    x = rng.normal([centres[kind] for kind in kinds], 0.15)
+    graph = NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(400) >= 160)
+    listed = graph.is_target.numpy()
+    groups = find_groups(graph, listed, neighbourhood_features(graph), similarity_features(graph))
+    assert groups.count == 2
+    assert len(np.unique(groups.label[np.isin(kinds, ("new", "half"))])) == 1
+
+
+def test_groups_that_are_numbered_anew_keep_their_members():
+    partition = Partition(np.array([1, 2, 2, 0, -1]), 2, 0.9, has_structure=True)
+    assert partition.renumbered([2, 1]).label.tolist() == [2, 1, 1, 0, -1]
+
+
+# What is listed, and what is promised
+
+
+def test_the_list_is_counted_in_words():
+    findings, _ = found(SOURCE, {"a": 100, "b": 300, "c": 100, "new": 120})
+    listed, targets = int(findings.listed.sum()), 620
+    assert findings.list_sentence().startswith(f"{listed} of {targets} target nodes are listed")
+    one = np.zeros_like(findings.listed)
+    assert replace(findings, listed=one).list_sentence() == "None of the 620 target nodes is listed."
+    one[np.flatnonzero(findings.listed)[0]] = True
+    assert replace(findings, listed=one).list_sentence().startswith("1 of 620 target nodes is listed")
+
+
+def test_regions_with_too_few_source_nodes_are_named():
+    graph, _ = world({"a": 90, "b": 300}, {"a": 50, "b": 50})
+    fitted = DistanceToSource().fit(graph, rotations=3)
+    fitted.region_ = (graph.x.numpy().argmax(axis=1) == 0).astype(int)
+    small = int((fitted.region_[:390] == 1).sum())
+    features = FeatureStatistics(graph)
+    withheld = withheld_regions(fitted, fitted.predict(), None, features)
+    inside = int((fitted.region_[390:] == 1).sum())
+    assert withheld == (Withheld("region 2 (apples)", small, inside),)
+    words = promise(fitted, None, withheld, supported=True)
+    assert words == (
+        "Of known nodes, at most 1 % are listed, if known categories kept their proportions within each of the 2 "
+        "regions that nodes are compared in. Nothing is promised where there are too few source nodes to compare with, "
+        f"and no target node can be listed there (region 2 (apples): {small} for {inside} target nodes)."
+    )
+    assert not fitted.predict()[fitted.region_ == 1].any()
+    # By false-discovery rate, a region is too small if it could not be listed even as a whole.
+    assert withheld_regions(fitted, np.zeros(490, dtype=bool), 0.1, features) == ()
+    assert len(withheld_regions(fitted, np.zeros(490, dtype=bool), 0.01, features)) == 1
+    assert len(withheld_regions(fitted, np.zeros(490, dtype=bool), 0.001, features)) == 2
+
+
+def test_promises_name_their_assumption():
+    graph, _ = world({"a": 200}, {"a": 50})
+    fitted = DistanceToSource(max_fpr=0.05).fit(graph, calibration=0.5)
+    assert promise(fitted, None, (), supported=True) == (
+        "Of known nodes, at most 5 % are listed, if known categories kept their proportions."
+    )
+    assert promise(fitted, 0.1, (), supported=True) == (
+        "At most 10 % of the listed nodes are expected to be known, if known categories kept their proportions."
+    )
+
+
+def test_fewer_regions_allow_for_more_growth():
+    allowed = [growth_within(regions) for regions in range(1, 21)]
+    assert allowed == sorted(allowed, reverse=True)
+    findings, _ = found({"a": 100, "b": 100, "c": 100}, {"a": 100, "new": 30}, grouped=False)
+    assert findings.novel_share.max_growth == growth_within(3)
+    chosen, _ = found({"a": 100, "b": 100, "c": 100}, {"a": 100, "new": 30}, grouped=False, max_growth=3.0)
+    assert chosen.novel_share.max_growth == 3
+
+
+def test_nodes_without_names_have_no_names_for_groups():
+    findings, _ = found(SOURCE, {"a": 100, "b": 300, "c": 100, "new": 120}, names=None)
+    assert {group.name for group in findings.groups} == {None}
+    assert {cluster.name for cluster in findings.diagnosis.clusters} == {None}

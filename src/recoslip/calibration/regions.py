@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from recoslip.graph.neighbourhood import k_means
 from recoslip.shift import Mask
 
 NODES_PER_REGION = 100  # source nodes that there is a region for
@@ -48,14 +49,8 @@ def source_regions(x: NDArray[np.floating], is_source: Mask, seed: int = 0) -> N
     >>> np.unique(source_regions(x, np.ones(300, dtype=bool)), return_counts=True)[1].tolist()
     [150, 150]
     """
-    from sklearn.cluster import KMeans
-
     source = np.flatnonzero(is_source)
-    rows = x[source[:: -(-len(source) // MAX_FIT) or 1]]
-    count = min(region_count(len(source)), len(np.unique(rows, axis=0)))
-    if count < 2:
-        return np.zeros(len(x), dtype=np.int64)
-    return np.asarray(KMeans(count, n_init=2, random_state=seed).fit(rows).predict(x), dtype=np.int64)
+    return k_means(x, region_count(len(source)), seed, n_init=2, fitted_on=source[:: -(-len(source) // MAX_FIT) or 1])
 
 
 def merge_alike(region: NDArray[np.int64], scores: NDArray[np.float64], calibration: Mask) -> NDArray[np.int64]:

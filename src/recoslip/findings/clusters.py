@@ -12,6 +12,7 @@ from recoslip.calibration.conformal import regional_p_values
 from recoslip.calibration.growth import least_growth
 from recoslip.detectors.base import Detector
 from recoslip.findings.explanations import FeatureStatistics
+from recoslip.graph.neighbourhood import k_means
 from recoslip.shift import Mask
 
 CLUSTERS = 20
@@ -60,7 +61,8 @@ def find_clusters(
         seed: of k-means.
     """
     is_target = detector.is_target_
-    label = _labels(similarity, seed)
+    sample = np.arange(0, len(similarity), -(-len(similarity) // MAX_FIT))
+    label = k_means(similarity, CLUSTERS, seed, n_init=2, fitted_on=sample)
     rotations = [(fit.scores_, fit.calibration_) for fit in detector.fits]
     p = regional_p_values(rotations, label, is_target)
     sources, targets = int((~is_target).sum()), int(is_target.sum())
@@ -99,14 +101,3 @@ def unevenness(clusters: Sequence[Cluster]) -> float:
     """Return the total variation between source and known target nodes over the clusters; 0 is no shift."""
     source, known = (np.array([getattr(cluster, side) for cluster in clusters]) for side in ("source", "known"))
     return float(0.5 * np.abs(source / max(1, source.sum()) - known / max(1, known.sum())).sum())
-
-
-def _labels(x: NDArray[np.floating], seed: int) -> NDArray[np.int64]:
-    """Return the cluster of each node."""
-    from sklearn.cluster import KMeans
-
-    rows = x[:: -(-len(x) // MAX_FIT)]
-    count = min(CLUSTERS, len(np.unique(rows, axis=0)))
-    if count < 2:
-        return np.zeros(len(x), dtype=np.int64)
-    return np.asarray(KMeans(count, n_init=2, random_state=seed).fit(rows).predict(x), dtype=np.int64)

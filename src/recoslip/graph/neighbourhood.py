@@ -80,12 +80,31 @@ def similarity_features(graph: NodeGraph, neighbours: Neighbours | None = None) 
     return (x / np.where(length > 0, length, 1)).astype(np.float32)
 
 
-def k_means(x: NDArray[np.floating], clusters: int, seed: int = 0, n_init: int = 1) -> NDArray[np.int64]:
-    """Cluster rows; into fewer clusters than asked for where there are fewer distinct rows."""
+def k_means(
+    x: NDArray[np.floating],
+    clusters: int,
+    seed: int = 0,
+    n_init: int = 1,
+    *,
+    fitted_on: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Cluster rows; into fewer clusters than asked for where there are fewer distinct rows.
+
+    Args:
+        x: (rows, width).
+        clusters: how many.
+        seed: of k-means.
+        n_init: how often it is begun anew.
+        fitted_on: positions of the rows that clusters are fitted on; the others belong to the nearest. By default all.
+    """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    count = min(clusters, len(np.unique(x, axis=0)))
+    rows = x if fitted_on is None else x[fitted_on]
+    count = min(clusters, len(np.unique(rows, axis=0)))
+    if count < 2:
+        return np.zeros(len(x), dtype=np.int64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # rows may differ by less than their distances are rounded
-        return np.asarray(KMeans(count, n_init=n_init, random_state=seed).fit_predict(x), dtype=np.int64)
+        fitted = KMeans(count, n_init=n_init, random_state=seed).fit(rows)
+    return np.asarray(fitted.labels_ if fitted_on is None else fitted.predict(x), dtype=np.int64)

@@ -201,7 +201,7 @@ def test_a_region_without_calibration_nodes_cannot_count_as_novel():
     p = np.concatenate([np.full(50, 1.0), np.linspace(0.01, 1, 50)])
     found = novel_share(p, np.repeat([0, 1], 50), np.ones(99), max_growth=1)
     assert found.low == 0
-    assert found.high <= 0.11
+    assert found.high <= 0.16
     assert novel_share([1.0], [0], [], max_growth=1).low == 0
 
 

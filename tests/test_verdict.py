@@ -187,7 +187,8 @@ def verdict_of(*, listed=0, low=0.0, breaks_at=1.0, grown_clusters=(), fdr=None,
     return decide(fitted, np.arange(1500) >= 1500 - listed, fdr, share, diagnosis, ())
 
 
-GREW = Cluster(40, 300, 290, 0, 3.6, 2.8, "hose, soil")
+NOBODY = np.empty(0, dtype=np.int64)
+GREW = Cluster(40, 300, 290, 0, 3.6, 2.8, "hose, soil", NOBODY)
 
 
 def test_what_is_listed_by_chance_is_called_so():
@@ -195,7 +196,7 @@ def test_what_is_listed_by_chance_is_called_so():
     assert (verdict.kind, verdict.stands_out) == ("nothing", False)
     assert verdict.advice == (
         "12 are listed, no more than by chance. Up to 21 % of the target nodes may be novel all the same: so many "
-        "score higher than four of five known nodes that they are compared with."
+        "score higher than seven of ten known nodes that they are compared with."
     )
     assert verdict_of(listed=1).advice.startswith("1 is listed, no more than by chance.")
     assert verdict_of().advice.startswith("Up to 21 %")
@@ -240,14 +241,17 @@ def test_clusters_that_grew_are_those_with_enough_source_nodes_and_known_nodes()
         replace(GREW, growth=None, least_growth=0.0),
     ]
     assert grown(clusters) == [GREW]
-    assert unevenness([Cluster(50, 90, 50, 0, 1.0, 0.5, None)] * 2) == 0
-    assert unevenness([Cluster(50, 0, 0, 0, 0.0, 0.0, None), Cluster(0, 50, 50, 0, None, 0.0, None)]) == 1
+    assert unevenness([Cluster(50, 90, 50, 0, 1.0, 0.5, None, NOBODY)] * 2) == 0
+    assert (
+        unevenness([Cluster(50, 0, 0, 0, 0.0, 0.0, None, NOBODY), Cluster(0, 50, 50, 0, None, 0.0, None, NOBODY)]) == 1
+    )
 
 
 def test_clusters_count_every_node_once():
     graph, _ = world(SOURCE, {"a": 100, "new": 100})
     fitted = DistanceToSource().fit(graph, rotations=3)
     clusters = find_clusters(fitted, similarity_features(graph), fitted.predict(), FeatureStatistics(graph))
+    assert sorted(np.concatenate([cluster.members for cluster in clusters]).tolist()) == list(range(1100))
     assert sum(cluster.source for cluster in clusters) == 900
     assert sum(cluster.target for cluster in clusters) == 200
     assert sum(cluster.listed for cluster in clusters) == fitted.predict().sum()

@@ -12,7 +12,7 @@ from recoslip.calibration.conformal import ROUNDING
 
 LEVELS = (0.01, 0.05, 0.2)  # of p-values at which nodes are counted for the lower end
 ESTIMATE_LEVEL = 0.05  # at which nodes are counted for the estimate
-HIGH_LEVEL = 0.2  # the upper end counts every node with a p-value up to this
+HIGH_LEVEL = 0.3  # the upper end counts every node with a p-value up to this
 DRAWS = 2000  # of what calibration nodes may have missed
 MAX_BREAK = 2.0**10  # growth up to which `breaks_at` is sought
 
@@ -23,7 +23,7 @@ class NovelShare:
 
     estimate: float  # as if known categories had kept their proportions within every region
     low: float  # lower end, with `confidence`, if none grew more than `max_growth` times within its region
-    high: float  # upper end, if no more novel nodes have p-values above 0.2 than known ones have below
+    high: float  # upper end, if no more novel nodes have p-values above 0.3 than known ones have below
     max_growth: float
     confidence: float
     breaks_at: float  # the growth within a region from which on `low` is 0: there may be nothing novel at all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ class Cluster:
     growth: float | None  # how many times as frequent its known nodes are in the target; None: too few source nodes
     least_growth: float  # lower confidence bound of the growth (95 %, one-sided), 0 where there is none
     name: str | None  # the features that it has more of than the source, where features have names
+    members: NDArray[np.int64] = field(repr=False, compare=False)
 
     def sentence(self) -> str:
         """Say how much it grew."""
@@ -81,6 +82,7 @@ def find_clusters(
                 growth=known / targets / (source / sources) if enough else None,
                 least_growth=least_growth(source, known, sources, targets) if enough else 0.0,
                 name=features.name(np.flatnonzero(inside)),
+                members=np.flatnonzero(inside),
             )
         )
     return tuple(sorted(clusters, key=lambda cluster: -(cluster.growth or 0)))

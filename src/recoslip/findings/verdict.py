@@ -67,7 +67,7 @@ def decide(
     chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than by chance. " if count else ""
     unseen = (
         f"{chance}Up to {_percent(share.high)} of the target nodes may be novel all the same: so many score higher "
-        "than four of five known nodes that they are compared with."
+        "than seven of ten known nodes that they are compared with."
     )
     changed = diagnosis.grown[:MAX_GROWN]
     if changed:

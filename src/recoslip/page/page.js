@@ -255,7 +255,7 @@
   const regions = facts.regions > 1 ? ` in ${facts.regions} regions` : "";
   const pValues = `${fits} p-values from ${count(facts.calibration_nodes)} ${facts.calibrated ? "calibration nodes" : "validation source nodes"}${regions}.`;
   const ends = share
-    ? `The lower end of the novel share holds with ${(100 * share.confidence).toFixed(0)} % confidence if no known category is more than ${share.max_growth} times as frequent as before among the nodes that it is compared with. The upper end holds if no more novel nodes have p-values above 0.2 than known nodes have below.`
+    ? `The lower end of the novel share holds with ${(100 * share.confidence).toFixed(0)} % confidence if no known category is more than ${share.max_growth} times as frequent as before among the nodes that it is compared with. The upper end holds if no more novel nodes have p-values above 0.3 than known nodes have below.`
     : "How many nodes are novel is not estimated.";
   $("made").append(
     make("p", {}, scale + shown + software + pValues),

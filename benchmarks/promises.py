@@ -14,7 +14,7 @@ import json
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -205,11 +205,11 @@ def _counted(values: Any) -> str:
 
 def _growth_table(records: Sequence[Record]) -> str:
     said = [(claim["said"], claim["truth"]) for record in records for claim in record["grown"]]
-    right: Callable[[tuple[float, float]], bool] = lambda claim: 0.5 <= claim[0] / claim[1] <= 2  # noqa: E731
-    much = [claim for claim in said if claim[1] > MUCH]
+    right = [0.5 <= growth / truth <= 2 for growth, truth in said]
+    much = [is_right for is_right, (_, truth) in zip(right, said, strict=True) if truth > MUCH]
     return (
-        f"Sentences about growth: {len(said)}, within a factor of 2 of the truth {sum(map(right, said))}; of those about "
-        f"categories that grew more than threefold {sum(map(right, much))} of {len(much)}."
+        f"Sentences about growth: {len(said)}, of which {sum(right)} are within a factor of 2 of the truth; of those "
+        f"about categories that grew more than threefold, {sum(much)} of {len(much)}."
     )
 
 
@@ -223,8 +223,8 @@ def _group_table(records: Sequence[Record]) -> str:
     completeness = [record["completeness"] for record in records if record["completeness"] is not None]
     return (
         f"Groups, where something novel is listed: {np.mean(counts):.2f} in the mean and {max(counts)} at most, purity "
-        f"{np.mean(purity):.2f}, completeness {np.mean(completeness):.2f}. The bound of the growth: {held} of {len(known)} "
-        f"groups of a known category grew as much as it says; its median is "
+        f"{np.mean(purity):.2f}, completeness {np.mean(completeness):.2f}. The bound of the growth: {held} of "
+        f"{len(known)} groups of a known category grew as much as it says; its median is "
         f"{np.median([g['least_growth'] for g in new]):.3g} for {len(new)} groups of a novel one."
     )
 

@@ -105,6 +105,10 @@ def test_few_source_nodes_get_the_lowest_rate_they_can_promise_before_training(r
     assert f"at most {100 / (source + 1):.3g} % are listed" in result.stdout
     other = run(*DETECT[:-2], "--out", tmp_path / "o2", "--max-fpr", "0.05", cwd=tables)
     assert "cannot promise" not in other.stdout
+    strict = run(*DETECT[:-2], "--out", tmp_path / "o3", "--fdr", "0.001", cwd=tables)
+    note = f"cannot promise a false-discovery rate of 0.1 %; nothing can be listed below {100 / (source + 1):.3g} %"
+    assert strict.stdout.index(note) < strict.stdout.index("training:")
+    assert "None of the" in strict.stdout
 
 
 def test_the_same_seed_writes_the_same_scores(run, tables, tmp_path):

@@ -175,15 +175,26 @@ def _build_detector(context: typer.Context, method: str, config: Path | None, **
 def _take_reachable_level(
     detector: Detector, graph: NodeGraph, calibration: float | None, fdr: float | None, console: Console
 ) -> None:
-    """Raise `max_fpr` to the lowest rate that as many calibration nodes can promise, and say so, before training."""
+    """Say, before training, if calibration nodes are too few for the rate that was asked for.
+
+    `max_fpr` is raised to the lowest rate that they can promise; a false-discovery rate is left as it is.
+    """
     count = int((1 if calibration is None else calibration) * int((~graph.is_target).sum()))
-    lowest = 1 / (count + 1)
-    if fdr is None and count > 2 and detector.max_fpr < lowest:
-        console.print(
-            f"[yellow]note:[/] {count} source nodes to compare with cannot promise a false-positive rate of "
-            f"{100 * detector.max_fpr:.3g} %; the list is made by {100 * lowest:.3g} %, the lowest that they can.",
-            soft_wrap=True,
-        )
+    lowest, asked = 1 / (count + 1), detector.max_fpr if fdr is None else fdr
+    if count <= 2 or asked >= lowest:
+        return
+    rate = "false-positive" if fdr is None else "false-discovery"
+    remedy = (
+        f"the list is made by {100 * lowest:.3g} %, the lowest that they can"
+        if fdr is None
+        else f"nothing can be listed below {100 * lowest:.3g} %: give a higher --fdr, or --max-fpr"
+    )
+    console.print(
+        f"[yellow]note:[/] {count} source nodes to compare with cannot promise a {rate} rate of {100 * asked:.3g} %; "
+        f"{remedy}.",
+        soft_wrap=True,
+    )
+    if fdr is None:
         detector.set_params(max_fpr=lowest)
 
 

@@ -19,7 +19,7 @@ CLUSTERS = 20
 MAX_FIT = 20_000  # nodes that clusters are fitted on at most
 MIN_SOURCE = 10  # source nodes of a cluster whose growth is estimated
 MIN_TARGET_FRACTION = 0.01  # of the target nodes, in a cluster that is said to have grown
-MIN_GROWTH = 2.0  # confidence bound from which on a cluster is said to have grown
+MIN_GROWTH = 2.5  # confidence bound from which on a cluster is said to have grown
 
 
 @dataclass(frozen=True)

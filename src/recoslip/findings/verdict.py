@@ -18,6 +18,7 @@ Kind: TypeAlias = Literal["new", "grown", "nothing", "cannot tell"]
 APART = 0.99  # AU-ROC of a linear model from which on source and target are different worlds
 CHANCE = 0.95  # a longer list than chance makes with this probability, where nothing is novel, is more than chance
 MAX_GROWN = 3  # clusters that a verdict names
+MIN_SOURCE = 3  # source nodes, of which one calibrates and two are learned from
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,11 @@ def _unsupported(
     detector: Detector, diagnosis: Diagnosis, withheld: tuple[Withheld, ...], targets: int
 ) -> Verdict | None:
     """Say why nothing can be told, if the data do not allow for it."""
-    if not detector.calibrated_:
+    sources = len(detector.is_target_) - targets
+    if sources < MIN_SOURCE:
+        reason = f"{sources:,} source nodes are too few to learn from and to compare with"
+        advice = "Give more source nodes; a few hundred are needed for a list with a promise."
+    elif not detector.calibrated_:
         reason = "the detector was fitted without calibration nodes, so that it is not known how high known nodes score"
         advice = "Fit it with rotations=5, as recoslip detect does."
     elif diagnosis.separability > APART:

@@ -42,7 +42,7 @@
   const { has_structure: hasStructure, count: groupCount, stability } = facts.groups;
   const cards = [[count(counts.listed), `of ${count(counts.target)} target nodes are listed`]];
   if (share) cards.unshift([share.low > 0 ? `${percent(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes are novel; the estimate is ${percent(share.estimate)}.`]);
-  if (counts.listed) cards.push(hasStructure ? [String(groupCount), `groups among them, stability ${stability.toFixed(2)}`] : ["1", "group: they do not divide into stable ones"]);
+  if (counts.listed) cards.push(hasStructure ? [String(groupCount), `groups among them, stability ${stability.toFixed(2)}`] : ["1", "group among them"]);
   if (facts.verdict === "new") cards.push([`${share.breaks_at.toFixed(1)} times`, "as frequent as before, among the nodes that it is compared with: so much a known category would have to be, for nothing to be novel."]);
   $("cards").append(...cards.map(([figure, caption]) => make("div", { class: "card" }, make("b", {}, figure), caption)));
   if (facts.diagnosis.warnings.length) {
@@ -126,9 +126,10 @@
 
   // Groups
   $("groups-section").hidden = !data.groups.length;
-  $("groups-note").textContent = hasStructure
-    ? "Communities of the listed nodes, by their edges and, where those are few, by their features. Communities of fewer than five nodes are left out. Features are compared with the source."
-    : "The listed nodes do not divide into groups that are found again when some nodes are left out, so they are shown as one. Features are compared with the source.";
+  $("groups-note").textContent = (hasStructure
+    ? "Communities of the listed nodes, by their edges and, where those are few, by their features. Those that are more like each other than like any cluster of the source are one group; those of fewer than five nodes are left out. The groups with the most evidence of being new come first."
+    : "The listed nodes are one group: they are few, or no division of them is found again when some are left out, or its parts are more like each other than like any cluster of the source.")
+    + " Features are compared with the source.";
   const traitTable = (traits) => make("div", { class: "scroll" }, make("table", { class: "traits" },
     make("thead", {}, make("tr", {}, ...["feature", "strength", "here", "source"].map((heading) => make("th", {}, heading)))),
     make("tbody", {}, ...traits.map((trait) => make("tr", {}, make("td", { title: trait.feature }, trait.feature), make("td", {}, trait.strength.toFixed(1)), make("td", {}, String(trait.mean)), make("td", {}, String(trait.reference)))))));

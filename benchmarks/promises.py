@@ -204,8 +204,9 @@ def _counted(values: Any) -> str:
 
 
 def _growth_table(records: Sequence[Record]) -> str:
-    said = [(claim["said"], claim["truth"]) for record in records for claim in record["grown"]]
-    right = [0.5 <= growth / truth <= 2 for growth, truth in said]
+    claims = [claim for record in records for claim in record["grown"]]
+    said = [(claim["said"], claim["truth"]) for claim in claims if claim["truth"] is not None]
+    right = [truth / 2 <= growth <= 2 * truth for growth, truth in said]
     much = [is_right for is_right, (_, truth) in zip(right, said, strict=True) if truth > MUCH]
     return (
         f"Sentences about growth: {len(said)}, of which {sum(right)} are within a factor of 2 of the truth; of those "

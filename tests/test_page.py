@@ -243,9 +243,9 @@ def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     assert "Cannot be told: the detector was fitted without calibration nodes" in text
     assert "No promise goes with this list." in text
     assert "How many nodes are novel is not estimated." in text
-    assert "How far proportions shifted is not known" in text
+    assert "How far proportions shifted is not estimated" in text
     assert "% confidence" not in text
-    assert "are novel; the estimate" not in text
+    assert "may be novel; the estimate" not in text
 
 
 def test_nothing_in_the_data_can_end_the_script():

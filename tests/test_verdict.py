@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from recoslip import NodeGraph, analyse, detector
+from recoslip.calibration.conformal import p_values
 from recoslip.calibration.growth import least_growth
-from recoslip.calibration.novel_share import NovelShare
+from recoslip.calibration.novel_share import NovelShare, most_by_chance
 from recoslip.calibration.regions import growth_within
 from recoslip.detectors.base import Detector
 from recoslip.findings.analysis import facts
-from recoslip.findings.clusters import Cluster, find_clusters, grown, unevenness
+from recoslip.findings.clusters import Cluster, find_clusters, grown, growth_in_region, unevenness
 from recoslip.findings.diagnosis import Diagnosis, _fit_warnings
 from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics
@@ -81,6 +82,7 @@ def test_something_new_is_said_with_how_much_and_how_sure():
         assert findings.headline().startswith("Something new: at least ")
         assert "of the target nodes, about " in findings.headline()
         assert "95 % confidence, unless a known category is more than 2.2 times" in findings.verdict.advice
+        assert "No single node" not in findings.verdict.advice
     assert kinds_said == ["new"] * 12
     assert np.mean(covered) >= 11 / 12
 
@@ -93,9 +95,6 @@ def test_nothing_stands_out_where_nothing_is_new():
         assert findings.verdict.kind != "nothing" or findings.novel_share.low == 0
     assert said.count("nothing") >= 18
     assert "new" not in said
-    assert "Nothing stands out among the 450 target nodes." in {
-        found(SOURCE, {"a": 150, "b": 150, "c": 150}, seed=seed, grouped=False)[0].headline() for seed in (0, 1)
-    }
 
 
 def test_a_known_kind_that_grew_is_called_so_with_how_much():
@@ -105,7 +104,7 @@ def test_a_known_kind_that_grew_is_called_so_with_how_much():
         findings, _ = found({"a": 30, "b": 500, "c": 470}, {"a": 225, "b": 120, "c": 105}, seed=seed, grouped=False)
         said.append(findings.verdict.kind)
         if findings.verdict.kind == "grown":
-            assert "but a known kind grew: known nodes like 'apples" in findings.headline()
+            assert "but what is known grew: known nodes like 'apples" in findings.headline()
         for cluster in findings.diagnosis.grown:
             right.append(0.5 <= cluster.growth / (225 / 450 / (30 / 1000)) <= 2)
             assert cluster.least_growth <= cluster.growth
@@ -125,8 +124,10 @@ def test_few_source_nodes_cannot_tell_new_from_grown():
     findings, kinds = found({"a": 40, "b": 40, "c": 40}, {"a": 60, "b": 60, "new": 30}, max_fpr=0.02)
     assert findings.verdict.kind == "cannot tell"
     assert findings.verdict.supported
-    assert "stand out, more than by chance, and may be new or a known category that grew." in findings.headline()
-    assert "It would have to be " in findings.verdict.advice
+    assert findings.headline().endswith(
+        "stand out, more than by chance, and may be new or known nodes that became more frequent."
+    )
+    assert "Known nodes would have to be " in findings.verdict.advice
     assert (kinds[findings.listed] == "new").mean() > 0.8  # and yet the list is right
     assert set(kinds[list(findings.first_look())]) == {"new"}
 
@@ -149,13 +150,16 @@ def test_a_feature_that_says_the_same_as_the_domain_ends_in_cannot_be_told():
     findings = analyse(DistanceToSource().fit(leak, rotations=5), leak, grouped=False)
     assert findings.headline().startswith("Cannot be told: a linear model tells source from target almost perfectly")
     assert "a date or a region, and leave it out" in findings.verdict.advice
+    assert facts(findings)["diagnosis"]["shift"] is None
     assert findings.promise == "No promise goes with this list."
 
 
 def test_scores_that_are_all_tied_end_in_cannot_be_told():
     graph = NodeGraph(np.ones((90, 2)), np.empty((2, 0), dtype=int), np.arange(90) >= 60)
     findings = analyse(DistanceToSource(max_fpr=0.05).fit(graph, rotations=3), graph)
-    assert findings.headline() == "Cannot be told: all of the 30 target nodes have the same score."
+    assert findings.headline() == (
+        "Cannot be told: all target nodes and all source nodes that they are compared with have the same score."
+    )
     assert not findings.listed.any()
     assert any("All nodes have the same features" in words for words in findings.diagnosis.warnings)
 
@@ -163,7 +167,9 @@ def test_scores_that_are_all_tied_end_in_cannot_be_told():
 def test_a_level_that_no_region_supports_ends_in_which_one_to_ask_for():
     findings, _ = found({"a": 20, "b": 20}, {"a": 20, "new": 10}, grouped=False)
     assert findings.headline() == ("Cannot be told: 40 source nodes to compare with cannot promise a rate below 2.4 %.")
-    assert findings.verdict.advice.startswith("Ask for --max-fpr 0.025,")
+    assert findings.verdict.advice == "Ask for --max-fpr 0.025 or more, or give more source nodes."
+    by_fdr, _ = found({"a": 20, "b": 20}, {"a": 20, "new": 10}, grouped=False, fdr=0.01)
+    assert by_fdr.verdict.advice == "Ask for --fdr 0.025 or more, or give more source nodes."
     again, kinds = found({"a": 20, "b": 20}, {"a": 20, "new": 10}, max_fpr=0.025, grouped=False)
     assert (again.listed & (kinds == "new")).sum() >= 8  # what it says to do helps
 
@@ -179,43 +185,81 @@ def test_two_source_nodes_end_in_words(edges):
     assert "There are only 2 source nodes: they may not represent what is known." in findings.diagnosis.warnings
 
 
-def verdict_of(*, listed=0, low=0.0, breaks_at=1.0, grown_clusters=(), fdr=None, max_fpr=0.01):
+def test_one_new_node_is_listed_without_a_wrong_reason():
+    findings, _ = found(SOURCE, {"new": 1}, grouped=False)
+    assert "same score" not in findings.headline()
+    assert findings.list_sentence() == "1 of 1 target node is listed."
+
+
+def verdict_of(
+    *, listed=0, low=0.0, breaks_at=1.0, grown_clusters=(), fdr=None, max_fpr=0.01, withheld=(), calibration=5000
+):
     """The verdict on 1,000 target nodes of which some are listed."""
-    is_target = np.arange(1500) >= 500
-    fitted = SimpleNamespace(is_target_=is_target, calibrated_=True, scores_=np.linspace(0, 1, 1500), max_fpr=max_fpr)
+    is_target = np.arange(1000 + calibration) < 1000
+    fitted = SimpleNamespace(
+        is_target_=is_target,
+        calibration_=~is_target,
+        calibrated_=True,
+        scores_=np.linspace(0, 1, len(is_target)),
+        region_=np.zeros(len(is_target), dtype=int),
+        max_fpr=max_fpr,
+    )
     share = NovelShare(max(low, 0.03), low, 0.21, 2.0, 0.95, breaks_at)
     diagnosis = Diagnosis(0.5, 10, 0.7, 0.2, tuple(grown_clusters), ())
-    return decide(fitted, np.arange(1500) >= 1500 - listed, fdr, share, diagnosis, ())
+    return decide(fitted, np.arange(len(is_target)) < listed, fdr, share, diagnosis, tuple(withheld))
 
 
 NOBODY = np.empty(0, dtype=np.int64)
-GREW = Cluster(40, 300, 290, 0, 3.6, 2.8, "hose, soil", NOBODY)
+GREW = Cluster(40, 300, 290, 0, 3.6, 2.87, "hose, soil", NOBODY)
 
 
 def test_what_is_listed_by_chance_is_called_so():
     verdict = verdict_of(listed=12)
     assert (verdict.kind, verdict.stands_out) == ("nothing", False)
-    assert verdict.advice == (
-        "12 are listed, no more than by chance. Up to 21 % of the target nodes may be novel all the same: so many "
-        "score higher than seven of ten known nodes that they are compared with."
-    )
+    assert verdict.sentence == "Nothing stands out among the 1,000 target nodes."
+    unseen = "A novel category that looks like a known one to this detector cannot be excluded."
+    assert verdict.advice == f"12 are listed, no more than by chance. {unseen}"
     assert verdict_of(listed=1).advice.startswith("1 is listed, no more than by chance.")
-    assert verdict_of().advice.startswith("Up to 21 %")
-    assert verdict_of(listed=16, breaks_at=1.8).kind == "cannot tell"
-    assert "1.8 times as frequent as before" in verdict_of(listed=16, breaks_at=1.8).advice
-    assert verdict_of(listed=16).advice.startswith("Hardly any growth would explain it.")
-    assert verdict_of(listed=1, fdr=0.1, breaks_at=1.8).kind == "cannot tell"  # by false-discovery rate, none by chance
+    assert verdict_of().advice == unseen
+    assert verdict_of(listed=25, breaks_at=1.8).kind == "cannot tell"
+    assert "would have to be 1.8 times as frequent as before" in verdict_of(listed=25, breaks_at=1.8).advice
+    assert verdict_of(listed=25).advice.startswith("Very little growth, or none, would be enough to explain it.")
+    by_fdr = verdict_of(listed=1, fdr=0.1, breaks_at=1.8)  # by false-discovery rate, none by chance
+    assert by_fdr.sentence.startswith("Cannot be told: 1 of 1,000 target nodes stands out, more than by chance")
+    # With few calibration nodes, chance lists more.
+    assert verdict_of(listed=25, breaks_at=1.8, calibration=100).kind == "nothing"
 
 
-def test_what_is_new_comes_before_what_grew():
+def test_as_many_as_by_chance_is_as_many_as_chance_lists():
+    rng = np.random.default_rng(0)
+    region, calibration_region = np.repeat([0, 1], [300, 700]), np.repeat([0, 1], [400, 120])
+    most = most_by_chance(0.02, region, calibration_region)
+    more = []
+    for _ in range(1500):
+        scores, calibration = rng.random(1000), rng.random(520)
+        p = [p_values(scores[region == k], calibration[calibration_region == k]) for k in (0, 1)]
+        more.append((np.concatenate(p) <= 0.02).sum() > most)
+    assert 0.02 < np.mean(more) < 0.065
+
+
+def test_what_is_new_comes_before_what_grew_and_does_not_need_a_list():
     assert verdict_of(listed=100, low=0.05, grown_clusters=[GREW]).kind == "new"
-    assert verdict_of(listed=0, low=0.05).kind == "nothing"
+    unlisted = verdict_of(low=0.05, fdr=0.01)
+    assert unlisted.kind == "new"
+    assert unlisted.advice.endswith("No single node can be listed at this level: ask for a higher --fdr.")
     verdict = verdict_of(grown_clusters=[GREW] * 5)
     assert verdict.kind == "grown"
     assert verdict.sentence.count("known nodes like 'hose, soil' are about 3.6 times as frequent") == 3
-    assert "(at least 2.8 times; 40 source nodes are there)" in verdict.sentence
+    assert "(at least 2.8 times; 40 source nodes there)" in verdict.sentence
     unnamed = verdict_of(grown_clusters=[replace(GREW, name=None)])
     assert "known nodes of one cluster are about 3.6 times" in unnamed.sentence
+
+
+def test_nothing_is_said_of_target_nodes_that_cannot_be_listed():
+    withheld = [Withheld("region 2", 40, 300)]
+    assert verdict_of(withheld=withheld).sentence == (
+        "Nothing stands out among the 700 target nodes that can be compared with enough source nodes (300 cannot)."
+    )
 
 
 # Growth
@@ -227,9 +271,8 @@ def test_the_bound_of_the_growth_holds_as_often_as_it_says():
     for _ in range(2000):
         growth = rng.uniform(0.5, 20)
         expected_source = rng.uniform(0.5, 30)
-        source = rng.poisson(expected_source)
-        target = round(growth * expected_source)  # of as many target nodes as source nodes
-        holds.append(least_growth(source, target, 1000, 1000) <= target / expected_source)
+        source, target = rng.poisson(expected_source), rng.poisson(growth * expected_source)
+        holds.append(least_growth(source, target, 1000, 1000) <= growth)
     assert np.mean(holds) + 2.5 * np.std(holds) / np.sqrt(2000) >= 0.95
     assert np.mean(holds) < 0.999  # it is not won by saying nothing
 
@@ -237,15 +280,17 @@ def test_the_bound_of_the_growth_holds_as_often_as_it_says():
 def test_clusters_that_grew_are_those_with_enough_source_nodes_and_known_nodes():
     clusters = [
         GREW,
-        replace(GREW, least_growth=2.4),
+        replace(GREW, least_growth=1.9),
         replace(GREW, known=1),
         replace(GREW, growth=None, least_growth=0.0),
     ]
     assert grown(clusters) == [GREW]
-    assert unevenness([Cluster(50, 90, 50, 0, 1.0, 0.5, None, NOBODY)] * 2) == 0
-    assert (
-        unevenness([Cluster(50, 0, 0, 0, 0.0, 0.0, None, NOBODY), Cluster(0, 50, 50, 0, None, 0.0, None, NOBODY)]) == 1
-    )
+    same = Cluster(500, 900, 500, 0, 1.0, 0.5, None, NOBODY)
+    assert unevenness([same] * 2) == 0
+    assert unevenness([replace(same, known=0), replace(same, source=0)]) > 0.9
+    novel = replace(same, source=0, known=None, growth=None, listed=900)
+    assert unevenness([same, same, novel]) == 0  # what is new is no shift of what is known
+    assert unevenness([novel]) is None
 
 
 def test_clusters_count_every_node_once():
@@ -256,7 +301,17 @@ def test_clusters_count_every_node_once():
     assert sum(cluster.source for cluster in clusters) == 900
     assert sum(cluster.target for cluster in clusters) == 200
     assert sum(cluster.listed for cluster in clusters) == fitted.predict().sum()
-    assert all(cluster.known <= cluster.target for cluster in clusters)
+    for cluster in clusters:
+        assert (cluster.known is None) == (cluster.growth is None) == (cluster.source < 10)
+        assert cluster.known is None or cluster.known <= cluster.target
+
+
+def test_without_a_shift_none_is_said():
+    said = []
+    for seed in range(8):
+        findings, _ = found(SOURCE, {"a": 150, "b": 150, "c": 150}, seed=seed, grouped=False)
+        said.append("much the same proportions" in findings.diagnosis.shift())
+    assert sum(said) >= 7
 
 
 @pytest.mark.parametrize(
@@ -266,6 +321,23 @@ def test_the_shift_is_said_in_three_ways(unevenness, words):
     said = Diagnosis(0.5, 10, 0.7, unevenness, (), ()).shift()
     assert words in said
     assert f"{100 * unevenness:.0f} % of the source nodes would have to change cluster" in said
+
+
+def test_a_shift_of_nothing_known_cannot_be_told():
+    assert "cannot be told" in Diagnosis(0.5, 10, 0.7, None, (), ()).shift()
+
+
+def test_a_cluster_that_grew_within_its_region_raises_what_the_share_allows_for():
+    """One region for all, so that the growth is within it."""
+    graph, kinds = world({"a": 90, "b": 450, "c": 460}, {"a": 400, "b": 60, "c": 50})
+    fitted = DistanceToSource(random_state=0).fit(graph, rotations=5)
+    fitted.region_ = np.zeros(graph.num_nodes, dtype=int)
+    findings = analyse(fitted, graph, grouped=False)
+    assert findings.diagnosis.grown
+    within = [growth_in_region(cluster, fitted.region_, fitted.is_target_) for cluster in findings.diagnosis.grown]
+    assert findings.novel_share.max_growth == max(within) > growth_within(10)
+    own = (kinds == "a").astype(int)  # a region of its own: nothing grew within it
+    assert growth_in_region(findings.diagnosis.grown[0], own, fitted.is_target_) < 1.5
 
 
 def test_rejected_proposals_are_told():
@@ -287,8 +359,8 @@ def test_a_group_without_source_nodes_must_be_new_or_have_grown_much():
     assert first.name == "dates"
     assert first.evidence.source <= 2
     assert first.evidence.least_growth > 5
-    assert first.evidence.sentence().startswith("Either new, or a known category that grew at least ")
-    assert "source and " in first.evidence.sentence()
+    assert first.evidence.sentence().startswith("Either new, or known nodes that became at least ")
+    assert "where they lie, there are " in first.evidence.sentence()
     growths = [group.evidence.least_growth for group in findings.groups if group.evidence]
     assert growths == sorted(growths, reverse=True)
     assert set(kinds[list(findings.first_look())]) == {"new"}
@@ -308,7 +380,11 @@ def test_the_evidence_for_a_known_kind_is_no_more_than_its_growth():
 
 def test_nothing_says_that_a_group_amid_the_source_is_new():
     assert Evidence(30, 31, 0.8).sentence() == (
-        "Nothing here says that it is new: where it lies, there are 30 source and 31 target nodes."
+        "Nothing here says that these nodes are new: where they lie, there are 30 source nodes and 31 target nodes."
+    )
+    assert Evidence(1, 1200, 412.7).sentence() == (
+        "Either new, or known nodes that became at least 412 times as frequent: where they lie, there are 1 source "
+        "node and 1,200 target nodes."
     )
     graph, kinds = world(SOURCE, {"a": 300, "b": 300})
     members = np.flatnonzero((kinds == "a") & graph.is_target.numpy())[:50]
@@ -373,25 +449,34 @@ def test_regions_with_too_few_source_nodes_are_named():
     features = FeatureStatistics(graph)
     withheld = withheld_regions(fitted, fitted.predict(), None, features)
     inside = int((fitted.region_[390:] == 1).sum())
-    assert withheld == (Withheld("region 2 (apples)", small, inside),)
+    assert withheld == (Withheld("region 2, 'apples'", small, inside),)
     words = promise(fitted, None, withheld, supported=True)
     assert words == (
-        "Of known nodes, at most 1 % are listed, if known categories kept their proportions within each of the 2 "
-        "regions that nodes are compared in. Nothing is promised where there are too few source nodes to compare with, "
-        f"and no target node can be listed there (region 2 (apples): {small} for {inside} target nodes)."
+        "Of known nodes, at most 1 % are expected to be listed, if known categories kept their proportions within each "
+        "of the 2 regions that nodes are compared in. Too few source nodes to compare with, so that nothing can be "
+        f"listed there: region 2, 'apples': {small} source nodes for {inside} target nodes."
     )
     assert not fitted.predict()[fitted.region_ == 1].any()
-    # By false-discovery rate, a region is too small if it could not be listed even as a whole.
-    assert withheld_regions(fitted, np.zeros(490, dtype=bool), 0.1, features) == ()
-    assert len(withheld_regions(fitted, np.zeros(490, dtype=bool), 0.01, features)) == 1
-    assert len(withheld_regions(fitted, np.zeros(490, dtype=bool), 0.001, features)) == 2
+
+
+def test_by_false_discovery_rate_regions_reach_the_list_together():
+    """No region of 100 nodes can be listed alone at 2 %, but all ten can."""
+    region = np.repeat(np.arange(10), 200)
+    is_target = np.tile(np.arange(200) < 100, 10)
+    fitted = SimpleNamespace(
+        is_target_=is_target, region_=region, calibration_=~is_target, calibrated_=True, max_fpr=0.01
+    )
+    features = SimpleNamespace(name=lambda nodes: None)
+    nobody = np.zeros(2000, dtype=bool)
+    assert withheld_regions(fitted, nobody, 0.02, features) == ()
+    assert len(withheld_regions(fitted, nobody, 0.005, features)) == 10
 
 
 def test_promises_name_their_assumption():
     graph, _ = world({"a": 200}, {"a": 50})
     fitted = DistanceToSource(max_fpr=0.05).fit(graph, calibration=0.5)
     assert promise(fitted, None, (), supported=True) == (
-        "Of known nodes, at most 5 % are listed, if known categories kept their proportions."
+        "Of known nodes, at most 5 % are expected to be listed, if known categories kept their proportions."
     )
     assert promise(fitted, 0.1, (), supported=True) == (
         "At most 10 % of the listed nodes are expected to be known, if known categories kept their proportions."

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 
-def least_growth(source: int, target: int, sources: int, targets: int, confidence: float = 0.95) -> float:
-    r"""Return a lower confidence bound of $\frac{\text{target} / \text{targets}}{\text{fraction of the source}}$.
+def least_growth(source: float, target: float, sources: int, targets: int, confidence: float = 0.95) -> float:
+    r"""Return a lower confidence bound of the ratio of a set's fractions of the target and of the source.
 
-    The number of source nodes is Poisson distributed around its mean, and an upper bound of that mean (one-sided,
-    exact) gives a lower bound of the growth. With no source node at all the bound is finite: three might have been
-    expected.
+    Both counts are Poisson distributed. Given their sum, the number of target nodes is binomial with probability
+    $\frac{g T}{g T + S}$, where g is the growth and S and T are the sizes of the domains; the bound inverts the exact
+    lower bound of that probability (Clopper and Pearson).
+
+    Args:
+        source: source nodes of the set.
+        target: its target nodes.
+        sources: S.
+        targets: T.
+        confidence: one-sided.
 
     >>> round(least_growth(0, 30, 1000, 1000), 2)
-    10.01
+    9.52
     >>> round(least_growth(100, 300, 1000, 1000), 2)
-    2.54
+    2.47
+    >>> least_growth(5, 0, 1000, 1000)
+    0.0
     """
-    from scipy.stats import chi2
+    from scipy.stats import beta
 
-    most_source = chi2.ppf(confidence, 2 * (source + 1)) / 2 / max(1, sources)
-    return float(target / max(1, targets) / most_source)
+    if target <= 0:
+        return 0.0
+    probability = beta.ppf(1 - confidence, target, source + 1)
+    return float(probability / (1 - probability) * sources / max(1, targets))

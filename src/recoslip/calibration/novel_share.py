@@ -66,11 +66,34 @@ def novel_share(
     def low(growth: float) -> float:
         return _lower_end(counts, [growth * each for each in exceeds], target_nodes, confidence)
 
-    high = float((small <= HIGH_LEVEL * (1 + ROUNDING)).mean())
+    few = regions[calibration_nodes < 1 / HIGH_LEVEL - 1]  # calibration nodes for a p-value up to that
+    high = float(((small <= HIGH_LEVEL * (1 + ROUNDING)) | np.isin(region, few)).mean())
     excess = (small <= ESTIMATE_LEVEL * (1 + ROUNDING)).mean() - ESTIMATE_LEVEL
-    lower = min(low(max_growth), high)
-    estimate = float(np.clip(excess / (1 - ESTIMATE_LEVEL), lower, high))
-    return NovelShare(estimate, lower, high, float(max_growth), confidence, breaks_at=_largest_positive(low))
+    estimate = float(np.clip(excess / (1 - ESTIMATE_LEVEL), low(max_growth), high))
+    return NovelShare(estimate, low(max_growth), high, float(max_growth), confidence, breaks_at=_largest_positive(low))
+
+
+def most_by_chance(level: float, region: ArrayLike, calibration_region: ArrayLike, confidence: float = 0.95) -> int:
+    """Return how many target nodes may have p-values up to `level` where nothing is novel and nothing grew.
+
+    Args:
+        level: of the p-values.
+        region: of each target node.
+        calibration_region: the region of each calibration node.
+        confidence: the number is exceeded with probability 1 - confidence.
+
+    >>> most_by_chance(0.01, np.zeros(1000), np.zeros(100_000))
+    16
+    >>> most_by_chance(0.01, np.zeros(1000), np.zeros(99))
+    32
+    """
+    from scipy.stats import poisson
+
+    regions, target_nodes = np.unique(np.asarray(region), return_counts=True)
+    calibration_nodes = (np.asarray(calibration_region)[:, None] == regions).sum(axis=0)
+    rng = np.random.default_rng(0)
+    expected = _exceeding(level, calibration_nodes, rng) @ target_nodes
+    return int(np.quantile(poisson.ppf(rng.random(DRAWS), expected), confidence))
 
 
 def _exceeding(level: float, calibration_nodes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:

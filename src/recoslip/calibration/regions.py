@@ -28,13 +28,14 @@ def region_count(source_nodes: int) -> int:
 def growth_within(regions: int) -> float:
     """Return how many times as frequent a known category may have become among the nodes of its region, by default.
 
-    The fewer regions there are, the more categories share one, and the more growth may hide in it.
+    The fewer regions there are, before those that score alike are merged, the more categories share one, and the more
+    growth may hide in it.
 
     >>> [growth_within(regions) for regions in (1, 5, 10, 20)]
     [10.0, 4.0, 2.0, 2.0]
     """
     least, most = GROWTH_RANGE
-    return min(most, max(least, GROWTH_OF_ALL / regions))
+    return min(most, max(least, round(GROWTH_OF_ALL / regions, 1)))
 
 
 def source_regions(x: NDArray[np.floating], is_source: Mask, seed: int = 0) -> NDArray[np.int64]:

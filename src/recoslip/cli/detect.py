@@ -134,7 +134,7 @@ def detect(
         console.print(escape(repr(graph)))
         with output.reserved(out, graph, replace=force) as write:
             fits = 1 if calibration is not None else default_rotations(graph) if rotations is None else rotations
-            _take_reachable_level(detector, graph, calibration, fdr, console)
+            _check_level(detector, graph, calibration, fdr, console)
             if ray is None:
                 fitted, seconds = fit(detector, graph, None, calibration or 0.0, fits, console)
             else:
@@ -172,7 +172,7 @@ def _build_detector(context: typer.Context, method: str, config: Path | None, **
     return result
 
 
-def _take_reachable_level(
+def _check_level(
     detector: Detector, graph: NodeGraph, calibration: float | None, fdr: float | None, console: Console
 ) -> None:
     """Say, before training, if calibration nodes are too few for the rate that was asked for.
@@ -187,7 +187,7 @@ def _take_reachable_level(
     remedy = (
         f"the list is made by {100 * lowest:.3g} %, the lowest that they can"
         if fdr is None
-        else f"nothing can be listed below {100 * lowest:.3g} %: give a higher --fdr, or --max-fpr"
+        else f"nothing can be listed below {100 * lowest:.3g} %: give a higher --fdr, or --max-fpr instead of it"
     )
     console.print(
         f"[yellow]note:[/] {count} source nodes to compare with cannot promise a {rate} rate of {100 * asked:.3g} %; "

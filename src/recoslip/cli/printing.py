@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from recoslip.detectors.base import Detector
 
+MAX_GROUPS = 5  # whose evidence is printed
+
 # Heading, column and format of what is printed of the tables that a detector learns.
 CANDIDATES = (
     ("recall target", "recall_target", "{:g}"),
@@ -64,6 +66,9 @@ def print_outcome(summary: dict[str, Any], out: Path, console: Console, *, has_p
     console.print(f"\n[bold]{escape(summary['headline'])}[/bold]", soft_wrap=True)
     console.print(escape(summary["advice"]), soft_wrap=True)
     console.print(escape(f"{summary['list']} {summary['promise']}"), soft_wrap=True)
+    for group in [each for each in summary["groups"]["found"] if each["evidence"]][:MAX_GROUPS]:
+        name = f", {group['name']!r}" if group["name"] else ""
+        console.print(escape(f"Group {group['number']} ({group['size']:,}{name}): {group['evidence']}"), soft_wrap=True)
     if summary["first_look"]:
         console.print(escape(f"Look at these first: {', '.join(summary['first_look'])}"), soft_wrap=True)
     for warning in summary["diagnosis"]["warnings"]:

@@ -13,12 +13,14 @@ from recoslip.calibration.novel_share import NovelShare, novel_share
 from recoslip.calibration.regions import growth_within, region_count
 from recoslip.detectors.base import Detector, Scores
 from recoslip.errors import GraphError
+from recoslip.findings.clusters import growth_in_region
 from recoslip.findings.diagnosis import Diagnosis, diagnose
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.findings.group_profiles import Group, first_look, profile_groups
 from recoslip.findings.groups import Partition, find_groups, single_group
 from recoslip.findings.promise import promise, withheld_regions
 from recoslip.findings.verdict import Verdict, decide
+from recoslip.findings.wording import counted
 from recoslip.graph import NodeGraph
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.shift import Mask
@@ -49,9 +51,9 @@ class Findings:
         """Say how many nodes are listed, and in how many groups."""
         listed, targets = int(self.listed.sum()), int(self.graph.is_target.sum())
         if not listed:
-            return f"None of the {targets:,} target nodes is listed."
+            return f"None of the {counted(targets, 'target node')} is listed."
         groups = f", in {self.partition.count} groups" if self.partition.has_structure else ""
-        return f"{listed:,} of {targets:,} target nodes {'is' if listed == 1 else 'are'} listed{groups}."
+        return f"{listed:,} of {counted(targets, 'target node')} {'is' if listed == 1 else 'are'} listed{groups}."
 
     def first_look(self) -> tuple[int, ...]:
         """Return the nodes to look at first: the highest of each group in turn, where anything stands out."""
@@ -93,7 +95,8 @@ def analyse(
         graph: the graph.
         fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
         max_growth: how many times as frequent a known category may have become among the nodes that it is compared
-            with, for the novel share's lower end; by default 2 to 10, the more the fewer regions there are.
+            with, for the novel share's lower end; by default 2 to 10, the more the fewer source nodes there are, or as
+            much as a cluster of known nodes grew within its region.
         grouped: whether to divide the listed nodes into groups, which needs `recoslip[report]`.
     """
     detector.check_is_fitted()
@@ -106,10 +109,12 @@ def analyse(
     neighbourhood, similarity = neighbourhood_features(graph, reduced), similarity_features(graph)
     features = FeatureStatistics(graph)
     p, region = detector.p_values(), detector.region_
-    if max_growth is None:
-        max_growth = growth_within(region_count(int((~is_target).sum())) if detector.rotations_ else 1)
-    share = novel_share(p[is_target], region[is_target], region[detector.calibration_], max_growth=max_growth)
     diagnosis = diagnose(detector, graph, listed, reduced, neighbourhood, similarity, features, seed=seed)
+    if max_growth is None:
+        regions = region_count(int((~is_target).sum())) if detector.rotations_ else 1
+        seen = [growth_in_region(cluster, region, is_target) for cluster in diagnosis.grown]
+        max_growth = max([growth_within(regions), *seen])
+    share = novel_share(p[is_target], region[is_target], region[detector.calibration_], max_growth=max_growth)
     withheld = withheld_regions(detector, listed, fdr, features)
     partition = find_groups(graph, listed, neighbourhood, similarity, seed=seed) if grouped else single_group(listed)
     verdict = decide(detector, listed, fdr, share, diagnosis, withheld)
@@ -154,13 +159,22 @@ def facts(findings: Findings) -> dict[str, Any]:
             "count": partition.count,
             "stability": partition.stability,
             "has_structure": partition.has_structure,
+            "found": [
+                {
+                    "number": group.number,
+                    "size": group.size,
+                    "name": group.name,
+                    "evidence": None if group.evidence is None else group.evidence.sentence(),
+                }
+                for group in findings.groups
+            ],
         },
         "diagnosis": {
             "homophily": diagnosis.homophily,
             "separability": diagnosis.separability,
             "unevenness": diagnosis.unevenness,
-            "shift": diagnosis.shift(),
-            "grown": [cluster.sentence() for cluster in diagnosis.grown],
+            "shift": diagnosis.shift() if findings.verdict.supported else None,
+            "grown": [cluster.sentence() for cluster in diagnosis.grown] if findings.verdict.supported else [],
             "warnings": list(diagnosis.warnings),
         },
     }

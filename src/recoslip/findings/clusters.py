@@ -12,6 +12,7 @@ from recoslip.calibration.conformal import regional_p_values
 from recoslip.calibration.growth import least_growth
 from recoslip.detectors.base import Detector
 from recoslip.findings.explanations import FeatureStatistics
+from recoslip.findings.wording import at_least, counted, times
 from recoslip.graph.neighbourhood import k_means
 from recoslip.shift import Mask
 
@@ -19,20 +20,23 @@ CLUSTERS = 20
 MAX_FIT = 20_000  # nodes that clusters are fitted on at most
 MIN_SOURCE = 10  # source nodes of a cluster whose growth is estimated
 MIN_TARGET_FRACTION = 0.01  # of the target nodes, in a cluster that is said to have grown
-MIN_GROWTH = 2.5  # confidence bound from which on a cluster is said to have grown
+MIN_GROWTH = 2.0  # confidence bound from which on a cluster is said to have grown
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A k-means cluster of all nodes by what they and their neighbours are like."""
+    """A k-means cluster of all nodes by what they and their neighbours are like.
+
+    What is known and how much it grew is not said (None) where there are too few source nodes.
+    """
 
     source: int
     target: int
-    known: int  # target nodes that score as its source nodes do: twice those below the median of these
+    known: int | None  # target nodes that score as its source nodes do: twice those below the median of these
     listed: int
-    growth: float | None  # how many times as frequent its known nodes are in the target; None: too few source nodes
-    least_growth: float  # lower confidence bound of the growth (95 %, one-sided), 0 where there is none
-    name: str | None  # the features that it has more of than the source, where features have names
+    growth: float | None  # how many times as frequent its known nodes are in the target as in the source
+    least_growth: float  # lower confidence bound of the growth (95 %, one-sided)
+    name: str | None  # the features that its source nodes have more of than others, where features have names
     members: NDArray[np.int64] = field(repr=False, compare=False)
 
     def sentence(self) -> str:
@@ -40,8 +44,8 @@ class Cluster:
         assert self.growth is not None
         like = f"like {self.name!r}" if self.name else "of one cluster"
         return (
-            f"known nodes {like} are about {self.growth:.2g} times as frequent in the target as in the source "
-            f"(at least {self.least_growth:.2g} times; {self.source:,} source nodes are there)"
+            f"known nodes {like} are about {times(self.growth)} times as frequent in the target as in the source "
+            f"(at least {at_least(self.least_growth)} times; {counted(self.source, 'source node')} there)"
         )
 
 
@@ -71,17 +75,18 @@ def find_clusters(
     for k in np.unique(label):
         inside = label == k
         source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
-        known = min(target, 2 * int((p[inside & is_target] > 0.5).sum()))
         enough = min(source, int((inside & detector.calibration_).sum())) >= MIN_SOURCE
+        below = int((p[inside & is_target] > 0.5).sum())  # the median of the cluster's calibration nodes
+        known = min(target, 2 * below) if enough else None
         clusters.append(
             Cluster(
                 source=source,
                 target=target,
                 known=known,
                 listed=int((inside & listed).sum()),
-                growth=known / targets / (source / sources) if enough else None,
-                least_growth=least_growth(source, known, sources, targets) if enough else 0.0,
-                name=features.name(np.flatnonzero(inside)),
+                growth=None if known is None else known / targets / (source / sources),
+                least_growth=0.0 if known is None else least_growth(source / 2, known / 2, sources, targets),
+                name=features.name(np.flatnonzero(inside & ~is_target)),
                 members=np.flatnonzero(inside),
             )
         )
@@ -94,12 +99,42 @@ def grown(clusters: Sequence[Cluster]) -> list[Cluster]:
     found = [
         cluster
         for cluster in clusters
-        if cluster.least_growth >= MIN_GROWTH and cluster.known >= MIN_TARGET_FRACTION * targets
+        if cluster.least_growth >= MIN_GROWTH and (cluster.known or 0) >= MIN_TARGET_FRACTION * targets
     ]
-    return sorted(found, key=lambda cluster: -cluster.known)
+    return sorted(found, key=lambda cluster: -(cluster.known or 0))
 
 
-def unevenness(clusters: Sequence[Cluster]) -> float:
-    """Return the total variation between source and known target nodes over the clusters; 0 is no shift."""
-    source, known = (np.array([getattr(cluster, side) for cluster in clusters]) for side in ("source", "known"))
-    return float(0.5 * np.abs(source / max(1, source.sum()) - known / max(1, known.sum())).sum())
+def growth_in_region(cluster: Cluster, region: NDArray[np.int64], is_target: Mask) -> float:
+    """Return a lower confidence bound of a cluster's growth within the region that most of its source nodes are in.
+
+    Args:
+        cluster: with a growth.
+        region: (nodes,).
+        is_target: (nodes,).
+    """
+    assert cluster.known is not None
+    members = cluster.members
+    own = np.bincount(region[members[~is_target[members]]]).argmax()
+    inside = region[members] == own
+    source, target = int((inside & ~is_target[members]).sum()), int((inside & is_target[members]).sum())
+    known = target * cluster.known / max(1, cluster.target)
+    in_region = region == own
+    return least_growth(source / 2, known / 2, int((in_region & ~is_target).sum()), int((in_region & is_target).sum()))
+
+
+def unevenness(clusters: Sequence[Cluster]) -> float | None:
+    """Return the total variation between source and known target nodes over clusters, beyond that of chance.
+
+    0 is no shift; None where no target node looks known. In a cluster with few source nodes, those that are not listed
+    count as known.
+    """
+    source = np.array([cluster.source for cluster in clusters])
+    known = np.array([c.target - c.listed if c.known is None else c.known for c in clusters])
+    if not known.sum():
+        return None
+    pooled = (source / source.sum() + known / known.sum()) / 2
+    # Known nodes are counted by half of them, so their number has twice the variance.
+    deviation = np.sqrt(pooled * (1 - pooled) * (1 / source.sum() + 2 / known.sum()))
+    by_chance = 0.5 * np.sqrt(2 / np.pi) * deviation.sum()
+    variation = 0.5 * np.abs(source / source.sum() - known / known.sum()).sum()
+    return float(max(0.0, variation - by_chance))

@@ -25,7 +25,7 @@ class Diagnosis:
     homophily: float  # how much more often than by chance edges stay inside a feature cluster; 1 always, 0 by chance
     target_edges: int  # edges with both ends in the target
     separability: float  # cross-validated AU-ROC of a linear model that tells source from target
-    unevenness: float  # total variation between source and known target nodes over the clusters; 0: no shift
+    unevenness: float | None  # total variation between source and known target nodes over the clusters; 0: no shift
     clusters: tuple[Cluster, ...]  # in descending order of their growth
     warnings: tuple[str, ...]
 
@@ -36,6 +36,8 @@ class Diagnosis:
 
     def shift(self) -> str:
         """Say how far the proportions of what is known shifted."""
+        if self.unevenness is None:
+            return "How far the proportions of what is known shifted cannot be told: too few target nodes look known."
         moved = f"{100 * self.unevenness:.0f} % of the source nodes would have to change cluster to match the target"
         if self.unevenness < 0.1:
             return f"What is known has much the same proportions in source and target: {moved}."

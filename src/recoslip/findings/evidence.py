@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.calibration.growth import least_growth
+from recoslip.findings.wording import at_least, counted
 from recoslip.shift import Mask
 
 NEAREST = 5  # members of the group that a node must have near it, to lie where the group lies
 MAX_MEMBERS = 1000  # of the group that nodes are compared with
 BLOCK = 2048  # nodes compared at a time
+MIN_GROWTH = 1.1  # a smaller bound is no evidence
 TIE = 1e-6  # similarities that differ by less are equal
 
 
@@ -22,21 +24,28 @@ class Evidence:
 
     source: int
     target: int
-    least_growth: float  # if the group is a known category, it is this many times as frequent as in the source, or more
+    least_growth: float  # if they are known, such nodes are this many times as frequent as in the source, or more
+
+    @property
+    def is_convincing(self) -> bool:
+        """Whether known nodes would have had to grow to be so many."""
+        return self.least_growth >= MIN_GROWTH
 
     def sentence(self) -> str:
         """Say what follows."""
-        where = f"where it lies, there are {self.source:,} source and {self.target:,} target nodes"
-        if self.least_growth <= 1:
-            return f"Nothing here says that it is new: {where}."
-        return f"Either new, or a known category that grew at least {self.least_growth:.2g}-fold: {where}."
+        where = f"where they lie, there are {counted(self.source, 'source node')} and {self.target:,} target nodes"
+        if not self.is_convincing:
+            return f"Nothing here says that these nodes are new: {where}."
+        return (
+            f"Either new, or known nodes that became at least {at_least(self.least_growth)} times as frequent: {where}."
+        )
 
 
 def group_evidence(similarity: NDArray[np.float32], members: NDArray[np.int64], is_target: Mask) -> Evidence:
     """Count the nodes that have as many members of a group near them as its typical member has.
 
-    Near is what the fifth nearest member is to a member, in the median. If the group is a known category, the source
-    nodes there are a sample of it, and their number bounds how much it must have grown.
+    Near is what the fifth nearest member is to a member, in the median. If the group is known, the source nodes there
+    are a sample of the same categories, and their number bounds how much these must have grown.
 
     Args:
         similarity: (nodes, width) vectors whose inner products are similarities.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recoslip.detectors.base import Scores
 from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics, Trait
-from recoslip.findings.groups import Partition
+from recoslip.findings.groups import MIN_GROUP_SIZE, Partition
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.shift import Mask
@@ -34,7 +34,7 @@ class Group:
     edges_to_listed: int  # to listed nodes outside the group
     edges_to_target: int  # to target nodes that are not listed
     edges_to_source: int
-    evidence: Evidence | None  # that it is new; None for a single node, and where no more is listed than by chance
+    evidence: Evidence | None  # that it is new; None for a few nodes, and where no more are listed than by chance
 
 
 def profile_groups(
@@ -69,7 +69,9 @@ def profile_groups(
                 edges_to_listed=int((listed[far_ends] & (label[far_ends] != number)).sum()),
                 edges_to_target=int((is_target[far_ends] & ~listed[far_ends]).sum()),
                 edges_to_source=int((~is_target[far_ends]).sum()),
-                evidence=group_evidence(similarity, members, is_target) if with_evidence and len(members) > 1 else None,
+                evidence=group_evidence(similarity, members, is_target)
+                if with_evidence and len(members) >= MIN_GROUP_SIZE
+                else None,
             )
         )
     return tuple(sorted(groups, key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0)))
@@ -80,5 +82,5 @@ def first_look(groups: Sequence[Group], count: int = FIRST_LOOK) -> tuple[int, .
 
     Groups of which nothing says that they are new are left out.
     """
-    convincing = [group.exemplars for group in groups if group.evidence and group.evidence.least_growth > 1]
+    convincing = [group.exemplars for group in groups if group.evidence and group.evidence.is_convincing]
     return tuple(node for nodes in zip_longest(*convincing) for node in nodes if node is not None)[:count]

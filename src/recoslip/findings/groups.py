@@ -124,24 +124,26 @@ def merge_alike_communities(
     [0, 0, 2]
     """
     merged = membership.copy()
-    sums = np.stack([similarity[merged == k].sum(axis=0) for k in range(merged.max() + 1)]).astype(float)
     sizes = np.bincount(merged).astype(float)
-    left = sizes > 0
-    while left.sum() > 1:
-        means = sums / np.maximum(sizes, 1)[:, None]
-        known = (means @ references.T).max(axis=1)
-        gap = means @ means.T - np.maximum(known, known[:, None])
-        gap[~left] = gap[:, ~left] = -np.inf
-        np.fill_diagonal(gap, -np.inf)
-        a, b = np.unravel_index(gap.argmax(), gap.shape)
-        if gap[a, b] <= 0:
-            break
-        keep, drop = min(a, b), max(a, b)
+    means = np.stack(
+        [similarity[merged == k].mean(axis=0) if size else 0 * references[0] for k, size in enumerate(sizes)]
+    )
+    known = (means @ references.T).max(axis=1)  # likeness to the nearest reference
+    alike = means @ means.T
+    np.fill_diagonal(alike, -np.inf)
+    alike[sizes == 0] = alike[:, sizes == 0] = -np.inf
+    while True:
+        gap = alike - np.maximum(known, known[:, None])
+        keep, drop = sorted(np.unravel_index(gap.argmax(), gap.shape))
+        if not gap[keep, drop] > 0:
+            return merged
         merged[merged == drop] = keep
-        sums[keep] += sums[drop]
+        means[keep] = (sizes[keep] * means[keep] + sizes[drop] * means[drop]) / (sizes[keep] + sizes[drop])
         sizes[keep] += sizes[drop]
-        left[drop] = False
-    return merged
+        known[keep] = (references @ means[keep]).max()
+        left = np.isfinite(alike[keep])
+        alike[keep] = alike[:, keep] = np.where(left, means @ means[keep], -np.inf)
+        alike[drop] = alike[:, drop] = -np.inf
 
 
 def _cluster_means(x: NDArray[np.floating], seed: int) -> NDArray[np.floating]:

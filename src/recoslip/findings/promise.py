@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recoslip.calibration.conformal import ROUNDING
+from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg
 from recoslip.detectors.base import Detector
 from recoslip.findings.explanations import FeatureStatistics
+from recoslip.findings.wording import counted
 from recoslip.shift import Mask
 
 
@@ -26,32 +27,42 @@ def withheld_regions(
 ) -> tuple[Withheld, ...]:
     """Return the regions whose target nodes cannot be listed, however high they score.
 
-    In a region with n calibration nodes no p-value is below 1 / (n + 1). By Benjamini-Hochberg a node may have a
-    p-value up to fdr times the fraction of the target nodes that are listed, its whole region among them at most.
+    In a region with n calibration nodes no p-value is below 1 / (n + 1). By Benjamini-Hochberg those regions are out
+    of reach that would not be listed even if all target nodes had the lowest p-value of their region.
+
+    Args:
+        detector: fitted on the graph.
+        listed: (nodes,) the listed nodes.
+        fdr: the false-discovery rate that the list was made by; None if it was made by the detector's `max_fpr`.
+        features: of the graph, to name regions by.
     """
     if not detector.calibrated_:
         return ()
-    is_target = detector.is_target_
+    is_target, region = detector.is_target_, detector.region_
+    calibration = np.bincount(region[detector.calibration_], minlength=int(region.max()) + 1)
+    lowest = 1 / (calibration[region] + 1)  # (nodes,)
+    if fdr is None:
+        within_reach = lowest <= detector.max_fpr * (1 + ROUNDING)
+    else:
+        within_reach = listed.copy()
+        within_reach[is_target] = benjamini_hochberg(lowest[is_target], fdr)
     found = []
-    for number, region in enumerate(np.unique(detector.region_[is_target]), start=1):
-        inside = detector.region_ == region
-        calibration, target = int((inside & detector.calibration_).sum()), int((inside & is_target).sum())
-        reachable = (int(listed[~inside].sum()) + target) / int(is_target.sum())
-        level = detector.max_fpr if fdr is None else fdr * reachable
-        if 1 / (calibration + 1) > level * (1 + ROUNDING):
+    for number, own in enumerate(np.unique(region[is_target]), start=1):
+        inside = region == own
+        if not within_reach[inside & is_target].any():
             features_there = features.name(np.flatnonzero(inside & ~is_target))
-            name = f"region {number}" + (f" ({features_there})" if features_there else "")
-            found.append(Withheld(name, calibration, target))
+            name = f"region {number}" + (f", {features_there!r}" if features_there else "")
+            found.append(Withheld(name, int(calibration[own]), int((inside & is_target).sum())))
     return tuple(found)
 
 
 def promise(detector: Detector, fdr: float | None, withheld: tuple[Withheld, ...], *, supported: bool) -> str:
-    """Say what the list promises, under which assumption, and of which regions nothing is promised.
+    """Say what the list promises, under which assumption, and in which regions nothing can be listed.
 
     Args:
         detector: fitted on the graph.
         fdr: the false-discovery rate that the list was made by; None if it was made by the detector's `max_fpr`.
-        withheld: regions of which nothing is promised.
+        withheld: regions in which nothing can be listed.
         supported: whether the data allow for a promise at all.
     """
     if not supported:
@@ -62,11 +73,11 @@ def promise(detector: Detector, fdr: float | None, withheld: tuple[Withheld, ...
     if fdr is not None:
         promised = f"At most {100 * fdr:.3g} % of the listed nodes are expected to be known, {assumption}."
     else:
-        promised = f"Of known nodes, at most {100 * detector.max_fpr:.3g} % are listed, {assumption}."
+        promised = f"Of known nodes, at most {100 * detector.max_fpr:.3g} % are expected to be listed, {assumption}."
     if not withheld:
         return promised
-    places = "; ".join(f"{each.name}: {each.calibration:,} for {each.target:,}" for each in withheld)
-    return (
-        f"{promised} Nothing is promised where there are too few source nodes to compare with, and no target node can "
-        f"be listed there ({places} target nodes)."
+    places = "; ".join(
+        f"{each.name}: {counted(each.calibration, 'source node')} for {counted(each.target, 'target node')}"
+        for each in withheld
     )
+    return f"{promised} Too few source nodes to compare with, so that nothing can be listed there: {places}."

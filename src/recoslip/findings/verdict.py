@@ -7,10 +7,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from recoslip.calibration.novel_share import NovelShare
+from recoslip.calibration.novel_share import NovelShare, most_by_chance
 from recoslip.detectors.base import Detector
 from recoslip.findings.diagnosis import Diagnosis
 from recoslip.findings.promise import Withheld
+from recoslip.findings.wording import counted, percent, times
 from recoslip.shift import Mask
 
 Kind: TypeAlias = Literal["new", "grown", "nothing", "cannot tell"]
@@ -46,86 +47,89 @@ def decide(
 ) -> Verdict:
     """Choose the verdict: what cannot be told comes first, then what is new, then what grew."""
     targets, count = int(detector.is_target_.sum()), int(listed.sum())
-    unsupported = _unsupported(detector, diagnosis, withheld, targets)
+    unsupported = _unsupported(detector, fdr, diagnosis, withheld, targets)
     if unsupported is not None:
         return unsupported
-    if count and share.low > 0:
+    if share.low > 0:
         return Verdict(
             "new",
-            f"Something new: at least {_percent(share.low)} of the target nodes, about {_percent(share.estimate)}, "
+            f"Something new: at least {percent(share.low)} of the target nodes, about {percent(share.estimate)}, "
             "belong to no category of the source.",
             f"That holds with {100 * share.confidence:.0f} % confidence, unless a known category is more than "
-            f"{share.max_growth:.2g} times as frequent as before among the nodes that it is compared with. Look at the "
-            "groups one after the other: each says what else it may be.",
+            f"{times(share.max_growth)} times as frequent as before among the nodes that it is compared with."
+            + ("" if count else f" No single node can be listed at this level: ask for a higher {_option(fdr)}."),
         )
-    if count > _by_chance(detector, fdr, targets):
+    if count > _by_chance(detector, fdr):
+        stand = "stands" if count == 1 else "stand"
         return Verdict(
             "cannot tell",
-            f"Cannot be told: {count:,} of {targets:,} target nodes stand out, more than by chance, and may be new or "
-            "a known category that grew.",
-            f"{_needed(share.breaks_at)} Look at a few nodes of each group: who knows the source can say which it is.",
+            f"Cannot be told: {count:,} of {counted(targets, 'target node')} {stand} out, more than by chance, and may "
+            "be new or known nodes that became more frequent.",
+            f"{_needed(share.breaks_at)} Look at a few of them: who knows the source can say which it is.",
         )
     chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than by chance. " if count else ""
-    unseen = (
-        f"{chance}Up to {_percent(share.high)} of the target nodes may be novel all the same: so many score higher "
-        "than seven of ten known nodes that they are compared with."
-    )
+    unseen = f"{chance}A novel category that looks like a known one to this detector cannot be excluded."
+    out_of_reach = sum(region.target for region in withheld)
+    among = f"the {counted(targets - out_of_reach, 'target node')}"
+    if out_of_reach:
+        among += f" that can be compared with enough source nodes ({out_of_reach:,} cannot)"
     changed = diagnosis.grown[:MAX_GROWN]
     if changed:
         sentences = "; ".join(cluster.sentence() for cluster in changed)
-        return Verdict(
-            "grown",
-            f"Nothing new stands out among the {targets:,} target nodes, but a known kind grew: {sentences}.",
-            unseen,
-        )
-    return Verdict("nothing", f"Nothing stands out among the {targets:,} target nodes.", unseen)
+        return Verdict("grown", f"Nothing new stands out among {among}, but what is known grew: {sentences}.", unseen)
+    return Verdict("nothing", f"Nothing stands out among {among}.", unseen)
 
 
 def _unsupported(
-    detector: Detector, diagnosis: Diagnosis, withheld: tuple[Withheld, ...], targets: int
+    detector: Detector, fdr: float | None, diagnosis: Diagnosis, withheld: tuple[Withheld, ...], targets: int
 ) -> Verdict | None:
     """Say why nothing can be told, if the data do not allow for it."""
     sources = len(detector.is_target_) - targets
     if sources < MIN_SOURCE:
-        reason = f"{sources:,} source nodes are too few to learn from and to compare with"
-        advice = "Give more source nodes; a few hundred are needed for a list with a promise."
+        reason = f"{counted(sources, 'source node')} are too few to learn from and to compare with"
+        advice = "Give more source nodes."
     elif not detector.calibrated_:
         reason = "the detector was fitted without calibration nodes, so that it is not known how high known nodes score"
         advice = "Fit it with rotations=5, as recoslip detect does."
     elif diagnosis.separability > APART:
         reason = (
-            "a linear model tells source from target almost perfectly, so that everything in the target looks novel "
+            "a linear model tells source from target almost perfectly, so that known target nodes may look novel, too "
             f"(AU-ROC {diagnosis.separability:.3f})"
         )
-        advice = "Look for a feature that says the same as the domain, such as a date or a region, and leave it out."
-    elif np.ptp(detector.scores_[detector.is_target_]) == 0:
-        reason = f"all of the {targets:,} target nodes have the same score"
+        advice = (
+            "Look for a feature that says the same as the domain, such as a date or a region, and leave it out. If "
+            "there is none, source and target differ in more than their proportions, or all of the target is new."
+        )
+    elif np.ptp(detector.scores_[detector.is_target_ | detector.calibration_]) == 0:
+        reason = "all target nodes and all source nodes that they are compared with have the same score"
         advice = "Give the nodes features, or edges, that differ between categories."
     elif sum(region.target for region in withheld) == targets:
         most = max(region.calibration for region in withheld)
-        reason = f"{most:,} source nodes to compare with cannot promise a rate below {100 / (most + 1):.2g} %"
-        advice = f"Ask for --max-fpr {_rounded_up(1 / (most + 1))}, or give more source nodes."
+        lowest = 1 / (most + 1)
+        reason = f"{counted(most, 'source node')} to compare with cannot promise a rate below {100 * lowest:.2g} %"
+        advice = f"Ask for {_option(fdr)} {_rounded_up(lowest)} or more, or give more source nodes."
     else:
         return None
     return Verdict("cannot tell", f"Cannot be told: {reason}.", advice, supported=False)
 
 
-def _by_chance(detector: Detector, fdr: float | None, targets: int) -> int:
+def _option(fdr: float | None) -> str:
+    return "--max-fpr" if fdr is None else "--fdr"
+
+
+def _by_chance(detector: Detector, fdr: float | None) -> int:
     """Return how many nodes may be listed where nothing is novel: by false-discovery rate, none."""
-    from scipy.stats import poisson
-
-    return int(poisson.ppf(CHANCE, detector.max_fpr * targets)) if fdr is None else 0
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f} %" if fraction >= 0.1 else f"{100 * fraction:.2g} %"
+    if fdr is not None:
+        return 0
+    region = detector.region_
+    return most_by_chance(detector.max_fpr, region[detector.is_target_], region[detector.calibration_], CHANCE)
 
 
 def _needed(growth: float) -> str:
-    """Say how much a known category must have grown to explain a list."""
-    if growth < 1.05:
-        return "Hardly any growth would explain it."
-    return f"It would have to be {growth:.2g} times as frequent as before among the nodes that it is compared with."
+    """Say how much known nodes must have grown to explain a list."""
+    if growth < 1.1:
+        return "Very little growth, or none, would be enough to explain it."
+    return f"Known nodes would have to be {times(growth)} times as frequent as before among those that they are like."
 
 
 def _rounded_up(level: float) -> float:

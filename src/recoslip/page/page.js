@@ -40,8 +40,8 @@
   $("promise").textContent = `${facts.list} ${facts.promise}`;
   const share = facts.novel_share;
   const { has_structure: hasStructure, count: groupCount, stability } = facts.groups;
-  const cards = [[count(counts.listed), `of ${count(counts.target)} target nodes are listed`]];
-  if (share) cards.unshift([share.low > 0 ? `${percent(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes are novel; the estimate is ${percent(share.estimate)}.`]);
+  const cards = [[count(counts.listed), `listed, of ${count(counts.target)} target nodes`]];
+  if (share) cards.unshift([share.low > 0 ? `${percent(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes may be novel; the estimate is ${percent(share.estimate)}.`]);
   if (counts.listed) cards.push(hasStructure ? [String(groupCount), `groups among them, stability ${stability.toFixed(2)}`] : ["1", "group among them"]);
   if (facts.verdict === "new") cards.push([`${share.breaks_at.toFixed(1)} times`, "as frequent as before, among the nodes that it is compared with: so much a known category would have to be, for nothing to be novel."]);
   $("cards").append(...cards.map(([figure, caption]) => make("div", { class: "card" }, make("b", {}, figure), caption)));
@@ -127,8 +127,9 @@
   // Groups
   $("groups-section").hidden = !data.groups.length;
   $("groups-note").textContent = (hasStructure
-    ? "Communities of the listed nodes, by their edges and, where those are few, by their features. Those that are more like each other than like any cluster of the source are one group; those of fewer than five nodes are left out. The groups with the most evidence of being new come first."
-    : "The listed nodes are one group: they are few, or no division of them is found again when some are left out, or its parts are more like each other than like any cluster of the source.")
+    ? "Communities of the listed nodes, by their edges and, where those are few, by their features. Those that are more like each other than like any cluster of the source are one group; those of fewer than five nodes are left out."
+    : "The listed nodes are shown as one group: they are few, or no division of them is found again when some are left out, or its parts are more like each other than like any cluster of the source, or none was tried.")
+    + (data.groups.some((g) => g.evidence) ? " The groups with the most evidence of being new come first." : "")
     + " Features are compared with the source.";
   const traitTable = (traits) => make("div", { class: "scroll" }, make("table", { class: "traits" },
     make("thead", {}, make("tr", {}, ...["feature", "strength", "here", "source"].map((heading) => make("th", {}, heading)))),
@@ -236,16 +237,16 @@
 
   // Diagnosis and settings
   const diagnosis = facts.diagnosis;
-  $("shift").textContent = facts.calibrated ? diagnosis.shift : "How far proportions shifted is not known: there are no calibration nodes.";
-  $("grown").append(...(facts.calibrated ? diagnosis.grown : []).map((text) => make("li", {}, `${text[0].toUpperCase()}${text.slice(1)}.`)));
+  $("shift").textContent = diagnosis.shift ?? "How far proportions shifted is not estimated.";
+  $("grown").append(...diagnosis.grown.map((text) => make("li", {}, `${text[0].toUpperCase()}${text.slice(1)}.`)));
   const row = (...cells) => make("tr", {}, ...cells.map((cell) => make("td", {}, String(cell))));
-  const clusterRows = data.clusters.map((c, k) => row(c.name ?? k + 1, count(c.source), count(c.target), count(c.known), count(c.listed), c.growth === null ? "" : `${c.growth} ×`));
+  const clusterRows = data.clusters.map((c, k) => row(c.name ?? k + 1, count(c.source), count(c.target), c.known === null ? "" : count(c.known), count(c.listed), c.growth === null ? "" : `${c.growth} ×`));
   $("diagnosis").append(
     make("div", { class: "scroll" }, make("table", {}, make("tbody", {},
       row("Edges join nodes with similar features", `${diagnosis.homophily.toFixed(2)} (1 always, 0 as by chance)`),
       row("A linear model tells source from target", `${diagnosis.separability.toFixed(2)} AU-ROC (0.5 not at all)`)))));
-  if (facts.calibrated) $("diagnosis").append(
-    make("p", { class: "quiet" }, "Clusters hold nodes of both domains that are like each other (k-means). Known are, about, twice the target nodes that score below the median of the cluster's source nodes. Growth says how many times as frequent these are in the target as in the source; it is left out where there are few source nodes."),
+  if (diagnosis.shift) $("diagnosis").append(
+    make("p", { class: "quiet" }, "Clusters hold nodes of both domains that are like each other (k-means). Known are, about, twice the target nodes that score below the median of the cluster's source nodes. Growth says how many times as frequent these are in the target as in the source; both are left out where there are few source nodes."),
     make("div", { class: "scroll" }, make("table", {},
       make("thead", {}, make("tr", {}, ...["cluster", "source", "target", "of these known", "listed", "growth"].map((heading) => make("th", {}, heading)))),
       make("tbody", {}, ...clusterRows))));
@@ -256,7 +257,7 @@
   const regions = facts.regions > 1 ? ` in ${facts.regions} regions` : "";
   const pValues = `${fits} p-values from ${count(facts.calibration_nodes)} ${facts.calibrated ? "calibration nodes" : "validation source nodes"}${regions}.`;
   const ends = share
-    ? `The lower end of the novel share holds with ${(100 * share.confidence).toFixed(0)} % confidence if no known category is more than ${share.max_growth} times as frequent as before among the nodes that it is compared with. The upper end holds if no more novel nodes have p-values above 0.3 than known nodes have below.`
+    ? `The lower end of the novel share holds with ${(100 * share.confidence).toFixed(0)} % confidence if no known category is more than ${share.max_growth.toFixed(1)} times as frequent as before among the nodes that it is compared with. The upper end holds if no more novel nodes have p-values above 0.3 than known nodes have below.`
     : "How many nodes are novel is not estimated.";
   $("made").append(
     make("p", {}, scale + shown + software + pValues),

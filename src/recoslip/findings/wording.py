@@ -1,0 +1,41 @@
+"""Numbers -> words, so that every sentence writes them in the same way."""
+
+from __future__ import annotations
+
+import math
+
+
+def percent(fraction: float) -> str:
+    """Write a fraction: whole percents from 10 % on, two digits below.
+
+    >>> percent(0.126), percent(0.0123)
+    ('13 %', '1.2 %')
+    """
+    return f"{100 * fraction:.0f} %" if fraction >= 0.1 else f"{100 * fraction:.2g} %"
+
+
+def times(factor: float) -> str:
+    """Write a factor: whole from 10 on, with one decimal below.
+
+    >>> times(412.3), times(2.857)
+    ('412', '2.9')
+    """
+    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
+
+
+def at_least(bound: float) -> str:
+    """Write a lower bound of a factor, rounded down.
+
+    >>> at_least(412.7), at_least(2.857)
+    ('412', '2.8')
+    """
+    return times(math.floor(bound) if bound >= 10 else math.floor(10 * bound) / 10)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> counted(1, "source node"), counted(1200, "source node")
+    ('1 source node', '1,200 source nodes')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -286,6 +286,8 @@ def test_the_page_is_rebuilt_from_what_a_run_left(run, tables, tmp_path):
     assert "holds no report.json" in run("report", tmp_path, cwd=tmp_path, code=2).stderr
     (out / "report.json").write_text('{"title": "x"}')
     assert "damaged or not recoslip's" in " ".join(run("report", out, cwd=tmp_path, code=2).stderr.split())
+    (out / "report.json").write_text('{"title": "x", "format": 1}')
+    assert "another version of recoslip" in " ".join(run("report", out, cwd=tmp_path, code=2).stderr.split())
     assert (out / "report.html").read_text() == page
 
 

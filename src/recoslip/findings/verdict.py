@@ -11,7 +11,7 @@ from recoslip.calibration.novel_share import NovelShare, most_by_chance
 from recoslip.detectors.base import Detector
 from recoslip.findings.diagnosis import Diagnosis
 from recoslip.findings.promise import Withheld
-from recoslip.findings.wording import counted, percent, times
+from recoslip.findings.wording import at_least_percent, counted, percent, times
 from recoslip.shift import Mask
 
 Kind: TypeAlias = Literal["new", "grown", "nothing", "cannot tell"]
@@ -53,8 +53,8 @@ def decide(
     if share.low > 0:
         return Verdict(
             "new",
-            f"Something new: at least {percent(share.low)} of the target nodes, about {percent(share.estimate)}, "
-            "belong to no category of the source.",
+            f"Something new: at least {at_least_percent(share.low)} of the target nodes, about "
+            f"{percent(share.estimate)}, belong to no category of the source.",
             f"That holds with {100 * share.confidence:.0f} % confidence, unless a known category is more than "
             f"{times(share.max_growth)} times as frequent as before among the nodes that it is compared with."
             + ("" if count else f" No single node can be listed at this level: ask for a higher {_option(fdr)}."),
@@ -129,7 +129,9 @@ def _needed(growth: float) -> str:
     """Say how much known nodes must have grown to explain a list."""
     if growth < 1.1:
         return "Very little growth, or none, would be enough to explain it."
-    return f"Known nodes would have to be {times(growth)} times as frequent as before among those that they are like."
+    return (
+        f"Known nodes would have to be {times(growth)} times as frequent as before among those they are compared with."
+    )
 
 
 def _rounded_up(level: float) -> float:

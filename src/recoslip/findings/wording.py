@@ -14,6 +14,16 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.0f} %" if fraction >= 0.1 else f"{100 * fraction:.2g} %"
 
 
+def at_least_percent(bound: float) -> str:
+    """Write a lower bound of a fraction, rounded down.
+
+    >>> at_least_percent(0.128), at_least_percent(0.0628), at_least_percent(0.00068)
+    ('12 %', '6.2 %', '0.068 %')
+    """
+    step = 0.01 if bound >= 0.1 else 10.0 ** (math.floor(math.log10(bound)) - 1)
+    return percent(math.floor(bound / step + 1e-9) * step)
+
+
 def times(factor: float) -> str:
     """Write a factor: whole from 10 on, with one decimal below.
 

@@ -166,7 +166,7 @@ def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch
     assert loaded.proposal_rejected_
     np.testing.assert_array_equal(loaded.decision_function(small.graph), fitted.decision_function(small.graph))
     assert any(
-        "belong to a known category that grew" in warning for warning in analyse(fitted, small.graph).diagnosis.warnings
+        "as a known category that grew has" in warning for warning in analyse(fitted, small.graph).diagnosis.warnings
     )
 
 

@@ -16,7 +16,6 @@ from recoslip.errors import RecoslipError
 from recoslip.findings.analysis import Findings, facts
 from recoslip.graph import NodeGraph
 from recoslip.json_files import read_json
-from recoslip.page.payload import FORMAT
 from recoslip.page.report import Report
 from recoslip.storage import (
     atomic_folder,
@@ -150,10 +149,6 @@ def rebuild_page(folder: str | os.PathLike[str]) -> Path:
             raise RecoslipError(
                 f"{printable(folder)}/report.json cannot be read: {problem}; run detect again"
             ) from problem
-        if isinstance(data, dict) and data.get("format") not in (None, FORMAT):
-            raise RecoslipError(
-                f"{printable(folder)}/report.json was written by another version of recoslip; run detect again"
-            )
         page = path / "report.html"
         try:
             html = Report(data).html()

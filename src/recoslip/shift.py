@@ -15,6 +15,7 @@ from recoslip.graph import NodeGraph
 
 Mask = NDArray[np.bool_]
 TRAIN, VALIDATION, TEST = range(3)  # subsets of a split
+MIN_SOURCE = 3  # source nodes for calibration: one to hide and two to learn from
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +119,7 @@ def default_split(graph: NodeGraph, seed: int) -> Split:
 
 def default_rotations(graph: NodeGraph) -> int:
     """Return how many times to fit, so that every source node calibrates once: 5, or 1 where two would not be left."""
-    return 5 if int((~graph.is_target).sum()) > 2 else 1
+    return 5 if int((~graph.is_target).sum()) >= MIN_SOURCE else 1
 
 
 def hide(graph: NodeGraph, split: Split | None, fraction: float, seed: int) -> tuple[NodeGraph, Split, Mask]:
@@ -159,8 +160,10 @@ def rotate(graph: NodeGraph, rotations: int, strata: NDArray[np.int64], seed: in
 
 def _source_to_hide(graph: NodeGraph) -> NDArray[np.int64]:
     source = np.flatnonzero(~graph.is_target.numpy())
-    if len(source) < 3:
-        raise SettingError(f"calibration needs 3 source nodes or more, two to learn from; there are {len(source)}")
+    if len(source) < MIN_SOURCE:
+        raise SettingError(
+            f"calibration needs {MIN_SOURCE} source nodes or more, two to learn from; there are {len(source)}"
+        )
     return source
 
 

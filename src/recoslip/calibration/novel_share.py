@@ -57,8 +57,7 @@ def novel_share(
         confidence: of the lower end, one-sided.
     """
     small = np.asarray(p, dtype=float)
-    regions, target_nodes = np.unique(np.asarray(region), return_counts=True)
-    calibration_nodes = (np.asarray(calibration_region)[:, None] == regions).sum(axis=0)
+    regions, target_nodes, calibration_nodes = _counts(region, calibration_region)
     rng = np.random.default_rng(0)
     exceeds = [_exceeding(level, calibration_nodes, rng) for level in LEVELS]
     counts = np.array([(small <= level * (1 + ROUNDING)).sum() for level in LEVELS])
@@ -69,8 +68,9 @@ def novel_share(
     few = regions[calibration_nodes < 1 / HIGH_LEVEL - 1]  # calibration nodes for a p-value up to that
     high = float(((small <= HIGH_LEVEL * (1 + ROUNDING)) | np.isin(region, few)).mean())
     excess = (small <= ESTIMATE_LEVEL * (1 + ROUNDING)).mean() - ESTIMATE_LEVEL
-    estimate = float(np.clip(excess / (1 - ESTIMATE_LEVEL), low(max_growth), high))
-    return NovelShare(estimate, low(max_growth), high, float(max_growth), confidence, breaks_at=_largest_positive(low))
+    lower = low(max_growth)
+    estimate = float(np.clip(excess / (1 - ESTIMATE_LEVEL), lower, high))
+    return NovelShare(estimate, lower, high, float(max_growth), confidence, breaks_at=_largest_positive(low))
 
 
 def most_by_chance(level: float, region: ArrayLike, calibration_region: ArrayLike, confidence: float = 0.95) -> int:
@@ -89,11 +89,16 @@ def most_by_chance(level: float, region: ArrayLike, calibration_region: ArrayLik
     """
     from scipy.stats import poisson
 
-    regions, target_nodes = np.unique(np.asarray(region), return_counts=True)
-    calibration_nodes = (np.asarray(calibration_region)[:, None] == regions).sum(axis=0)
+    _, target_nodes, calibration_nodes = _counts(region, calibration_region)
     rng = np.random.default_rng(0)
     expected = _exceeding(level, calibration_nodes, rng) @ target_nodes
     return int(np.quantile(poisson.ppf(rng.random(DRAWS), expected), confidence))
+
+
+def _counts(region: ArrayLike, calibration_region: ArrayLike) -> tuple[NDArray[np.int64], ...]:
+    """Return the regions that have target nodes, and how many target and calibration nodes each has."""
+    regions, target_nodes = np.unique(np.asarray(region), return_counts=True)
+    return regions, target_nodes, (np.asarray(calibration_region)[:, None] == regions).sum(axis=0)
 
 
 def _exceeding(level: float, calibration_nodes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:

@@ -425,10 +425,19 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """
         self.check_is_fitted()
         if graph is None:
-            rotations = [(fit.scores_, fit.calibration_) for fit in self.fits]
-            return conformal.regional_p_values(rotations, self.region_, self.is_target_)
+            return self.p_values_within(self.region_)
         p = conformal.p_values(self.decision_function(graph), self.scores_[self.calibration_])
         return np.where(graph.is_target.numpy(), p, np.nan)
+
+    def p_values_within(self, part: NDArray[np.int64]) -> Scores:
+        """Return the p-value of each target node among the calibration nodes of its own part of the graph.
+
+        Args:
+            part: (nodes,) the part that each node belongs to, which must not depend on its score or its domain.
+        """
+        self.check_is_fitted()
+        rotations = [(fit.scores_, fit.calibration_) for fit in self.fits]
+        return conformal.regional_p_values(rotations, part, self.is_target_)
 
     def shortlist(self, fdr: float, graph: NodeGraph | None = None) -> Mask:
         """Choose target nodes of which at most a fraction `fdr` is expected to be known (Benjamini-Hochberg).

@@ -159,15 +159,7 @@ def facts(findings: Findings) -> dict[str, Any]:
             "count": partition.count,
             "stability": partition.stability,
             "has_structure": partition.has_structure,
-            "found": [
-                {
-                    "number": group.number,
-                    "size": group.size,
-                    "name": group.name,
-                    "evidence": None if group.evidence is None else group.evidence.sentence(),
-                }
-                for group in findings.groups
-            ],
+            "found": [group.facts() for group in findings.groups],
         },
         "diagnosis": {
             "homophily": diagnosis.homophily,

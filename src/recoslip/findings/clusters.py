@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.calibration.conformal import regional_p_values
 from recoslip.calibration.growth import least_growth
 from recoslip.detectors.base import Detector
 from recoslip.findings.explanations import FeatureStatistics
@@ -68,8 +67,7 @@ def find_clusters(
     is_target = detector.is_target_
     sample = np.arange(0, len(similarity), -(-len(similarity) // MAX_FIT))
     label = k_means(similarity, CLUSTERS, seed, n_init=2, fitted_on=sample)
-    rotations = [(fit.scores_, fit.calibration_) for fit in detector.fits]
-    p = regional_p_values(rotations, label, is_target)
+    p = detector.p_values_within(label)
     sources, targets = int((~is_target).sum()), int(is_target.sum())
     clusters = []
     for k in np.unique(label):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,11 @@ class Group:
     edges_to_target: int  # to target nodes that are not listed
     edges_to_source: int
     evidence: Evidence | None  # that it is new; None for a few nodes, and where no more are listed than by chance
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is said of it in every place, as JSON values."""
+        evidence = None if self.evidence is None else self.evidence.sentence()
+        return {"number": self.number, "size": self.size, "name": self.name, "evidence": evidence}
 
 
 def profile_groups(

@@ -12,14 +12,13 @@ from recoslip.detectors.base import Detector
 from recoslip.findings.diagnosis import Diagnosis
 from recoslip.findings.promise import Withheld
 from recoslip.findings.wording import at_least_percent, counted, percent, times
-from recoslip.shift import Mask
+from recoslip.shift import MIN_SOURCE, Mask
 
 Kind: TypeAlias = Literal["new", "grown", "nothing", "cannot tell"]
 
 APART = 0.99  # AU-ROC of a linear model from which on source and target are different worlds
 CHANCE = 0.95  # a longer list than chance makes with this probability, where nothing is novel, is more than chance
 MAX_GROWN = 3  # clusters that a verdict names
-MIN_SOURCE = 3  # source nodes, of which one calibrates and two are learned from
 
 
 @dataclass(frozen=True)

@@ -147,10 +147,7 @@ def _details(
 
 def _group(group: Group, position: NDArray[np.int64]) -> dict[str, Any]:
     return {
-        "number": group.number,
-        "size": group.size,
-        "name": group.name,
-        "evidence": None if group.evidence is None else group.evidence.sentence(),
+        **group.facts(),
         "exemplars": [int(position[node]) for node in group.exemplars if position[node] >= 0],
         "traits": [_trait(trait) for trait in group.traits],
         "internal_edges": group.internal_edges,

@@ -29,8 +29,8 @@ class Report:
 
     def html(self) -> str:
         """Return the page as HTML."""
-        if self.data.get("format") != FORMAT:
-            raise KeyError(f"expected format {FORMAT}, got {self.data.get('format')!r}")
+        if self.data["format"] != FORMAT:
+            raise RecoslipError("this page was written by another version of recoslip; run detect again")
         inserts = {
             "title": html.escape(self.data["title"]),
             "style": _asset("page.css"),

@@ -184,7 +184,9 @@ def test_two_disjoint_copies_of_a_graph_get_its_scores_twice(fitted, graph):
     )
     first, second = np.split(fitted.decision_function(both), 2)
     np.testing.assert_allclose(first, second, atol=1e-6)
-    if fitted.name != "dominant":  # it reconstructs the adjacency of all pairs of nodes, those across the copies too
+    # DOMINANT reconstructs the adjacency of all pairs of nodes, those across the copies too; the nearest tenth of the
+    # source nodes and how rare a feature is are rounded in another way among twice as many.
+    if fitted.name not in ("dominant", "nearest-source"):
         np.testing.assert_allclose(first, fitted.decision_function(one), atol=1e-6)
 
 

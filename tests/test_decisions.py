@@ -335,6 +335,15 @@ def test_traits_name_the_feature_that_sets_a_group_apart(marked):
     assert features.traits([node], references.tolist())[0].feature == "striped"
 
 
+def test_a_network_that_sees_no_edges_is_explained_by_features_alone(marked):
+    graph, novel, _ = marked
+    fitted = detector("reco-slip-plus", encoder="mlp", epochs=20, rounds=1, round_epochs=10).fit(graph)
+    explanation = gnn_explanation(fitted, graph, int(np.flatnonzero(novel)[0]), epochs=5)
+    assert graph.num_edges
+    assert explanation.features
+    assert explanation.neighbours == ()
+
+
 def test_the_explainer_finds_the_feature_that_the_network_uses(marked):
     graph, novel, fitted = marked
     node = int(np.argmax(np.where(novel, fitted.scores_, 0)))
@@ -387,9 +396,9 @@ def test_the_explainable_network_scores_as_the_detector(graph, settings):
 
 
 def diagnosis_of(fitted, graph, listed):
-    reduced = reduced_features(graph)
-    neighbourhood = neighbourhood_features(graph, reduced)
-    return diagnose(fitted, graph, listed, reduced, neighbourhood, similarity_features(graph), FeatureStatistics(graph))
+    return diagnose(
+        fitted, graph, listed, reduced_features(graph), similarity_features(graph), FeatureStatistics(graph)
+    )
 
 
 def test_the_diagnosis_sees_shift_and_homophily():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from recoslip.detectors.registry import detector as detector
     from recoslip.findings.analysis import analyse as analyse
     from recoslip.graph.node_graph import NodeGraph as NodeGraph
+    from recoslip.inspection.check import check as check
     from recoslip.packed import open_packed as open_packed
     from recoslip.packed import pack as pack
     from recoslip.page.report import report as report
@@ -35,6 +36,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "detectors.registry": ["detector"],
         "findings.analysis": ["analyse"],
         "graph.node_graph": ["NodeGraph"],
+        "inspection.check": ["check"],
         "packed": ["open_packed", "pack"],
         "page.report": ["report"],
         "shift": ["Split"],

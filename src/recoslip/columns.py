@@ -154,6 +154,7 @@ class TableFeatures(NamedTuple):
     matrix: NDArray[np.float32] | sp.csr_array  # (rows, features)
     names: list[str]
     encoding: dict[str, str]  # the statistics of each column
+    missing: dict[str, int]  # how many values were missing, of the columns where some were
 
 
 def encode(frame: pl.DataFrame, columns: Sequence[Column], impute: bool) -> TableFeatures:
@@ -161,6 +162,7 @@ def encode(frame: pl.DataFrame, columns: Sequence[Column], impute: bool) -> Tabl
     used = [column for column in columns if column.encoding != "unused"]
     if not impute:
         refuse_missing([frame[column.name] for column in used])
+    missing = {column.name: count for column in used if (count := int(is_missing(frame[column.name]).sum()))}
     blocks: list[Any] = []
     names: list[str] = []
     statistics: dict[str, str] = {}
@@ -170,10 +172,10 @@ def encode(frame: pl.DataFrame, columns: Sequence[Column], impute: bool) -> Tabl
         names += block.names
         statistics[column.name] = block.statistics
     if not any(sp.issparse(block) for block in blocks):
-        return TableFeatures(np.hstack(blocks), names, statistics)
+        return TableFeatures(np.hstack(blocks), names, statistics, missing)
     matrix = sp.csr_array(sp.hstack(blocks, format="csr"))
     is_dense = matrix.nnz >= DENSE_FRACTION * np.prod(matrix.shape)
-    return TableFeatures(matrix.toarray() if is_dense else matrix, names, statistics)
+    return TableFeatures(matrix.toarray() if is_dense else matrix, names, statistics, missing)
 
 
 def encode_column(series: pl.Series, encoding: Encoding) -> ColumnFeatures:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from recoslip._version import __version__
 from recoslip.bench.command import app as bench_app
+from recoslip.cli.check import check
 from recoslip.cli.demo import demo
 from recoslip.cli.detect import DetectCommand, detect
 from recoslip.cli.lists import datasets, methods
@@ -81,6 +82,7 @@ def root(
 
 
 app.command()(demo)
+app.command()(check)
 app.command(
     cls=DetectCommand,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},  # settings of the method

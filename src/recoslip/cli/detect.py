@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from typer.core import TyperCommand
 
+from recoslip.cli.check import look_at, read, refuse_leaks
 from recoslip.cli.method_settings import parse_settings, print_settings_of_methods, read_settings_file
 from recoslip.cli.options import (
+    AlignOption,
+    AllowLeak,
     DomainColumn,
     DropUnknown,
     Features,
@@ -30,11 +32,9 @@ from recoslip.cli.options import (
     TimeColumn,
     WeightColumn,
     check_format,
-    read_graph_arguments,
-    refuse_table_options,
 )
 from recoslip.cli.page import has_report_extra, make_page
-from recoslip.cli.printing import print_most_novel, print_outcome, print_training
+from recoslip.cli.printing import print_look, print_most_novel, print_outcome, print_training
 from recoslip.cli.training import fit, fit_on_cluster
 from recoslip.console.messages import make_console
 from recoslip.detectors.catalogue import AUTO, DEFAULT
@@ -75,8 +75,14 @@ def detect(
     weight: WeightColumn = None,
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
+    align: AlignOption = "auto",
+    allow_leak: AllowLeak = "",
     method: Annotated[
-        str, typer.Option(help=f"Name of the method; recoslip methods lists them. {AUTO} means {DEFAULT}.")
+        str,
+        typer.Option(
+            help=f"Name of the method; recoslip methods lists them. {AUTO} means {DEFAULT}, or nearest-source where "
+            "source and target are worlds apart."
+        ),
     ] = AUTO,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings of the method.")] = None,
     fdr: Annotated[
@@ -130,15 +136,20 @@ def detect(
             raise SettingError("give --calibration, to fit once, or --rotations, to fit several times; not both")
     with output_lock(out):
         check_output_folder(out, ours=output.FILES, replace=force)  # before anything is read
-        graph = _read(nodes, edges, context)
-        console.print(escape(repr(graph)))
+        graph = read(nodes, edges, context)
+        look = look_at(graph, align)
+        print_look(look.rows(), console)
+        refuse_leaks(look, allow_leak)
+        if method == AUTO and look.method != detector.name:
+            detector = _replaced(detector, look.method)
+        graph = look.prepared
         with output.reserved(out, graph, replace=force) as write:
             fits = 1 if calibration is not None else default_rotations(graph) if rotations is None else rotations
             _check_level(detector, graph, calibration, fdr, console)
             if ray is None:
                 fitted, seconds = fit(detector, graph, None, calibration or 0.0, fits, console)
             else:
-                shared = nodes if nodes.is_dir() else graph
+                shared = nodes if nodes.is_dir() and look.remedy is None else graph
                 fitted, seconds = fit_on_cluster(
                     detector,
                     shared,
@@ -149,7 +160,7 @@ def detect(
                     workers=workers,
                     storage=storage,
                 )
-            findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra())
+            findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra(), look=look)
             summary = output.summarise(findings, seconds)
             page = make_page(findings, title or f"What is new in {printable(nodes.name)}", console)
             write(findings, summary, page, scores_format)
@@ -170,6 +181,13 @@ def _build_detector(context: typer.Context, method: str, config: Path | None, **
     result = detector(method, **settings | {name: value for name, value in options.items() if value is not None})
     result.check_params()
     return result
+
+
+def _replaced(model: Detector, method: str) -> Detector:
+    """Return another method with the settings that every method has."""
+    from recoslip.detectors.registry import detector
+
+    return detector(method, max_fpr=model.max_fpr, device=model.device, random_state=model.random_state)
 
 
 def _check_level(
@@ -196,15 +214,3 @@ def _check_level(
     )
     if fdr is None:
         detector.set_params(max_fpr=lowest)
-
-
-def _read(nodes: Path, edges: Path | None, context: typer.Context) -> NodeGraph:
-    """Read the tables, or open the packed graph."""
-    if nodes.is_dir():
-        from recoslip.packed import open_packed
-
-        refuse_table_options(context)
-        return open_packed(nodes)
-    from recoslip.tables import read_graph
-
-    return read_graph(nodes, edges, **read_graph_arguments(context))

@@ -42,6 +42,17 @@ DropUnknown = Annotated[
 ]
 Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values instead of refusing them.")]
 
+AlignOption = Annotated[
+    str,
+    typer.Option(
+        "--align",
+        help="Bring the target's features to the source's location and scale: off, on, or auto, where that mends it.",
+    ),
+]
+AllowLeak = Annotated[
+    str, typer.Option(help="Columns that may say the same as the domain, separated by commas; otherwise the run stops.")
+]
+
 _SAME_NAME = (
     "domain", "target_value", "since", "source_column", "target_column", "weight", "drop_unknown", "impute",
 )  # fmt: skip

@@ -36,6 +36,15 @@ ROUNDS = (
 )
 
 
+def print_look(rows: list[tuple[str, str]], console: Console) -> None:
+    """Print what a look before training found."""
+    table = Table("look", "found", box=None, pad_edge=False)
+    for what, found in rows:
+        table.add_row(escape(what), escape(found), style="bold yellow" if what == "leak" else None)
+    console.print(table)
+    console.print()
+
+
 def print_training(detector: Detector, console: Console) -> None:
     """Print the tables that a detector learned about its own training, if it did; of several fits, the first's."""
     tables = (("candidates_", CANDIDATES, 1), ("encoders_", ENCODERS, 2), ("rounds_", ROUNDS, 1))

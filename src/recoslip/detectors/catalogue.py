@@ -63,6 +63,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             _ours("dist-pu", "dist_pu:DistPU", "Zhao et al. 2022"),
             _ours("elkan-noto", "elkan_noto:ElkanNoto", "Elkan & Noto 2008"),
             _ours("energy", "energy:EnergyOOD", "Liu et al. 2020, Wu et al. 2023"),
+            _ours("nearest-source", "nearest_source:NearestSource", "this package", trains=False),
             _ours("dominant", "dominant:Dominant", "Ding et al. 2019"),
         )
     }

@@ -20,10 +20,11 @@ from recoslip.findings.group_profiles import Group, first_look, profile_groups
 from recoslip.findings.groups import Partition, find_groups, single_group
 from recoslip.findings.promise import promise, withheld_regions
 from recoslip.findings.verdict import Verdict, decide
-from recoslip.findings.wording import counted
 from recoslip.graph import NodeGraph
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
+from recoslip.inspection.check import Check, look_as_it_is
 from recoslip.shift import Mask
+from recoslip.wording import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,7 @@ class Findings:
     groups: tuple[Group, ...]  # those with the most evidence of being new first
     diagnosis: Diagnosis
     verdict: Verdict
+    look: Check  # at the graph, before training
     neighbourhood: NDArray[np.float64] = field(repr=False)  # (nodes, width) neighbourhood features
 
     def headline(self) -> str:
@@ -87,6 +89,7 @@ def analyse(
     fdr: float | None = None,
     max_growth: float | None = None,
     grouped: bool = True,
+    look: Check | None = None,
 ) -> Findings:
     """Turn the scores of a fitted detector into findings.
 
@@ -98,6 +101,7 @@ def analyse(
             with, for the novel share's lower end; by default 2 to 10, the more the fewer source nodes there are, or as
             much as a cluster of known nodes grew within its region.
         grouped: whether to divide the listed nodes into groups, which needs `recoslip[report]`.
+        look: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is looked at as it is.
     """
     detector.check_is_fitted()
     is_target = graph.is_target.numpy()
@@ -107,9 +111,10 @@ def analyse(
     seed = detector.random_state % 2**31  # NumPy and igraph take no larger ones
     reduced = reduced_features(graph)
     neighbourhood, similarity = neighbourhood_features(graph, reduced), similarity_features(graph)
+    look = look_as_it_is(graph, reduced, neighbourhood) if look is None else look
     features = FeatureStatistics(graph)
     p, region = detector.p_values(), detector.region_
-    diagnosis = diagnose(detector, graph, listed, reduced, neighbourhood, similarity, features, seed=seed)
+    diagnosis = diagnose(detector, graph, listed, reduced, similarity, features, seed=seed)
     if max_growth is None:
         regions = region_count(int((~is_target).sum())) if detector.rotations_ else 1
         seen = [growth_in_region(cluster, region, is_target) for cluster in diagnosis.grown]
@@ -117,7 +122,7 @@ def analyse(
     share = novel_share(p[is_target], region[is_target], region[detector.calibration_], max_growth=max_growth)
     withheld = withheld_regions(detector, listed, fdr, features)
     partition = find_groups(graph, listed, neighbourhood, similarity, seed=seed) if grouped else single_group(listed)
-    verdict = decide(detector, listed, fdr, share, diagnosis, withheld)
+    verdict = decide(detector, listed, fdr, share, diagnosis, withheld, look)
     groups = profile_groups(
         graph, detector.scores_, listed, partition, similarity, features, with_evidence=verdict.stands_out
     )
@@ -133,6 +138,7 @@ def analyse(
         groups=tuple(replace(group, number=number) for number, group in enumerate(groups, start=1)),
         diagnosis=diagnosis,
         verdict=verdict,
+        look=look,
         neighbourhood=neighbourhood,
     )
 
@@ -161,9 +167,9 @@ def facts(findings: Findings) -> dict[str, Any]:
             "has_structure": partition.has_structure,
             "found": [group.facts() for group in findings.groups],
         },
+        "look": findings.look.facts(),
         "diagnosis": {
             "homophily": diagnosis.homophily,
-            "separability": diagnosis.separability,
             "unevenness": diagnosis.unevenness,
             "shift": diagnosis.shift() if findings.verdict.supported else None,
             "grown": [cluster.sentence() for cluster in diagnosis.grown] if findings.verdict.supported else [],

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from recoslip.calibration.growth import least_growth
 from recoslip.detectors.base import Detector
 from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.wording import at_least, counted, times
 from recoslip.graph.neighbourhood import k_means
 from recoslip.shift import Mask
+from recoslip.wording import at_least, counted, times
 
 CLUSTERS = 20
 MAX_FIT = 20_000  # nodes that clusters are fitted on at most

@@ -24,7 +24,6 @@ class Diagnosis:
 
     homophily: float  # how much more often than by chance edges stay inside a feature cluster; 1 always, 0 by chance
     target_edges: int  # edges with both ends in the target
-    separability: float  # cross-validated AU-ROC of a linear model that tells source from target
     unevenness: float | None  # total variation between source and known target nodes over the clusters; 0: no shift
     clusters: tuple[Cluster, ...]  # in descending order of their growth
     warnings: tuple[str, ...]
@@ -50,20 +49,18 @@ def diagnose(
     graph: NodeGraph,
     listed: Mask,
     reduced: NDArray[np.float64],
-    neighbourhood: NDArray[np.float64],
     similarity: NDArray[np.float32],
     features: FeatureStatistics,
     *,
     seed: int = 0,
 ) -> Diagnosis:
-    """Measure homophily, separability and shift, and warn of what the data cannot support; uses no true categories.
+    """Measure homophily and shift, and warn of what the data cannot support; uses no true categories.
 
     Args:
         detector: fitted on `graph`.
         graph: the graph.
         listed: (nodes,) the listed nodes.
         reduced: (nodes, width) reduced features.
-        neighbourhood: (nodes, width) neighbourhood features.
         similarity: (nodes, width) vectors whose inner products are similarities.
         features: of the graph, to name clusters by.
         seed: of clusters and folds.
@@ -75,7 +72,6 @@ def diagnose(
     return Diagnosis(
         homophily=_homophily(graph, reduced, seed),
         target_edges=target_edges,
-        separability=_separability(neighbourhood, is_target, seed),
         unevenness=unevenness(clusters),
         clusters=clusters,
         warnings=(*_data_warnings(is_target, reduced, target_edges), *_fit_warnings(detector)),
@@ -94,23 +90,6 @@ def _homophily(graph: NodeGraph, reduced: NDArray[np.float64], seed: int) -> flo
     degree = np.bincount(left) / len(left)
     chance = float((degree**2).sum())
     return float(((left == right).mean() - chance) / max(1e-9, 1 - chance))
-
-
-def _separability(x: NDArray[np.float64], is_target: Mask, seed: int) -> float:
-    """Cross-validated AU-ROC of a linear model that tells source from target; 0.5 with too few nodes to tell."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    splits = min(5, int(is_target.sum()), int((~is_target).sum()))
-    if splits < 2:
-        return 0.5
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
-    folds = StratifiedKFold(splits, shuffle=True, random_state=seed)
-    probability = cross_val_predict(model, x, is_target, cv=folds, method="predict_proba")[:, 1]
-    return float(roc_auc_score(is_target, probability))
 
 
 def _data_warnings(is_target: Mask, reduced: NDArray[np.float64], target_edges: int) -> list[str]:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.calibration.growth import least_growth
-from recoslip.findings.wording import at_least, counted
 from recoslip.shift import Mask
+from recoslip.wording import at_least, counted
 
 NEAREST = 5  # members of the group that a node must have near it, to lie where the group lies
 MAX_MEMBERS = 1000  # of the group that nodes are compared with

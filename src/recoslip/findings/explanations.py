@@ -109,6 +109,7 @@ def gnn_explanation(
     where the neighbourhood is too large.
     """
     from torch_geometric.explain import Explainer, GNNExplainer
+    from torch_geometric.nn import MessagePassing
 
     network = detector.fits[0].explainable_network(graph.ids[node])
     if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
@@ -119,6 +120,7 @@ def gnn_explanation(
     nodes, edge_index, edge_weight, index = subgraph
     x = select_rows(graph.x, nodes)
     x = x if x.layout == torch.strided else x.to_dense()
+    sees_edges = edge_index.numel() > 0 and any(isinstance(layer, MessagePassing) for layer in network.modules())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         explainer = Explainer(
@@ -126,12 +128,12 @@ def gnn_explanation(
             GNNExplainer(epochs=epochs, lr=0.05),
             explanation_type="model",
             node_mask_type="attributes",
-            edge_mask_type="object" if edge_index.numel() else None,
+            edge_mask_type="object" if sees_edges else None,
             model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
         )
         masks = explainer(x, edge_index, index=index, edge_weight=edge_weight)
     weight = masks.node_mask.sum(dim=0) * (x != 0).any(dim=0)
-    neighbours = _neighbour_weights(edge_index, masks.edge_mask, index) if edge_index.numel() else {}
+    neighbours = _neighbour_weights(edge_index, masks.edge_mask, index) if sees_edges else {}
     heaviest = sorted(neighbours.items(), key=lambda pair: -pair[1])[:MAX_NEIGHBOURS]
     return MaskExplanation(
         _heaviest_features(weight, feature_names(graph)), tuple((int(nodes[k]), value) for k, value in heaviest)

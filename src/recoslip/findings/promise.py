@@ -9,8 +9,8 @@ import numpy as np
 from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg
 from recoslip.detectors.base import Detector
 from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.wording import counted
 from recoslip.shift import Mask
+from recoslip.wording import counted
 
 
 @dataclass(frozen=True)

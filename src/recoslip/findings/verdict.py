@@ -11,12 +11,12 @@ from recoslip.calibration.novel_share import NovelShare, most_by_chance
 from recoslip.detectors.base import Detector
 from recoslip.findings.diagnosis import Diagnosis
 from recoslip.findings.promise import Withheld
-from recoslip.findings.wording import at_least_percent, counted, percent, times
+from recoslip.inspection.check import Check
 from recoslip.shift import MIN_SOURCE, Mask
+from recoslip.wording import at_least_percent, capitalised, counted, percent, times
 
 Kind: TypeAlias = Literal["new", "grown", "nothing", "cannot tell"]
 
-APART = 0.99  # AU-ROC of a linear model from which on source and target are different worlds
 CHANCE = 0.95  # a longer list than chance makes with this probability, where nothing is novel, is more than chance
 MAX_GROWN = 3  # clusters that a verdict names
 
@@ -43,10 +43,11 @@ def decide(
     share: NovelShare,
     diagnosis: Diagnosis,
     withheld: tuple[Withheld, ...],
+    look: Check,
 ) -> Verdict:
     """Choose the verdict: what cannot be told comes first, then what is new, then what grew."""
     targets, count = int(detector.is_target_.sum()), int(listed.sum())
-    unsupported = _unsupported(detector, fdr, diagnosis, withheld, targets)
+    unsupported = _unsupported(detector, fdr, withheld, look, targets)
     if unsupported is not None:
         return unsupported
     if share.low > 0:
@@ -80,7 +81,7 @@ def decide(
 
 
 def _unsupported(
-    detector: Detector, fdr: float | None, diagnosis: Diagnosis, withheld: tuple[Withheld, ...], targets: int
+    detector: Detector, fdr: float | None, withheld: tuple[Withheld, ...], look: Check, targets: int
 ) -> Verdict | None:
     """Say why nothing can be told, if the data do not allow for it."""
     sources = len(detector.is_target_) - targets
@@ -90,14 +91,15 @@ def _unsupported(
     elif not detector.calibrated_:
         reason = "the detector was fitted without calibration nodes, so that it is not known how high known nodes score"
         advice = "Fit it with rotations=5, as recoslip detect does."
-    elif diagnosis.separability > APART:
+    elif look.is_apart:
         reason = (
-            "a linear model tells source from target almost perfectly, so that known target nodes may look novel, too "
-            f"(AU-ROC {diagnosis.separability:.3f})"
+            "source and target differ almost everywhere, in more than their proportions, so that known target nodes "
+            "may look novel, too"
         )
         advice = (
-            "Look for a feature that says the same as the domain, such as a date or a region, and leave it out. If "
-            "there is none, source and target differ in more than their proportions, or all of the target is new."
+            f"{capitalised(look.differences())}. Leave out what belongs to a domain and not to its nodes, such as a "
+            "date, a region or another unit of measurement; measure both in the same way; or give source nodes from "
+            "the target's world. Until then the order of the nodes is a hint, and no p-value is valid."
         )
     elif np.ptp(detector.scores_[detector.is_target_ | detector.calibration_]) == 0:
         reason = "all target nodes and all source nodes that they are compared with have the same score"

@@ -53,10 +53,14 @@ def _tf_idf(features: Any) -> Any:
 
 def neighbourhood_features(graph: NodeGraph, reduced: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Reduced features, averaged with those of the neighbours, two hops far: (nodes, width)."""
-    neighbours = Neighbours(graph, weighted=False)
-    degree = neighbours.degree[:, None]
     x = reduced_features(graph) if reduced is None else reduced
-    for _ in range(HOPS):
+    return average_over_neighbours(x, Neighbours(graph, weighted=False), HOPS)
+
+
+def average_over_neighbours(x: NDArray[np.float64], neighbours: Neighbours, hops: int) -> NDArray[np.float64]:
+    """Average the rows of nodes with those of their neighbours, several hops far; each node counts once."""
+    degree = neighbours.degree[:, None]
+    for _ in range(hops):
         x = (x + degree * neighbours.mean(x)) / (degree + 1)
     return x
 

@@ -66,6 +66,7 @@ class NodeGraph:
         "feature_names",
         "ids",
         "is_target",
+        "missing",
         "repairs",
         "times",
         "x",
@@ -80,6 +81,7 @@ class NodeGraph:
     times: NDArray[Any] | None  # (nodes,)
     feature_names: tuple[str, ...] | None
     encoding: dict[str, str] | None
+    missing: dict[str, int] | None  # values of table columns that were filled
     repairs: EdgeRepairs
 
     def __init__(
@@ -94,6 +96,7 @@ class NodeGraph:
         times: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
         encoding: Mapping[str, str] | None = None,
+        missing: Mapping[str, int] | None = None,
     ) -> None:
         features = check_features(x)
         nodes = features.shape[0]
@@ -108,6 +111,7 @@ class NodeGraph:
             "times": check_per_node("times", times, nodes),
             "feature_names": check_feature_names(feature_names, features.shape[1]),
             "encoding": None if encoding is None else dict(encoding),
+            "missing": None if missing is None else dict(missing),
             "repairs": repairs,
         }
         for name, value in fields.items():
@@ -215,6 +219,17 @@ class NodeGraph:
         object.__setattr__(other, "edge_weight", None)
         return other
 
+    def with_features(self, x: Features, feature_names: Sequence[str] | None = None) -> Self:
+        """Return the same nodes and edges with other features."""
+        other = copy.copy(self)
+        features = check_features(x)
+        if features.shape[0] != self.num_nodes:
+            raise GraphError(f"features have {features.shape[0]} rows; the graph has {self.num_nodes} nodes")
+        object.__setattr__(other, "x", features)
+        object.__setattr__(other, "feature_names", check_feature_names(feature_names, features.shape[1]))
+        object.__setattr__(other, "encoding", None)
+        return other
+
     def with_edges(self, edge_index: Tensor | ArrayLike, edge_weight: Tensor | ArrayLike | None = None) -> Self:
         """Return the same nodes with other edges."""
         return type(self)(
@@ -227,6 +242,7 @@ class NodeGraph:
             times=self.times,
             feature_names=self.feature_names,
             encoding=self.encoding,
+            missing=self.missing,
         )
 
     def permuted(self, order: ArrayLike) -> Self:
@@ -247,5 +263,6 @@ class NodeGraph:
             edge_weight=self.edge_weight,
             feature_names=self.feature_names,
             encoding=self.encoding,
+            missing=self.missing,
             **kept,
         )

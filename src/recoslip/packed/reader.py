@@ -167,6 +167,7 @@ class _PackedFolder:
             times=self._per_node(frame, "time"),
             feature_names=tuple(self.index.feature_names),
             encoding=self.index.encoding,
+            missing=None,
             repairs=EdgeRepairs(*self.index.repairs),
         )
 

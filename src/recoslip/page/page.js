@@ -244,7 +244,7 @@
   $("diagnosis").append(
     make("div", { class: "scroll" }, make("table", {}, make("tbody", {},
       row("Edges join nodes with similar features", `${diagnosis.homophily.toFixed(2)} (1 always, 0 as by chance)`),
-      row("A linear model tells source from target", `${diagnosis.separability.toFixed(2)} AU-ROC (0.5 not at all)`)))));
+      ...facts.look.rows.map(([what, found]) => row(`${what[0].toUpperCase()}${what.slice(1)}`, found))))));
   if (diagnosis.shift) $("diagnosis").append(
     make("p", { class: "quiet" }, "Clusters hold nodes of both domains that are like each other (k-means). Known are, about, twice the target nodes that score below the median of the cluster's source nodes. Growth says how many times as frequent these are in the target as in the source; both are left out where there are few source nodes."),
     make("div", { class: "scroll" }, make("table", {},

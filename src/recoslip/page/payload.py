@@ -18,7 +18,7 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.page.projection import projection
 
-FORMAT = 4  # version of the payload
+FORMAT = 5  # version of the payload
 MAX_NODES = 50_000  # on the page
 MAX_WITH_NEIGHBOURS = 2_000  # nodes with the highest scores whose neighbours are given, besides the listed nodes
 MAX_WITH_TRAITS = 500  # listed nodes whose traits are given

@@ -103,6 +103,7 @@ def read_graph(
             times=None if time is None else frame[time].to_numpy(),
             feature_names=encoded.names,
             encoding=encoded.encoding,
+            missing=encoded.missing,
         )
 
 

@@ -49,3 +49,12 @@ def counted(number: int, noun: str) -> str:
     ('1 source node', '1,200 source nodes')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def capitalised(sentence: str) -> str:
+    """Begin a sentence with a capital letter.
+
+    >>> capitalised("no single column stands out")
+    'No single column stands out'
+    """
+    return sentence[:1].upper() + sentence[1:]

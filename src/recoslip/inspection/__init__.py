@@ -1,0 +1,1 @@
+"""What a graph can tell, before anything is trained."""

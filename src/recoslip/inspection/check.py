@@ -1,0 +1,284 @@
+"""NodeGraph -> a look before training: what the graph can tell, what to mend first, and what a run will cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recoslip.calibration.regions import region_count
+from recoslip.detectors.catalogue import DEFAULT
+from recoslip.detectors.registry import DETECTORS, detector
+from recoslip.errors import GraphError, SettingError
+from recoslip.fleet.device import memory_needed, resolve_device
+from recoslip.graph import NodeGraph
+from recoslip.graph.alignment import aligned
+from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_columns
+from recoslip.inspection.mixing import APART, Mixing, measure_mixing
+from recoslip.memory import memory
+from recoslip.shift import MIN_SOURCE
+from recoslip.wording import percent
+
+Align: TypeAlias = Literal["off", "on", "auto"]
+Remedy: TypeAlias = Literal["aligned", "without edges"]
+
+ALIGN = ("off", "on", "auto")
+MENDED = 0.75  # AU-ROC within regions up to which a remedy has brought two worlds together
+JOINED = 0.1  # edges between the domains, against chance, from which on one network joins them
+NAMED = 3  # columns that a sentence names
+
+# Seconds of RECO-SLIP+ with five rotations on one thread: per node, per edge and per stored feature value, fitted to
+# nine graphs of 1,500 to 18,000 nodes, of which the farthest is off by a factor of 2.3; and how much faster a GPU is.
+SECONDS = (0.02, 0.001, 5.6e-6)
+GPU_SPEED = 30.0
+SECONDS_UNTRAINED = 1e-3  # of a method that trains nothing, per node
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """What a look at a graph found."""
+
+    graph: NodeGraph = field(repr=False)  # as it was given
+    columns: ColumnsCheck
+    mixing: Mixing
+    remedy: Remedy | None  # what was done so that source and target mix, or because it was asked for
+    mended: bool  # whether they mix then
+    prepared: NodeGraph = field(repr=False)  # the graph to fit on: as it was given, or after the remedy
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether source and target differ almost everywhere, and nothing mended it."""
+        return self.mixing.situation == "apart" and not self.mended
+
+    @property
+    def method(self) -> str:
+        """The method that "auto" stands for on this graph.
+
+        Where nothing joins the two worlds, neither features nor edges, detectors that learn the domain learn what
+        tells the worlds apart; the distance to the source still ranks.
+        """
+        joined = self.mixing.edges is not None and self.mixing.edges >= JOINED
+        return "nearest-source" if self.is_apart and not joined else DEFAULT
+
+    def situation(self) -> str:
+        """Say in which of the situations source and target are."""
+        mixing = self.mixing
+        source, target = mixing.mixed_share()
+        mixed = f"{percent(source)} of the source and {percent(target)} of the target nodes"
+        match mixing.situation:
+            case "too few":
+                return "Too few source or target nodes to say how far the two mix."
+            case "proportions":
+                return (
+                    f"Source and target mix: regions with {mixed} hold both, and within them a classifier cannot tell "
+                    "one from the other. They may still differ in their proportions."
+                )
+            case "new kind":
+                alone = sum(region.target for region in mixing.regions if region.is_target_alone)
+                return (
+                    f"Source and target mix in regions with {mixed}; regions with {percent(alone)} of the target "
+                    "nodes hold hardly any source node: a new kind, or a known one that grew."
+                )
+        where = f"only regions with {mixed} mix" if source or target else "no region mixes"
+        return (
+            "Source and target are worlds apart: a classifier tells one from the other almost everywhere, and "
+            f"{where}. {self._what_was_done()}"
+        )
+
+    def _what_was_done(self) -> str:
+        if self.mended and self.remedy == "aligned":
+            return "They mix once the target's features have the location and the scale of the source's."
+        if self.mended:
+            return "Their features mix, so that it is the edges that differ; they are left out."
+        if self.remedy == "aligned":
+            return "Bringing the target's features to the location and the scale of the source's does not mend it."
+        return "It was not mended."
+
+    def differences(self) -> str:
+        """Name what differs most between source and target: columns, and whether edges join the two."""
+        strongest = [each for each in self.columns.differences if each.auroc > 0.6][:NAMED]
+        named = ", ".join(f"{each.feature} (AU-ROC {each.auroc:.2f})" for each in strongest)
+        parts = [f"the columns that say most about the domain are {named}" if named else "no single column stands out"]
+        if self.mixing.edges is not None and self.mixing.edges < JOINED:
+            parts.append("hardly any edge joins source and target")
+        return "; ".join(parts)
+
+    def lowest_p_value(self) -> tuple[float, float]:
+        """Return the lowest p-value that can be reached if all regions score alike, and if none do."""
+        source = int((~self.graph.is_target).sum())
+        return 1 / (source + 1), 1 / (source // region_count(source) + 1)
+
+    def cost(self, device: str = "auto") -> tuple[float, float]:
+        """Estimate the seconds and the bytes that `recoslip detect` takes for `prepared`; a factor of 3 is possible."""
+        graph = self.prepared
+        if not DETECTORS[self.method].trains:
+            return SECONDS_UNTRAINED * graph.num_nodes, 8.0 * 64 * 4 * graph.num_nodes
+        values = graph.x.numel() if graph.x.layout == torch.strided else graph.x.values().numel()
+        seconds = float(np.dot(SECONDS, (graph.num_nodes, graph.num_edges, values)))
+        where = resolve_device(device)
+        model: Any = detector(self.method)
+        needed = memory_needed(graph, model.networks_per_seed() * model.widest_layer())
+        speed = GPU_SPEED if where.type == "cuda" else min(torch.get_num_threads(), 4)
+        return seconds / speed, float(min(needed, memory(where).total / 4))
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the look as a table: what was looked at, and what was found."""
+        graph, mixing, columns = self.graph, self.mixing, self.columns
+        targets = int(graph.is_target.sum())
+        rows = [
+            (
+                "graph",
+                f"{graph.num_nodes - targets:,} source and {targets:,} target nodes, {graph.num_edges:,} edges, "
+                f"{graph.num_features:,} features",
+            ),
+            ("columns", _columns_sentence(columns)),
+        ]
+        rows += [("leak", leak_sentence(each)) for each in columns.leaks]
+        if columns.constant:
+            rows.append(("constant", f"{_named(columns.constant)}: the same in all nodes, so they say nothing."))
+        if graph.missing:
+            filled = tuple(f"{name} ({count:,} rows)" for name, count in graph.missing.items())
+            rows.append(("missing", f"{_named(filled)}: missing values were filled."))
+        rows += [
+            ("empty", f"{count:,} features are zero in all {domain} nodes and not in the others.")
+            for domain, count in columns.empty.items()
+            if count == graph.num_features or count > graph.num_features / 2
+        ]
+        if mixing.edges is None:
+            rows.append(("edges", "There are no edges: features alone are compared."))
+        else:
+            rows.append(("edges", f"{_against_chance(mixing.edges)} edges between source and target as by chance."))
+        if mixing.neighbours is not None:
+            rows.append(
+                (
+                    "neighbours",
+                    f"{_against_chance(mixing.neighbours)} nearest neighbours of the other domain as by chance.",
+                )
+            )
+        rows.append(("mixing", self.situation()))
+        rows += self._limits()
+        return rows
+
+    def _limits(self) -> list[tuple[str, str]]:
+        lowest, regional = self.lowest_p_value()
+        source = int((~self.graph.is_target).sum())
+        if source < MIN_SOURCE:
+            promise = f"{source} source nodes are too few for any p-value."
+        elif regional > lowest:
+            promise = (
+                f"No p-value can be below {lowest:.2g}; in a region that scores unlike the others, not below about "
+                f"{regional:.2g}."
+            )
+        else:
+            promise = f"No p-value can be below {lowest:.2g}."
+        seconds, size = self.cost()
+        return [
+            ("p-values", promise),
+            (
+                "cost",
+                f"{self.method}: about {duration(seconds)} and {max(0.1, size / 2**30):.1f} GiB besides the graph, "
+                "each perhaps three times as much or a third.",
+            ),
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the look as JSON values."""
+        seconds, size = self.cost()
+        lowest, regional = self.lowest_p_value()
+        return {
+            "situation": self.mixing.situation,
+            "sentence": self.situation(),
+            "apart": self.is_apart,
+            "remedy": self.remedy,
+            "mended": self.mended,
+            "method": self.method,
+            "separability": self.mixing.separability,
+            "neighbours": self.mixing.neighbours,
+            "edges": self.mixing.edges,
+            "regions": [asdict(region) for region in self.mixing.regions],
+            "leaks": [each.column for each in self.columns.leaks],
+            "columns": [asdict(each) for each in self.columns.differences[:20]],
+            "constant": list(self.columns.constant),
+            "missing": dict(self.graph.missing or {}),
+            "lowest_p_value": {"alike": lowest, "regional": regional},
+            "seconds": seconds,
+            "bytes": size,
+            "rows": [list(row) for row in self.rows()],
+        }
+
+
+def check(graph: NodeGraph, *, align: Align = "auto") -> Check:
+    """Look at a graph before anything is trained; takes seconds.
+
+    Args:
+        graph: the graph.
+        align: whether to bring the target's features to the source's location and scale: "off", "on", or "auto" where
+            source and target are worlds apart and mix after it. "auto" also leaves out the edges where that mends it.
+    """
+    if not isinstance(graph, NodeGraph):
+        raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
+    if align not in ALIGN:
+        raise SettingError(f"align must be one of {', '.join(ALIGN)}; got {align!r}")
+    columns, mixing = check_columns(graph), measure_mixing(graph)
+    if align == "on":
+        prepared = aligned(graph)
+        mended = _mixes(prepared) if mixing.situation == "apart" else False
+        return Check(graph, columns, mixing, "aligned", mended, prepared)
+    if align == "auto" and mixing.situation == "apart":
+        if _mixes(prepared := aligned(graph)):
+            return Check(graph, columns, mixing, "aligned", True, prepared)
+        if graph.num_edges and _mixes(prepared := graph.without_edges()):
+            return Check(graph, columns, mixing, "without edges", True, prepared)
+    return Check(graph, columns, mixing, None, False, graph)
+
+
+def look_as_it_is(graph: NodeGraph, reduced: NDArray[np.float64], neighbourhood: NDArray[np.float64]) -> Check:
+    """Look at a graph without mending anything, with its reduced and its neighbourhood features."""
+    return Check(graph, check_columns(graph), measure_mixing(graph, reduced, neighbourhood), None, False, graph)
+
+
+def _mixes(graph: NodeGraph) -> bool:
+    """Return whether source and target mix after a remedy, which is held to more than the graph as it was given."""
+    separability = measure_mixing(graph).separability
+    return separability is not None and separability <= min(MENDED, APART)
+
+
+def leak_sentence(column: ColumnDifference) -> str:
+    """Say that a column says the same as the domain."""
+    same = "exactly the same" if column.auroc == 1 else "almost the same"
+    return f"Column {column.column!r} says {same} as the domain (AU-ROC {column.auroc:.3f})."
+
+
+def duration(seconds: float) -> str:
+    """Write a duration with one digit or two.
+
+    >>> [duration(seconds) for seconds in (0.2, 8, 100, 8000)]
+    ['1 s', '8 s', '2 min', '2.2 h']
+    """
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _columns_sentence(columns: ColumnsCheck) -> str:
+    shown = ", ".join(f"{each.feature} {each.auroc:.2f}" for each in columns.differences[:NAMED])
+    sentence = f"Those that say most about the domain, each by itself (AU-ROC): {shown}."
+    same = sum(each.says_the_same for each in columns.differences)
+    if same and not columns.leaks:
+        sentence += (
+            f" {same:,} of {len(columns.differences):,} say almost the same as the domain: it may have been measured "
+            "differently, or all of it is new."
+        )
+    return sentence
+
+
+def _against_chance(ratio: float) -> str:
+    return f"{ratio:.2f} times as many"
+
+
+def _named(names: tuple[str, ...]) -> str:
+    rest = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + rest

@@ -1,0 +1,147 @@
+"""NodeGraph -> each column by itself against the domain: what it says about it, and what is constant or missing."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recoslip.graph import NodeGraph
+from recoslip.graph.sparse import to_scipy
+from recoslip.shift import Mask
+
+LEAK = 0.9  # AU-ROC from which on a column says the same as the domain
+MAX_NODES = 5000  # of each domain that columns are compared on
+RANKED_DENSITY = 0.2  # fraction of non-zeros from which the values of a sparse feature are ranked, not their presence
+BLOCK = 256  # features that are ranked at a time
+
+
+@dataclass(frozen=True)
+class ColumnDifference:
+    """What a column says about the domain."""
+
+    column: str  # of the table, or the name of the feature, or its number
+    feature: str  # the one that says most; for a category all of its values together
+    auroc: float  # between 0.5 and 1
+    source: float  # mean of the feature in the source
+    target: float
+
+    @property
+    def says_the_same(self) -> bool:
+        """Whether it says the same as the domain, almost or altogether."""
+        return self.auroc >= LEAK
+
+
+@dataclass(frozen=True)
+class ColumnsCheck:
+    """What stands out about the columns."""
+
+    differences: tuple[ColumnDifference, ...]  # of all columns, those that say most about the domain first
+    constant: tuple[str, ...]  # features with one value in all nodes
+    empty: dict[str, int]  # features that are zero in all nodes of one domain: how many, by the name of the domain
+
+    @property
+    def leaks(self) -> tuple[ColumnDifference, ...]:
+        """Columns that say the same as the domain, where others do not.
+
+        If most do, the domains were measured in different ways, or everything is new, and none is to blame by itself.
+        """
+        found = tuple(difference for difference in self.differences if difference.says_the_same)
+        return found if len(found) <= max(1, len(self.differences) // 2) else ()
+
+
+def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
+    """Compare every column with the domain, by itself.
+
+    Args:
+        graph: the graph.
+        seed: of the nodes that are compared where there are many.
+    """
+    is_target = graph.is_target.numpy()
+    rng = np.random.default_rng(seed)
+    nodes = np.sort(
+        np.concatenate([rng.permutation(np.flatnonzero(is_target == side))[:MAX_NODES] for side in (False, True)])
+    )
+    is_target = is_target[nodes]
+    x = graph.x.numpy()[nodes] if graph.x.layout == torch.strided else to_scipy(graph.x)[nodes].tocsc()
+    auroc = _dense_auroc(x, is_target) if isinstance(x, np.ndarray) else _sparse_auroc(x, is_target)
+    means = [np.asarray(x[is_target == side].mean(axis=0)).ravel() for side in (False, True)]
+    names = graph.feature_names or tuple(f"feature {k}" for k in range(graph.num_features))
+    columns: dict[str, list[int]] = defaultdict(list)
+    for position, name in enumerate(names):
+        columns[column_of(name, graph.encoding)].append(position)
+    found = []
+    for column, own in columns.items():
+        best = own[int(np.argmax(np.abs(auroc[own] - 0.5)))]
+        value, feature = auroc[best], names[best]
+        if len(own) > 1 and (graph.encoding or {}).get(column, "").startswith("category"):
+            value, feature = _category_auroc(x[:, own], is_target), column
+        value = float(max(value, 1 - value))
+        found.append(ColumnDifference(column, feature, value, float(means[0][best]), float(means[1][best])))
+    lowest, highest = (np.asarray(_extreme(x, largest)).ravel() for largest in (False, True))
+    constant = tuple(names[k] for k in np.flatnonzero(lowest == highest))
+    zero = [np.asarray(abs(x[is_target == side]).sum(axis=0)).ravel() == 0 for side in (False, True)]
+    empty = {
+        name: int((own & ~other).sum())
+        for name, own, other in (("source", *zero), ("target", *zero[::-1]))
+        if (own & ~other).any()
+    }
+    found.sort(key=lambda difference: -difference.auroc)
+    return ColumnsCheck(tuple(found), constant, empty)
+
+
+def column_of(feature: str, encoding: Mapping[str, str] | None) -> str:
+    """Return the table column that a feature was made of; without a table, the feature itself.
+
+    >>> column_of("colour=red", {"colour": "category: 3 values"})
+    'colour'
+    >>> column_of("a=b", {"a=b": "number: ..."})
+    'a=b'
+    """
+    if encoding is None or feature in encoding:
+        return feature
+    ends = [match.start() for match in re.finditer(r"[=:\[]", feature)]
+    return next((feature[:end] for end in reversed(ends) if feature[:end] in encoding), feature)
+
+
+def _extreme(x: Any, largest: bool) -> Any:
+    extreme = x.max(axis=0) if largest else x.min(axis=0)
+    return extreme if isinstance(extreme, np.ndarray) else extreme.toarray()
+
+
+def _dense_auroc(x: NDArray[np.float32], is_target: Mask) -> NDArray[np.float64]:
+    """Return the AU-ROC of every column: the probability that a target node's value is larger than a source node's."""
+    from scipy.stats import rankdata
+
+    positive, negative = is_target.sum(), (~is_target).sum()
+    result = np.empty(x.shape[1])
+    for begin in range(0, x.shape[1], BLOCK):
+        ranks = rankdata(x[:, begin : begin + BLOCK], axis=0)[is_target].sum(axis=0)
+        result[begin : begin + BLOCK] = (ranks - positive * (positive + 1) / 2) / (positive * negative)
+    return result
+
+
+def _sparse_auroc(x: Any, is_target: Mask) -> NDArray[np.float64]:
+    """Return the AU-ROC of every column by the presence of a value, and by its rank where many nodes have one."""
+    present = x != 0
+    shares = [np.asarray(present[is_target == side].mean(axis=0)).ravel() for side in (False, True)]
+    result = 0.5 + (shares[1] - shares[0]) / 2
+    frequent = np.flatnonzero(np.maximum(*shares) >= RANKED_DENSITY)
+    if len(frequent):
+        result[frequent] = _dense_auroc(x[:, frequent].toarray(), is_target)
+    return np.asarray(result)
+
+
+def _category_auroc(x: Any, is_target: Mask) -> float:
+    """Return the AU-ROC of a category column: each node is scored by the target's share of its value."""
+    dense = x if isinstance(x, np.ndarray) else x.toarray()
+    value = dense.argmax(axis=1)
+    count = np.bincount(value, minlength=dense.shape[1])
+    share = np.bincount(value, weights=is_target, minlength=dense.shape[1]) / np.maximum(count, 1)
+    return float(_dense_auroc(share[value][:, None], is_target)[0])

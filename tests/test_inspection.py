@@ -145,6 +145,15 @@ def test_a_new_kind_is_seen_where_target_nodes_are_alone():
     assert recoslip.check(drawn("nothing", noise=0.5).graph).mixing.situation == "proportions"
 
 
+def test_a_promise_after_alignment_says_that_it_rests_on_it():
+    graph = changed(drawn("unshifted").graph, lambda x: x + x.std(axis=0) * np.resize([1.0, -1.0], x.shape[1]))
+    look = recoslip.check(graph)
+    assert look.mended
+    found = analyse(detector("lp-pul").fit(look.prepared, rotations=5), look.prepared, look=look, grouped=False)
+    assert found.verdict.supported
+    assert "It also rests on the alignment" in found.promise
+
+
 def test_alignment_matches_means_and_scales_and_keeps_names():
     x = np.random.default_rng(0).normal(size=(60, 3)) * [1, 2, 0]
     target = np.arange(60) >= 20

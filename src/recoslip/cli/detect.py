@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand
 
 from recoslip.cli.check import look_at, read, refuse_leaks
@@ -137,6 +138,7 @@ def detect(
     with output_lock(out):
         check_output_folder(out, ours=output.FILES, replace=force)  # before anything is read
         graph = read(nodes, edges, context)
+        console.print(escape(repr(graph)))
         look = look_at(graph, align)
         print_look(look.rows(), console)
         refuse_leaks(look, allow_leak)

@@ -123,6 +123,7 @@ def analyse(
     withheld = withheld_regions(detector, listed, fdr, features)
     partition = find_groups(graph, listed, neighbourhood, similarity, seed=seed) if grouped else single_group(listed)
     verdict = decide(detector, listed, fdr, share, diagnosis, withheld, look)
+    promised = promise(detector, fdr, withheld, supported=verdict.supported)
     groups = profile_groups(
         graph, detector.scores_, listed, partition, similarity, features, with_evidence=verdict.stands_out
     )
@@ -131,7 +132,7 @@ def analyse(
         graph=graph,
         p_value=p,
         listed=listed,
-        promise=promise(detector, fdr, withheld, supported=verdict.supported),
+        promise=f"{promised} {look.assumption()}".rstrip() if verdict.supported else promised,
         fdr=fdr,
         novel_share=share,
         partition=partition.renumbered([group.number for group in groups]),

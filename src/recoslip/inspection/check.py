@@ -73,8 +73,8 @@ class Check:
                 return "Too few source or target nodes to say how far the two mix."
             case "proportions":
                 return (
-                    f"Source and target mix: regions with {mixed} hold both, and within them a classifier cannot tell "
-                    "one from the other. They may still differ in their proportions."
+                    f"Source and target mix: in regions with {mixed} a classifier tells one from the other badly or "
+                    "not at all. They may still differ in their proportions."
                 )
             case "new kind":
                 alone = sum(region.target for region in mixing.regions if region.is_target_alone)
@@ -96,6 +96,15 @@ class Check:
         if self.remedy == "aligned":
             return "Bringing the target's features to the location and the scale of the source's does not mend it."
         return "It was not mended."
+
+    def assumption(self) -> str:
+        """Say what a promise rests on besides, if the features were aligned; else nothing."""
+        if self.remedy != "aligned":
+            return ""
+        return (
+            "It also rests on the alignment: that bringing the target's features to the location and the scale of the "
+            "source's undid what differed, and moved no known node away from the source."
+        )
 
     def differences(self) -> str:
         """Name what differs most between source and target: columns, and whether edges join the two."""
@@ -179,8 +188,8 @@ class Check:
             ("p-values", promise),
             (
                 "cost",
-                f"{self.method}: about {duration(seconds)} and {max(0.1, size / 2**30):.1f} GiB besides the graph, "
-                "each perhaps three times as much or a third.",
+                f"With {self.method}, which auto takes here: about {duration(seconds)} and "
+                f"{max(0.1, size / 2**30):.1f} GiB besides the graph, each perhaps three times as much or a third.",
             ),
         ]
 

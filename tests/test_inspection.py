@@ -186,6 +186,16 @@ def test_a_column_that_says_the_same_as_the_domain_is_named_every_time():
                 assert found.leaks[0].auroc == pytest.approx(1 - wrong, abs=0.03)
 
 
+def test_of_few_nodes_a_column_that_agrees_by_chance_is_no_leak():
+    rng = np.random.default_rng(0)
+    few = NodeGraph(rng.normal(size=(12, 2000)), NO_EDGES, np.arange(12) >= 6)
+    assert check_columns(few).differences[0].auroc > 0.95
+    assert check_columns(few).leaks == ()
+    more = np.arange(60) >= 30
+    leak = NodeGraph(np.column_stack([rng.normal(size=(60, 20)), more]), NO_EDGES, more)
+    assert [each.column for each in check_columns(leak).leaks] == ["feature 20"]
+
+
 def test_columns_that_mostly_say_the_same_are_no_leak():
     graph = drawn("nothing").graph
     shifted = changed(graph, lambda x: x + 9)

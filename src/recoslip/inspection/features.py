@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from recoslip.graph.sparse import to_scipy
 from recoslip.shift import Mask
 
 LEAK = 0.9  # AU-ROC from which on a column says the same as the domain
+MIN_DEVIATIONS = 5.0  # standard deviations that it must be above chance: of few nodes, some column says so by chance
 MAX_NODES = 5000  # of each domain that columns are compared on
 RANKED_DENSITY = 0.2  # fraction of non-zeros from which the values of a sparse feature are ranked, not their presence
 BLOCK = 256  # features that are ranked at a time
@@ -31,11 +33,7 @@ class ColumnDifference:
     auroc: float  # between 0.5 and 1
     source: float  # mean of the feature in the source
     target: float
-
-    @property
-    def says_the_same(self) -> bool:
-        """Whether it says the same as the domain, almost or altogether."""
-        return self.auroc >= LEAK
+    says_the_same: bool  # whether it says the same as the domain, almost or altogether, and not by chance
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,8 @@ def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
     columns: dict[str, list[int]] = defaultdict(list)
     for position, name in enumerate(names):
         columns[column_of(name, graph.encoding)].append(position)
+    count = int(is_target.sum()), int((~is_target).sum())
+    deviation = math.sqrt((sum(count) + 1) / (12 * math.prod(count)))  # of the AU-ROC of a column that says nothing
     found = []
     for column, own in columns.items():
         best = own[int(np.argmax(np.abs(auroc[own] - 0.5)))]
@@ -83,7 +83,10 @@ def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
         if len(own) > 1 and (graph.encoding or {}).get(column, "").startswith("category"):
             value, feature = _category_auroc(x[:, own], is_target), column
         value = float(max(value, 1 - value))
-        found.append(ColumnDifference(column, feature, value, float(means[0][best]), float(means[1][best])))
+        says_the_same = value >= max(LEAK, 0.5 + MIN_DEVIATIONS * deviation)
+        found.append(
+            ColumnDifference(column, feature, value, float(means[0][best]), float(means[1][best]), says_the_same)
+        )
     lowest, highest = (np.asarray(_extreme(x, largest)).ravel() for largest in (False, True))
     constant = tuple(names[k] for k in np.flatnonzero(lowest == highest))
     zero = [np.asarray(abs(x[is_target == side]).sum(axis=0)).ravel() == 0 for side in (False, True)]

@@ -120,10 +120,10 @@ def _standardised(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def _row_sizes(graph: NodeGraph, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the logarithms of the norm and of the number of non-zero features of each node: (nodes, 2)."""
     if graph.x.layout == torch.strided:
-        x = graph.x.numpy()[nodes]
+        x = graph.x.numpy()[nodes].astype(np.float64)  # squares of large numbers overflow in single precision
         norm, count = np.linalg.norm(x, axis=1), (x != 0).sum(axis=1)
     else:
-        sparse = to_scipy(graph.x)[nodes]
+        sparse = to_scipy(graph.x)[nodes].astype(np.float64)
         norm, count = np.sqrt(sparse.multiply(sparse).sum(axis=1)), np.diff(sparse.indptr)
     return np.log1p(np.stack([norm, count], axis=1).astype(np.float64))
 

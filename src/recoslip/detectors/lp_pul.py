@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from torch import Tensor
 
-from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.base import Scores
 from recoslip.detectors.params import Number, Whole, param
+from recoslip.detectors.untrained import UntrainedDetector
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import SymmetricNormalisation, adjacency_of, diffuse
 from recoslip.graph.paths import mean_distance
-from recoslip.shift import Split
 
 
-class LpPul(Detector):
+class LpPul(UntrainedDetector):
     r"""Label propagation from positive and unlabelled nodes; edges alone, no features, nothing random.
 
     1. $d(v)$: mean shortest-path distance from target node v to the source nodes it reaches, else infinite.
@@ -35,14 +33,6 @@ class LpPul(Detector):
     layers: int = param(3, Whole(1), "steps of propagation")
     alpha: float = param(0.9, Number(0, 1), "α, how much a step takes from the neighbours")
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
-        callbacks.progress(0, 1)
-        scores = self._score(graph)
-        callbacks.progress(1, 1)
-        return [{"scores_": scores.copy()} for _ in seeds]
-
     def _score(self, graph: NodeGraph) -> Scores:
         adjacency = adjacency_of(graph)
         target = graph.is_target.numpy()
@@ -52,12 +42,6 @@ class LpPul(Detector):
         y[~target, 0] = 1
         y[np.flatnonzero(target)[novel], 1] = 1
         return propagate(adjacency, y, self.layers, self.alpha)[:, 1]
-
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return {}, {}
-
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        return {}
 
 
 def farthest(distance: NDArray[np.float64], ratio: float) -> NDArray[np.bool_]:

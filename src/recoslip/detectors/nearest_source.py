@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.base import Scores
 from recoslip.detectors.params import Number, Whole, param
+from recoslip.detectors.untrained import UntrainedDetector
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.alignment import match_moments
 from recoslip.graph.neighbourhood import average_over_neighbours, reduced_features
-from recoslip.shift import Split
 
 MAX_REFERENCES = 20_000  # source nodes that nodes are compared with, at most
 BLOCK = 1024  # nodes compared at a time
 SMOOTHING = 2  # hops that the score is averaged over
 
 
-class NearestSource(Detector):
+class NearestSource(UntrainedDetector):
     r"""Mean distance to the nearest source nodes; it trains nothing, and nothing in it is random.
 
     1. Features, weighted by tf-idf and reduced to 64, are averaged with those of the neighbours, `hops` far.
@@ -40,14 +38,6 @@ class NearestSource(Detector):
     nearest: float = param(0.1, Number(0, 1), "fraction of the source nodes that are a node's nearest; one at least")
     hops: int = param(3, Whole(0, 20), "how far features are averaged over neighbours")
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
-        callbacks.progress(0, 1)
-        scores = self._score(graph)
-        callbacks.progress(1, 1)
-        return [{"scores_": scores.copy()} for _ in seeds]
-
     def _score(self, graph: NodeGraph) -> Scores:
         is_target = graph.is_target.numpy()
         neighbours = Neighbours(graph, weighted=False)
@@ -59,12 +49,6 @@ class NearestSource(Detector):
         distance = mean_distance_to_nearest(x, np.flatnonzero(~is_target), self.nearest)
         smoothed = average_over_neighbours(distance[:, None], neighbours, SMOOTHING)[:, 0]
         return np.clip(smoothed / 2, 0, 1)
-
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return {}, {}
-
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        return {}
 
 
 def mean_distance_to_nearest(

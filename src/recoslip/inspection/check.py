@@ -17,7 +17,7 @@ from recoslip.fleet.device import memory_needed, resolve_device
 from recoslip.graph import NodeGraph
 from recoslip.graph.alignment import aligned
 from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_columns
-from recoslip.inspection.mixing import APART, Mixing, measure_mixing
+from recoslip.inspection.mixing import Mixing, measure_mixing
 from recoslip.memory import memory
 from recoslip.shift import MIN_SOURCE
 from recoslip.wording import percent
@@ -154,7 +154,7 @@ class Check:
         rows += [
             ("empty", f"{count:,} features are zero in all {domain} nodes and not in the others.")
             for domain, count in columns.empty.items()
-            if count == graph.num_features or count > graph.num_features / 2
+            if 2 * count > graph.num_features
         ]
         if mixing.edges is None:
             rows.append(("edges", "There are no edges: features alone are compared."))
@@ -252,7 +252,7 @@ def look_as_it_is(graph: NodeGraph, reduced: NDArray[np.float64], neighbourhood:
 def _mixes(graph: NodeGraph) -> bool:
     """Return whether source and target mix after a remedy, which is held to more than the graph as it was given."""
     separability = measure_mixing(graph).separability
-    return separability is not None and separability <= min(MENDED, APART)
+    return separability is not None and separability <= MENDED
 
 
 def leak_sentence(column: ColumnDifference) -> str:

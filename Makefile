@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
-PYTEST := -m pytest -n 2 --dist worksteal
+PYTEST := -m pytest -n 3 --dist worksteal  # one more than the cores: tests of clusters wait for processes of their own
 
 .PHONY: demo test quick torture check coverage install clean
 

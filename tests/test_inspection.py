@@ -13,6 +13,7 @@ from recoslip import NodeGraph, analyse, detector
 from recoslip.cli import app
 from recoslip.datasets import csbm
 from recoslip.datasets.panel import Labelled, panel_case
+from recoslip.encoders.table_encoder import TableEncoder
 from recoslip.errors import GraphError, SettingError
 from recoslip.graph.alignment import aligned
 from recoslip.inspection.check import Check
@@ -217,7 +218,13 @@ def test_the_auroc_of_a_column_is_that_of_its_values():
 
 
 def test_features_are_named_after_their_columns():
-    encoding = {"colour": "category: 2 values", "a:b": "text: 3 words", "v": "vector: 2 numbers", "x=y": "number: ..."}
+    encoding = {
+        "colour": {"encoding": "category", "values": ["red=1"], "rare": [], "shares": [1.0], "weight": 1.0},
+        "a:b": {"encoding": "text", "words": ["word"], "idf": [1.0], "shares": [1.0], "spare": 0, "weight": 1.0},
+        "v": {"encoding": "vector", "mean": [0.0, 0.0], "deviation": [1.0, 1.0], "weight": 1.0},
+        "x=y": {"encoding": "number", "median": 0.0, "mean": 0.0, "scale": 1.0, "weight": 1.0},
+    }
+    assert TableEncoder.from_json(encoding).feature_names == ["colour=red=1", "a:b:word", "v[0]", "v[1]", "x=y"]
     assert [column_of(name, encoding) for name in ("colour=red=1", "a:b:word", "v[1]", "x=y", "other=1")] == [
         "colour", "a:b", "v", "x=y", "other=1",
     ]  # fmt: skip

@@ -89,21 +89,75 @@ def test_the_forger_above_changes_nothing_else(folder, fitted):
     assert (again.scores_ > again.threshold_).all()
 
 
-def encoded(graph, **encoding):
-    return NodeGraph(graph.x, graph.edge_index, graph.is_target, encoding=encoding)
+def number(median=0.0, mean=0.0, scale=1.0, weight=1.0):
+    return {"encoding": "number", "median": median, "mean": mean, "scale": scale, "weight": weight}
 
 
-def test_a_graph_whose_columns_were_encoded_by_other_statistics_is_refused(graph, tmp_path):
-    fitted = detector("domain-discriminator", **QUICK).fit(encoded(graph, price="mean 3, scale 2", size="mean 1"))
-    fitted.save(tmp_path / "model")
-    for model in (fitted, load(tmp_path / "model")):
-        same = model.decision_function(encoded(graph, price="mean 3, scale 2", size="mean 1"))
-        np.testing.assert_allclose(same, model.scores_, atol=1e-6)
-        with pytest.raises(GraphError, match=r"column 'price' encoded by other statistics \(mean 3, scale 2\) than"):
-            model.decision_function(encoded(graph, price="mean 4, scale 2", size="mean 1"))
+def columns(**changed):
+    """The states of eight encoders, one per feature of the graph."""
+    return {f"x{k}": number() for k in range(8)} | changed
+
+
+def encoded(graph, encoding):
+    return NodeGraph(graph.x, graph.edge_index, graph.is_target, feature_names=list(columns()), encoding=encoding)
+
+
+@pytest.fixture(scope="module")
+def of_tables(graph):
+    return detector("domain-discriminator", **QUICK).fit(encoded(graph, columns()))
+
+
+def test_a_graph_whose_columns_were_encoded_by_other_statistics_is_refused(of_tables, graph, tmp_path):
+    of_tables.save(tmp_path / "model")
+    for model in (of_tables, load(tmp_path / "model")):
+        assert model.encoding_ == columns()
+        np.testing.assert_array_equal(model.decision_function(encoded(graph, columns())), model.scores_)
+        rounded = columns(x2=number(scale=1 + 1e-12))
+        np.testing.assert_array_equal(model.decision_function(encoded(graph, rounded)), model.scores_)
+        with pytest.raises(GraphError, match=r"'x2' encoded by other statistics \(number: median 0, mean 0, scale 1\)"):
+            model.decision_function(encoded(graph, columns(x2=number(scale=2.0))))
+        with pytest.raises(GraphError, match=r"column 'x3' encoded by other statistics"):
+            model.decision_function(encoded(graph, columns(x3=number(weight=2.0))))
         with pytest.raises(GraphError, match=r"column 'colour' .*\(not used\)"):
-            model.decision_function(encoded(graph, price="mean 3, scale 2", size="mean 1", colour="3 values"))
+            model.decision_function(encoded(graph, columns(colour=number())))
         assert np.isfinite(model.decision_function(graph)).all()  # nothing is known of a graph that is not from tables
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        {},
+        columns(x9=number()),  # more encoders than features
+        {f"y{k}": number() for k in range(8)},  # others
+        dict(reversed(columns().items())),  # in another order
+        columns(x0="mean 3, scale 2"),
+        columns(x0=number(scale=0.0)),
+        columns(x0=number(scale=-1.0)),
+        columns(x0=number(median=float("nan"))),
+        columns(x0=number(weight=0.0)),
+        columns(x0=number(weight=1)),
+        columns(x0=number() | {"encoding": "unused"}),
+        columns(x0=number() | {"encoding": ["number"]}),
+        columns(x0=number() | {"words": []}),
+        columns(x0={"encoding": "category", "values": ["a", "b"], "rare": [], "shares": [0.5, 0.5], "weight": 1.0}),
+        columns(x0={"encoding": "vector", "mean": [], "deviation": [], "weight": 1.0}),
+    ],
+)
+def test_a_forged_encoding_is_refused(of_tables, tmp_path, encoding):
+    of_tables.save(tmp_path / "model")
+    forge(tmp_path / "model", encoding=encoding)
+    with pytest.raises(ModelFileError):
+        load(tmp_path / "model")
+
+
+def test_a_forged_encoding_of_the_same_features_is_read_so_the_cases_above_are_refused_for_what_they_say(
+    of_tables, tmp_path
+):
+    of_tables.save(tmp_path / "model")
+    forge(tmp_path / "model", encoding=columns(x0=number(median=3.0)))
+    assert load(tmp_path / "model").encoding_ == columns(x0=number(median=3.0))
+    forge(tmp_path / "model", encoding=None)
+    assert load(tmp_path / "model").encoding_ is None
 
 
 def test_pu_gnn_where_near_and_far_are_both_empty_in_a_subset():

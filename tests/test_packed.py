@@ -257,7 +257,7 @@ WRONG = {
     "nodes": ANYTHING,
     "features": ANYTHING,
     "feature_names": [*ANYTHING, {name: name for name in "abcd"}, "abcd", [1, 2, 3, 4], [["a"]] * 4],
-    "encoding": [value for value in ANYTHING if value != {}],
+    "encoding": ANYTHING,
     "repairs": [*ANYTHING, [1, 2], [1, 2, 3, 4], [1, 2, -3], [1.0, 2.0, 3.0], [True, 2, 3], ["1", "2", "3"], {"a": 1}],
     "files": [*ANYTHING, ["x.npy"], {"x.npy": 1}, {"/etc/passwd": [1, 1]}, {"": [1, 1]}, {"graph.json": [1, 1]}],
 }
@@ -288,6 +288,12 @@ def damages(folder: Path):
     yield "odd nodes", lambda: change_index(nodes="many")
     yield "names", lambda: change_index(feature_names=["a"])
     yield "repairs", lambda: change_index(repairs=[1])
+    for column, state in index["encoding"].items():
+        others = {name: other for name, other in index["encoding"].items() if name != column}
+        yield f"{column} without encoder", lambda others=others: change_index(encoding=others)
+        for change in ({"weight": 0.0}, {"weight": "1"}, {"encoding": "unused"}, {"encoding": ["number"]}, {"more": 1}):
+            forged = index["encoding"] | {column: state | change}
+            yield f"{column} {change}", lambda forged=forged: change_index(encoding=forged)
     yield "deep", lambda: (folder / "graph.json").write_text("[" * 100_000)
     yield (
         "deep inside",

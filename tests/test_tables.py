@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recoslip import read_graph
-from recoslip.columns import describe
+from recoslip.encoders.columns import describe
 from recoslip.errors import TableError
 from recoslip.tables.options import ReadOptions
 
@@ -62,7 +62,8 @@ def test_numbers_are_scaled_and_categories_become_columns(caplog):
     assert names == ["price", "brand=x", "brand=y", "brand=z"]
     assert x[:, 0].mean().item() == pytest.approx(0, abs=1e-6)
     assert x[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-6)
-    assert x[:, names.index("brand=y")].tolist() == [0, 0, 1, 1, 0, 0]
+    brand = torch.tensor([0, 0, 1, 1, 0, 0]) * graph.encoding["brand"]["weight"]
+    torch.testing.assert_close(x[:, names.index("brand=y")], brand)
     assert (
         "features: price (number), brand (category); unused: title (6 different texts; use it with --text title)"
         in (caplog.messages)
@@ -96,7 +97,10 @@ def test_vectors_and_booleans_are_features():
     )
     graph = read_graph(frame, EDGES)
     assert graph.feature_names == ("vec[0]", "vec[1]", "flag")
-    assert dense(graph)[:, :2].tolist() == [[1, 2]] * 3 + [[3, 4]] * 3
+    vectors = torch.tensor([[1.0, 2.0]] * 3 + [[3.0, 4.0]] * 3)
+    torch.testing.assert_close(dense(graph)[:, :2], vectors * graph.encoding["vec"]["weight"])
+    alone = read_graph(frame, EDGES, features=["vec"])
+    assert torch.equal(dense(alone), vectors)
 
 
 def test_rare_values_are_pooled():
@@ -262,7 +266,7 @@ def frame(**columns):
         (frame(), EDGES, {"source_column": "to", "target_column": "to"}, "cannot be in one column"),
         (frame(), None, {"features": "v"}, "a list of column names"),
         (frame(id=[b"a", b"b", b"c"]), None, {}, "text or whole numbers"),
-        (frame(tags=[["x"], ["y"], ["z"]]), None, {"text": ["tags"]}, "cannot be used"),
+        (frame(tags=[["x"], ["y"], ["z"]]), None, {"text": ["tags"]}, "must hold one text per row"),
         (frame(domain=["Target", "source", "other"]), None, {}, "must hold two values"),
         (frame(v=[[1.0], [1.0, 2.0], [1.0]]), None, {}, "must have one length"),
         (frame().clear(), None, {}, "has no rows"),

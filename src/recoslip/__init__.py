@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from recoslip.page.report import report as report
     from recoslip.shift import Split as Split
     from recoslip.tables import read_graph as read_graph
+    from recoslip.watch.watch import Watch as Watch
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
@@ -41,5 +42,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "page.report": ["report"],
         "shift": ["Split"],
         "tables": ["read_graph"],
+        "watch.watch": ["Watch"],
     },
 )

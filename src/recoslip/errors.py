@@ -7,7 +7,8 @@ RecoslipError (a ValueError)
 │   └── Diverged     the training loss became non-finite with every seed that was tried
 ├── OutOfMemory      a computation does not, or would not, fit into memory
 ├── DatasetError     a named dataset is unknown or its files are not there
-└── ModelFileError   a saved detector is truncated, foreign, or from another format version
+├── ModelFileError   a saved detector is truncated, foreign, or from another format version
+└── WatchError       a watch cannot be begun, read, or given a batch
 """
 
 import difflib
@@ -44,6 +45,10 @@ class DatasetError(RecoslipError):
 
 class ModelFileError(RecoslipError):
     """A saved detector is truncated, foreign, or from another format version."""
+
+
+class WatchError(RecoslipError):
+    """A watch cannot be begun, read, or given a batch."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

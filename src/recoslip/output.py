@@ -119,18 +119,37 @@ def write(
     replace: bool = False,
 ) -> None:
     """Write scores, summary, model and page into a folder that appears complete or not at all."""
-    table = findings.table()
     with atomic_folder(folder, ours=FILES, replace=replace) as temporary:
-        with (temporary / f"scores.{table_format}").open("wb") as file:  # polars takes no path that is not UTF-8
-            if table_format == "csv":
-                for_spreadsheets(table).write_csv(file)
-            else:
-                table.write_parquet(file)
-        (temporary / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        _write_into(temporary, findings.table(), summary, page, table_format)
         findings.detector.save(temporary / "model")
-        if page is not None:
-            (temporary / "report.json").write_text(json.dumps(page.data) + "\n", encoding="utf-8")
-            page.save(temporary / "report.html")
+
+
+def write_scores(
+    folder: str | os.PathLike[str],
+    table: pl.DataFrame,
+    summary: dict[str, Any],
+    page: Report | None,
+    *,
+    table_format: Format = "csv",
+    replace: bool = False,
+) -> None:
+    """Write scores, summary and page, and no model, into a folder that appears complete or not at all."""
+    with atomic_folder(folder, ours=FILES, replace=replace) as temporary:
+        _write_into(temporary, table, summary, page, table_format)
+
+
+def _write_into(
+    folder: Path, table: pl.DataFrame, summary: dict[str, Any], page: Report | None, table_format: Format
+) -> None:
+    with (folder / f"scores.{table_format}").open("wb") as file:  # polars takes no path that is not UTF-8
+        if table_format == "csv":
+            for_spreadsheets(table).write_csv(file)
+        else:
+            table.write_parquet(file)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    if page is not None:
+        (folder / "report.json").write_text(json.dumps(page.data) + "\n", encoding="utf-8")
+        page.save(folder / "report.html")
 
 
 def rebuild_page(folder: str | os.PathLike[str]) -> Path:

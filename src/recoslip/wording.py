@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+NAMED = 3  # things that a sentence names
 
 
 def percent(fraction: float) -> str:
@@ -49,6 +52,16 @@ def counted(number: int, noun: str) -> str:
     ('1 source node', '1,200 source nodes')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def named(names: Sequence[str]) -> str:
+    """Name the first of several things, and say how many more there are.
+
+    >>> named(("a", "b", "c", "d", "e"))
+    'a, b, c and 2 more'
+    """
+    rest = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + rest
 
 
 def capitalised(sentence: str) -> str:

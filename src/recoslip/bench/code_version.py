@@ -15,7 +15,7 @@ from recoslip.detectors.base import Detector
 PACKAGE = Path(__file__).resolve().parent.parent
 # The modules and packages that results depend on.
 RESULT_CODE = (
-    "memory", "graph", "columns", "tables", "shift", "calibration", "datasets", "objectives", "fleet", "detectors",
+    "memory", "graph", "encoders", "tables", "shift", "calibration", "datasets", "objectives", "fleet", "detectors",
     "metrics", "bench/run", "bench/sources", "bench/user_datasets",
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,9 +21,27 @@ def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
     >>> p_values([0.9, 0.5], [0.1, 0.5, 0.7]).tolist()
     [0.25, 0.75]
     """
-    ordered = np.sort(np.asarray(calibration, dtype=float))
-    at_least = len(ordered) - np.searchsorted(ordered, np.asarray(scores, dtype=float), side="left")
-    return np.asarray((1 + at_least) / (1 + len(ordered)))
+    return cross_p_values([(scores, calibration)])
+
+
+def cross_p_values(fits: Iterable[tuple[ArrayLike, ArrayLike]]) -> NDArray[np.float64]:
+    r"""$p(v) = \frac{1 + \sum_r |\{c \in C_r : s_r(c) \ge s_r(v)\}|}{1 + \sum_r |C_r|}$ over several fits r.
+
+    Each calibration node is compared with the score that v has in the same fit (cross-conformal, Vovk 2015).
+
+    Args:
+        fits: of each fit, the scores of the nodes and those of its calibration nodes.
+
+    >>> cross_p_values([([0.9, 0.5], [0.1, 0.5, 0.7]), ([0.9, 0.6], [0.8])]).tolist()
+    [0.2, 0.8]
+    """
+    at_least: Any = 1.0
+    count = 1
+    for scores, calibration in fits:
+        ordered = np.sort(np.asarray(calibration, dtype=float))
+        at_least = at_least + len(ordered) - np.searchsorted(ordered, np.asarray(scores, dtype=float), side="left")
+        count += len(ordered)
+    return np.asarray(at_least / count)
 
 
 def regional_p_values(
@@ -45,14 +64,13 @@ def regional_p_values(
     >>> regional_p_values([(scores, is_calibration)], np.array([0, 0, 1, 1, 0]), ~is_calibration)[3:].tolist()
     [0.5, 0.6666666666666666]
     """
-    at_least, count = np.ones(len(region)), np.ones(len(region))
-    for scores, calibration in rotations:
-        for own in np.unique(region[nodes]):
-            chosen = nodes & (region == own)
-            ordered = np.sort(scores[calibration & (region == own)])
-            at_least[chosen] += len(ordered) - np.searchsorted(ordered, scores[chosen], side="left")
-            count[chosen] += len(ordered)
-    return np.where(nodes, at_least / count, np.nan)
+    p = np.full(len(region), np.nan)
+    fits = list(rotations)
+    for own in np.unique(region[nodes]):
+        inside = region == own
+        chosen = nodes & inside
+        p[chosen] = cross_p_values((scores[chosen], scores[calibration & inside]) for scores, calibration in fits)
+    return p
 
 
 def threshold(calibration: ArrayLike, level: float) -> float:

@@ -11,6 +11,7 @@ import typer
 from recoslip.cli.options import (
     AlignOption,
     AllowLeak,
+    BlockWeights,
     DomainColumn,
     DropUnknown,
     Features,
@@ -57,6 +58,7 @@ def check(
     weight: WeightColumn = None,
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
+    block_weights: BlockWeights = "",
     align: AlignOption = "auto",
     allow_leak: AllowLeak = "",
     quiet: Quiet = False,

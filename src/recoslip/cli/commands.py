@@ -21,6 +21,8 @@ from recoslip.cli.detect import DetectCommand, detect
 from recoslip.cli.lists import datasets, methods
 from recoslip.cli.pack import pack
 from recoslip.cli.report import report
+from recoslip.cli.score import score
+from recoslip.cli.watch import watch
 from recoslip.console.messages import exit_if_done, print_problem, stderr
 from recoslip.console.signals import exit_code
 from recoslip.errors import RecoslipError, RecoslipWarning
@@ -87,6 +89,8 @@ app.command(
     cls=DetectCommand,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},  # settings of the method
 )(detect)
+app.command()(score)
+app.command()(watch)
 app.command()(pack)
 app.command()(report)
 app.command()(methods)

@@ -15,6 +15,7 @@ from recoslip.cli.method_settings import parse_settings, print_settings_of_metho
 from recoslip.cli.options import (
     AlignOption,
     AllowLeak,
+    BlockWeights,
     DomainColumn,
     DropUnknown,
     Features,
@@ -76,6 +77,7 @@ def detect(
     weight: WeightColumn = None,
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
+    block_weights: BlockWeights = "",
     align: AlignOption = "auto",
     allow_leak: AllowLeak = "",
     method: Annotated[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recoslip.console.option_values import split_names
+from recoslip.console.option_values import parse_numbers, split_names
 from recoslip.errors import SettingError
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ DropUnknown = Annotated[
 ]
 Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values instead of refusing them.")]
 
+BlockWeights = Annotated[
+    str,
+    typer.Option(
+        help="Weights of number, category, text and vector columns on top of equal ones, such as text=2; default: 1."
+    ),
+]
+
 AlignOption = Annotated[
     str,
     typer.Option(
@@ -67,6 +74,7 @@ def read_graph_arguments(context: typer.Context) -> dict[str, Any]:
         "features": None if options["features"] is None else split_names(options["features"]),
         "ignore": split_names(options["ignore"]),
         "text": split_names(options["text"]),
+        "block_weights": parse_numbers("--block-weights", options["block_weights"]),
         **{name: options[name] for name in _SAME_NAME},
     }
 

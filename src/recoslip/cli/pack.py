@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from recoslip.cli.options import (
+    BlockWeights,
     DomainColumn,
     DropUnknown,
     Features,
@@ -48,6 +49,7 @@ def pack(
     weight: WeightColumn = None,
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
+    block_weights: BlockWeights = "",
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:

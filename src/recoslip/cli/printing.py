@@ -84,8 +84,9 @@ def print_outcome(summary: dict[str, Any], out: Path, console: Console, *, has_p
         console.print(f"[yellow]note:[/] {escape(warning)}", soft_wrap=True)
     from recoslip.storage import printable
 
-    files = "scores, summary.json, model" + (", report.html" if has_page else "")
-    seconds = f"{summary['seconds']:.1f} s"
-    console.print(f"Written to {escape(printable(out))} after {seconds} of training: {files}", soft_wrap=True)
+    trained = "seconds" in summary
+    files = "scores, summary.json" + (", model" if trained else "") + (", report.html" if has_page else "")
+    after = f" after {summary['seconds']:.1f} s of training" if trained else ""
+    console.print(f"Written to {escape(printable(out))}{after}: {files}", soft_wrap=True)
     if has_page:
         console.print(f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser.", soft_wrap=True)

@@ -19,6 +19,27 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def parse_pairs(option: str, text: str) -> dict[str, str]:
+    """Read the value of an option that holds pairs of names, such as a=b,c=d.
+
+    >>> parse_pairs("--rename", "a=b, c=d")
+    {'a': 'b', 'c': 'd'}
+    """
+    pairs = [name.split("=") for name in split_names(text)]
+    if wrong := [pair for pair in pairs if len(pair) != 2 or not all(part.strip() for part in pair)]:
+        raise SettingError(f"{option} must be pairs such as a=b, separated by commas; got {'='.join(wrong[0])!r}")
+    return {left.strip(): right.strip() for left, right in pairs}
+
+
+def parse_numbers(option: str, text: str) -> dict[str, float]:
+    """Read the value of an option that holds names and numbers, such as a=1,b=0.5."""
+    pairs = parse_pairs(option, text)
+    try:
+        return {name: float(value) for name, value in pairs.items()}
+    except ValueError as problem:
+        raise SettingError(f"{option} must hold numbers, such as text=2; got {text!r}") from problem
+
+
 def parse_value(text: str, default: object) -> Any:
     """Read a setting's text as the type of its default. A text that cannot be read so is returned as it is.
 

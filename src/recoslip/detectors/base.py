@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias, dataclass_transform
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
@@ -24,15 +25,18 @@ from recoslip.calibration import conformal
 from recoslip.calibration.regions import merge_alike, source_regions
 from recoslip.detectors import model_file, params
 from recoslip.detectors.params import Number, Whole, learned, param
-from recoslip.errors import Diverged, GraphError, OutOfMemory, RecoslipWarning, SettingError
+from recoslip.encoders.table_encoder import TableEncoder, describe_encoding, same_encoding
+from recoslip.errors import Diverged, GraphError, OutOfMemory, RecoslipWarning, SettingError, TableError
 from recoslip.fleet.checkpoints import Checkpointer
 from recoslip.fleet.counter_rng import derive
 from recoslip.fleet.device import check_device
 from recoslip.graph import NodeGraph
+from recoslip.graph.ids import id_hashes, id_order
 from recoslip.graph.neighbourhood import similarity_features
-from recoslip.memory import memory
 from recoslip.progress import Progress
 from recoslip.shift import Mask, Split, hide, present, rotate
+from recoslip.tables.new_nodes import NewNodes, read_new_nodes
+from recoslip.tables.read import Table
 
 Scores: TypeAlias = NDArray[np.float64]
 
@@ -63,6 +67,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     uses_validation: ClassVar[bool] = True  # False: where calibration nodes are given, it learns from all others
     requires_truth: ClassVar[bool] = False  # whether `fit` must be told which nodes are novel
     supports_batches: ClassVar[bool] = False  # whether it can train on batches of a graph
+    scores_need_source: ClassVar[bool] = False  # whether it can score only a graph that has source nodes
 
     max_fpr: float = param(0.01, Number(0, 1), "fraction of the calibration nodes that may score above the threshold")
     device: str = param("auto", check_device, '"auto", "cpu", "cuda", ...')
@@ -87,7 +92,15 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     split_: Split = learned("who trained, validated and tested")
     n_features_in_: int = learned("number of features")
     feature_names_in_: tuple[str, ...] | None = learned("names of the features, where they have names")
-    encoding_: dict[str, str] | None = learned("how table columns were encoded as features, where they were")
+    encoding_: dict[str, dict[str, Any]] | None = learned(
+        "the encoders of table columns, where features were made of such"
+    )
+    node_: NDArray[np.int64] = learned(
+        "hash of each node's id, (nodes,), by which it is known again in another graph", per_node=True
+    )
+    has_edges_: bool = learned("whether the graph had edges; where it had none, those of other graphs are left out")
+    has_weights_: bool = learned("whether the edges had weights; those of other graphs must then have them, too")
+    transferred_: bool = learned("whether scores and calibration nodes are of another graph than it was fitted on")
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -182,6 +195,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """
         if not isinstance(graph, NodeGraph):
             raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
+        graph.require_both_domains()
         self.check_params()
         Number(0, 0.9)("calibration", calibration)
         Whole(1, MAX_ROTATIONS)("rotations", rotations)
@@ -231,6 +245,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "n_features_in_": graph.num_features,
             "feature_names_in_": graph.feature_names,
             "encoding_": graph.encoding,
+            "node_": id_hashes(graph.ids),
+            "has_edges_": graph.num_edges > 0,
+            "has_weights_": graph.edge_weight is not None,
+            "transferred_": False,
         }
         copies = []
         for seed, attributes in zip(seeds, learned, strict=True):
@@ -299,7 +317,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         for fit in fits:
             ordered = np.sort(fit.scores_[fit.is_target_])
             hidden = fit.calibration_
-            rank[hidden] = np.searchsorted(ordered, fit.scores_[hidden]) / len(ordered)
+            rank[hidden] = np.searchsorted(ordered, fit.scores_[hidden]) / max(1, len(ordered))
             scores[hidden] = fit.scores_[hidden]
         return self.averages(fits) | {
             "scores_": scores,
@@ -313,6 +331,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "n_features_in_": first.n_features_in_,
             "feature_names_in_": first.feature_names_in_,
             "encoding_": first.encoding_,
+            "node_": first.node_,
+            "has_edges_": first.has_edges_,
+            "has_weights_": first.has_weights_,
+            "transferred_": first.transferred_,
         }
 
     def rotation_params(self) -> dict[str, Any]:
@@ -373,6 +395,146 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self.check_is_fitted()
         if graph is None:
             return self.scores_.copy()
+        return np.asarray(np.mean(self._scores_by_fit(graph), axis=0))
+
+    def _scores_by_fit(self, graph: NodeGraph) -> list[Scores]:
+        """Score the nodes of a graph by each fit, as it was presented."""
+        graph, order = self._as_fitted(graph)
+        return [fit._score_presented(graph)["scores_"][order] for fit in self.fits]
+
+    def scores_and_p_values(self, graph: NodeGraph) -> tuple[Scores, Scores]:
+        """Return what `decision_function` and `p_values` return of a graph, evaluating the networks once."""
+        self.check_is_fitted()
+        scores = self._scores_by_fit(graph)
+        pairs = [(own, fit.scores_[fit.calibration_]) for own, fit in zip(scores, self.fits, strict=True)]
+        p = np.where(graph.is_target.numpy(), conformal.cross_p_values(pairs), np.nan)
+        return np.asarray(np.mean(scores, axis=0)), p
+
+    def calibrates(self, graph: NodeGraph) -> Mask:
+        """Return which source nodes of a graph it was calibrated by, which their ids tell: (nodes,)."""
+        calibrated_by = self.node_[self.calibration_]
+        return np.asarray(np.isin(id_hashes(graph.ids), calibrated_by) & ~graph.is_target.numpy())
+
+    def read_table(self, nodes: Table, edges: Table | None = None, **options: Any) -> NewNodes:
+        """Read nodes that it was not fitted on, with the encoder of those it was fitted on.
+
+        The arguments are those of `recoslip.tables.new_nodes.read_new_nodes`: among others `old_nodes` and `old_edges`,
+        so that neighbourhoods are complete. Nodes that were source in the fit are source, all others target.
+        """
+        self.check_is_fitted()
+        if self.encoding_ is None:
+            raise TableError(
+                "this detector has no encoder: it was fitted on a graph that was not read from tables, or whose "
+                "features were aligned; build the graph and call decision_function, or fit again"
+            )
+        encoder, sources = TableEncoder.from_json(self.encoding_), self.node_[~self.is_target_]
+
+        def is_source(ids: NDArray[Any]) -> Mask:
+            return np.isin(id_hashes(ids), sources)
+
+        return read_new_nodes(nodes, edges, encoder, is_source, **options)
+
+    def score_table(self, nodes: Table, edges: Table | None = None, **options: Any) -> pl.DataFrame:
+        """Score the nodes of another table; `read_table` has the arguments.
+
+        Columns: id, score, p_value (null for source nodes) and listed. With old nodes, p-values are those of
+        `transfer`; without, those of `p_values`.
+        """
+        new = self.read_table(nodes, edges, **options)
+        if self.calibrates(new.graph).any():
+            view = self.transfer(new.graph)
+            scores, p, listed = view.scores_, view.p_values(), view.predict()
+        else:
+            scores, p = self.scores_and_p_values(new.graph)
+            listed = p <= self.max_fpr * (1 + conformal.ROUNDING)
+        frame = pl.DataFrame(
+            {
+                "id": pl.Series([str(name) for name in new.graph.ids.tolist()], dtype=pl.String),
+                "score": scores,
+                "p_value": pl.Series(p, nan_to_null=True),
+                "listed": listed,
+            }
+        )
+        return frame.filter(new.is_new)
+
+    def transfer(self, graph: NodeGraph, nodes: NDArray[np.int64] | None = None) -> Self:
+        """Return a copy whose scores, p-values, regions and calibration nodes are those of another graph.
+
+        A source node of the graph that was a calibration node, which its id tells, is one again: it has the score of
+        the fit in which it was hidden. Other nodes have their mean score. For the graph that it was fitted on, the copy
+        says the same as the detector itself.
+
+        Args:
+            graph: with the features that it was fitted with, and source nodes that it was fitted on.
+            nodes: positions of the nodes that the copy shall be about; by default all. The others are neighbours alone.
+        """
+        self.check_is_fitted()
+        graph, order = self._as_fitted(graph)
+        is_target, node = graph.is_target.numpy(), id_hashes(graph.ids)
+        nobody = np.zeros(graph.num_nodes, dtype=bool)
+        common: dict[str, Any] = {
+            "is_target_": is_target.copy(),
+            "node_": node,
+            "region_": np.zeros(graph.num_nodes, dtype=np.int64),
+            "split_": Split(nobody, nobody, ~nobody),
+            "transferred_": not np.array_equal(np.sort(node), np.sort(self.node_)),
+        }
+        copies = []
+        for fit in self.fits:
+            copy: Self = clone(fit)
+            copy.__dict__.update({name: value for name, value in vars(fit).items() if name.endswith("_")})
+            own = fit._score_presented(graph) | {"calibration_": fit.calibrates(graph), "rotations_": ()}
+            copy.__dict__.update(common | own)
+            copies.append(copy)
+        result = copies[0]
+        if self.rotations_:
+            result = clone(self)
+            region = source_regions(similarity_features(graph), ~is_target)
+            result.__dict__.update(self._combined(tuple(copies), region))
+        if result.calibration_.any():
+            result.set_threshold()
+        result._permute(order if nodes is None else order[nodes])
+        return result
+
+    def is_fitted_on(self, graph: NodeGraph) -> bool:
+        """Return whether the scores are those of a graph: its nodes, in its order, and its domains."""
+        self.check_is_fitted()
+        return (
+            len(self.scores_) == graph.num_nodes
+            and np.array_equal(self.is_target_, graph.is_target.numpy())
+            and np.array_equal(self.node_, id_hashes(graph.ids))
+        )
+
+    def _as_fitted(self, graph: NodeGraph) -> tuple[NodeGraph, NDArray[np.int64]]:
+        """Return a graph as those of `fit` are, its nodes in the order of ids, and where each node of it is then."""
+        self._check_features(graph)
+        if not self.has_edges_ and graph.num_edges:
+            log.info("edges are left out, as the graph that was fitted had none")
+            graph = graph.without_edges()
+        if self.has_weights_ and graph.edge_weight is None and graph.num_edges:
+            raise GraphError("this detector was fitted with edge weights, and the graph has none; give them (--weight)")
+        order = id_order(graph)
+        if order is None:
+            return graph, np.arange(graph.num_nodes)
+        return graph.permuted(order), np.argsort(order)
+
+    def _score_presented(self, graph: NodeGraph) -> dict[str, Any]:
+        """Score a graph as it was presented: where scores depend on domains, nodes that were hidden are target."""
+        if self.scores_need_source and self.calibrated_:
+            is_target, hidden = graph.is_target.numpy(), self.calibrates(graph)
+            if hidden.any() and not (hidden | is_target).all():
+                graph = graph.with_target(is_target | hidden)
+        return self._score_all(graph)
+
+    def _score_all(self, graph: NodeGraph) -> dict[str, Any]:
+        """Return the learned attributes with one entry per node that follow from the networks: `scores_` at least."""
+        with memory_errors():
+            scores = self._score(graph)
+        self._check_scores(scores)
+        return {"scores_": scores}
+
+    def _check_features(self, graph: NodeGraph) -> None:
+        """Raise unless a graph has the features it was fitted with."""
         if graph.num_features != self.n_features_in_:
             raise GraphError(
                 f"this detector was fitted with {self.n_features_in_} features; the graph has {graph.num_features}"
@@ -382,26 +544,28 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             known, other = next((a, b) for a, b in zip(names, graph.feature_names, strict=True) if a != b)
             raise GraphError(
                 f"this detector was fitted with other features: it knows {known!r} where the graph has {other!r}; "
-                "read both graphs' nodes as one table, so that they are encoded alike"
+                "read the nodes with its encoder (score_table, recoslip score)"
             )
         self._check_encoding(graph)
-        scores: Scores = np.mean([fit._score(graph) for fit in self.fits], axis=0)
-        self._check_scores(scores)
-        return scores
+        if self.scores_need_source and bool(graph.is_target.all()):
+            raise GraphError(
+                f"{self.name} scores nodes by the source nodes of their graph, and this one has none; give the old "
+                "nodes and edges, too (--with)"
+            )
 
     def _check_encoding(self, graph: NodeGraph) -> None:
         """Raise where the graph's features were made of table columns in another way than those it was fitted on."""
-        if self.encoding_ is None or graph.encoding is None or self.encoding_ == graph.encoding:
+        own, other = self.encoding_, graph.encoding
+        if own is None or other is None:
             return
-        column = next(name for name in {**self.encoding_, **graph.encoding} if self._differs(graph.encoding, name))
-        known, other = (encoding.get(column, "not used") for encoding in (self.encoding_, graph.encoding))
-        raise GraphError(
-            f"this detector was fitted with column {column!r} encoded by other statistics ({known}) than the graph's "
-            f"({other}), so the same value is another feature; read old and new nodes as one table"
-        )
-
-    def _differs(self, encoding: Mapping[str, str], column: str) -> bool:
-        return self.encoding_ is not None and self.encoding_.get(column) != encoding.get(column)
+        for column in {**own, **other}:
+            if not same_encoding(own.get(column), other.get(column)):
+                fitted, given = (describe_encoding(encoding.get(column)) for encoding in (own, other))
+                raise GraphError(
+                    f"this detector was fitted with column {column!r} encoded by other statistics ({fitted}) than the "
+                    f"graph's ({given}), so the same value is another feature; read the nodes with its encoder "
+                    "(score_table, recoslip score)"
+                )
 
     def predict(self, graph: NodeGraph | None = None) -> Mask:
         """Say which target nodes are novel; source nodes are known.
@@ -421,13 +585,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         For a known node P(p ≤ u) ≤ u, if it is like the calibration nodes of its own region, on the graph it was fitted
         on and if it was fitted with `calibration` or `rotations` (docs/promises.md has what holds for each). Otherwise
         the validation source nodes, which it learned to be source, take the place of calibration nodes, and nothing is
-        promised. In another graph, nodes are compared with all calibration nodes.
+        promised. In another graph, nodes are compared with all calibration nodes, as they scored in the graph it was
+        fitted on; `transfer` compares them within regions, and as they score there.
         """
         self.check_is_fitted()
         if graph is None:
             return self.p_values_within(self.region_)
-        p = conformal.p_values(self.decision_function(graph), self.scores_[self.calibration_])
-        return np.where(graph.is_target.numpy(), p, np.nan)
+        return self.scores_and_p_values(graph)[1]
 
     def p_values_within(self, part: NDArray[np.int64]) -> Scores:
         """Return the p-value of each target node among the calibration nodes of its own part of the graph.
@@ -505,24 +669,6 @@ def memory_errors() -> Iterator[None]:
         raise OutOfMemory(
             "memory did not suffice; set batch_size, or a smaller one, or smaller hidden_channels, or pack the graph"
         ) from problem
-
-
-def id_order(graph: NodeGraph) -> NDArray[np.int64] | None:
-    """Return the order of nodes by id; None where they are in it, or where the graph is too large to be sorted here."""
-    ids = graph.ids
-    if ids.dtype == object:
-        keys = [(type(name).__name__, str(name)) for name in ids.tolist()]
-        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
-    else:
-        order = np.argsort(ids, kind="stable")
-    if (np.diff(order) > 0).all():
-        return None
-    entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
-    # By the memory there is, not by what is free just now: every process and every time has the same order.
-    if 8 * entries + 64 * graph.edge_index.numel() > memory(torch.device("cpu")).total / 2:
-        log.info("the nodes stay in the order they are given in, for want of memory: another order has other draws")
-        return None
-    return order
 
 
 def _rotated_seed(seed: int, rotation: int) -> int:

@@ -15,12 +15,13 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from recoslip.detectors.params import Number, Whole
+from recoslip.encoders.table_encoder import TableEncoder
 from recoslip.errors import ModelFileError
 from recoslip.json_files import read_json
 from recoslip.shift import Split
 from recoslip.storage import atomic_folder
 
-FORMAT, FORMAT_VERSION = "recoslip-detector", 4
+FORMAT, FORMAT_VERSION = "recoslip-detector", 5
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 FILES = (DOCUMENT, TENSORS)
 SPLIT = ("train", "validation", "test")
@@ -57,6 +58,9 @@ def write(
         "features": attributes["n_features_in_"],
         "feature_names": attributes["feature_names_in_"],
         "encoding": attributes["encoding_"],
+        "has_edges": attributes["has_edges_"],
+        "has_weights": attributes["has_weights_"],
+        "transferred": attributes["transferred_"],
         "rotations": [{"seed": rotation["seed_"], "threshold": rotation["threshold_"]} for rotation in rotations],
         "learned": [values for values, _ in learned],
     }
@@ -66,7 +70,7 @@ def write(
         stored |= {
             f"{prefix}split.{subset}": torch.from_numpy(getattr(fit["split_"], subset).copy()) for subset in SPLIT
         }
-    stored |= {key: torch.from_numpy(attributes[f"{key}_"]) for key in ("is_target", "region")}
+    stored |= {key: torch.from_numpy(attributes[f"{key}_"]) for key in ("is_target", "region", "node")}
     with atomic_folder(folder, ours=FILES, replace=True) as temporary:
         content = save({key: t.detach().cpu().contiguous() for key, t in stored.items()})
         (temporary / TENSORS).write_bytes(content)  # safetensors takes no path that is not UTF-8
@@ -107,6 +111,10 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
         "n_features_in_": document["features"],
         "feature_names_in_": None if names is None else tuple(names),
         "encoding_": document["encoding"],
+        "node_": tensors["node"].numpy(),
+        "has_edges_": document["has_edges"],
+        "has_weights_": document["has_weights"],
+        "transferred_": document["transferred"],
     }
     rotations = [_of_fit(f"rotation.{k}.", fit, tensors) for k, fit in enumerate(document["rotations"])]
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
@@ -143,6 +151,7 @@ def _check_files(folder: str | os.PathLike[str], path: Path) -> None:
 def _check_content(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Raise unless what every detector stores has the types and sizes it is saved with."""
     kinds = {"settings": dict, "learned": list, "rotations": list, "calibrated": bool, "features": int}
+    kinds |= {"has_edges": bool, "has_weights": bool, "transferred": bool}
     for name, kind in kinds.items():
         if type(document[name]) is not kind:
             raise TypeError(f"{name} must be {kind.__name__}, got {document[name]!r}")
@@ -154,13 +163,12 @@ def _check_content(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         raise TypeError(f"feature_names must be a list of {document['features']}")
     if names is not None and not all(type(name) is str for name in names):
         raise TypeError("feature_names must be texts")
-    if encoding is not None and not (
-        type(encoding) is dict and all(type(statistics) is str for statistics in encoding.values())
-    ):
-        raise TypeError("encoding must give a text for each column")
+    if encoding is not None and TableEncoder.from_json(encoding).feature_names != names:
+        raise ValueError("encoding must give the encoder of each feature")
     nodes = tensors["is_target"].shape
-    if len(nodes) != 1 or tensors["region"].dtype != torch.int64 or tensors["region"].shape != nodes:
-        raise ValueError("region must be a whole number, once per node")
+    for name in ("region", "node"):
+        if len(nodes) != 1 or tensors[name].dtype != torch.int64 or tensors[name].shape != nodes:
+            raise ValueError(f"{name} must be a whole number, once per node")
     fits = (("", document), *((f"rotation.{k}.", fit) for k, fit in enumerate(document["rotations"])))
     for prefix, fit in fits:
         _check_fit(prefix, fit, tensors, nodes)

@@ -241,6 +241,11 @@ class RecoSlipPlus(NetworkDetector):
     def _score(self, graph: NodeGraph) -> Scores:
         return self._prediction(graph).f
 
+    def _score_all(self, graph: NodeGraph) -> dict[str, Any]:
+        prediction = self._prediction(graph)
+        self._check_scores(prediction.f)
+        return {"scores_": prediction.f, "uncertainty_": prediction.disagreement}
+
     def representation(self, graph: NodeGraph) -> NDArray[np.float64]:
         """Return the representations of all encoders' last networks, of one alone where the graph is large."""
         parts = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -14,6 +14,8 @@ from recoslip.shift import Split
 
 class UntrainedDetector(Detector):
     """A detector whose scores follow from the graph alone, so that all seeds give the same and nothing is saved."""
+
+    scores_need_source: ClassVar[bool] = True
 
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any

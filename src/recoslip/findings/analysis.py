@@ -44,6 +44,7 @@ class Findings:
     verdict: Verdict
     look: Check  # at the graph, before training
     neighbourhood: NDArray[np.float64] = field(repr=False)  # (nodes, width) neighbourhood features
+    before_scoring: tuple[tuple[str, str], ...] = ()  # of new nodes: what a look at their table found, row by row
 
     def headline(self) -> str:
         """Return the verdict in words."""
@@ -94,8 +95,8 @@ def analyse(
     """Turn the scores of a fitted detector into findings.
 
     Args:
-        detector: fitted on `graph`, with `rotations` or `calibration` if the promises shall hold.
-        graph: the graph.
+        detector: fitted, with `rotations` or `calibration` if the promises shall hold.
+        graph: the graph that it was fitted on, or another that has source nodes of that one.
         fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
         max_growth: how many times as frequent a known category may have become among the nodes that it is compared
             with, for the novel share's lower end; by default 2 to 10, the more the fewer source nodes there are, or as
@@ -103,10 +104,14 @@ def analyse(
         grouped: whether to divide the listed nodes into groups, which needs `recoslip[report]`.
         look: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is looked at as it is.
     """
-    detector.check_is_fitted()
     is_target = graph.is_target.numpy()
-    if len(detector.scores_) != graph.num_nodes or not np.array_equal(detector.is_target_, is_target):
-        raise GraphError("the detector was fitted on another graph; analyse it with the graph it was fitted on")
+    if not detector.is_fitted_on(graph):
+        detector = detector.transfer(graph)
+        if not detector.calibration_.any():
+            raise GraphError(
+                "the detector was fitted on another graph, and this one holds none of the source nodes that it was "
+                "calibrated by; analyse a graph that has them, under the ids that they had"
+            )
     listed = detector.predict() if fdr is None else detector.shortlist(fdr)
     seed = detector.random_state % 2**31  # NumPy and igraph take no larger ones
     reduced = reduced_features(graph)
@@ -147,7 +152,7 @@ def analyse(
 def facts(findings: Findings) -> dict[str, Any]:
     """Return what the findings add to a run's summary, as JSON values."""
     detector, share = findings.detector, findings.novel_share
-    partition, diagnosis = findings.partition, findings.diagnosis
+    partition, diagnosis, look = findings.partition, findings.diagnosis, findings.look.facts()
     return {
         "verdict": findings.verdict.kind,
         "headline": findings.headline(),
@@ -168,7 +173,7 @@ def facts(findings: Findings) -> dict[str, Any]:
             "has_structure": partition.has_structure,
             "found": [group.facts() for group in findings.groups],
         },
-        "look": findings.look.facts(),
+        "look": look | {"rows": [*map(list, findings.before_scoring), *look["rows"]]},
         "diagnosis": {
             "homophily": diagnosis.homophily,
             "unevenness": diagnosis.unevenness,

@@ -74,6 +74,11 @@ def promise(detector: Detector, fdr: float | None, withheld: tuple[Withheld, ...
         promised = f"At most {100 * fdr:.3g} % of the listed nodes are expected to be known, {assumption}."
     else:
         promised = f"Of known nodes, at most {100 * detector.max_fpr:.3g} % are expected to be listed, {assumption}."
+    if detector.transferred_:
+        promised += (
+            " New nodes took no part in the fit, and the source nodes that they are compared with did: for new nodes "
+            "the rate is measured, not proven."
+        )
     if not withheld:
         return promised
     places = "; ".join(

@@ -21,13 +21,14 @@ MAX_FIT = 100_000  # nodes that a truncated SVD is fitted on at most
 def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False) -> NDArray[np.float64]:
     """Features, by truncated SVD where there are more than `width`: (nodes, at most width).
 
-    With `tf_idf` they are weighted by their inverse document frequency before, and a node's have norm 1.
+    With `tf_idf` they are weighted by their inverse document frequency before, and a node's have norm 1. Features that
+    were made of a table's columns have their weights already, and are not weighted again.
     """
     from sklearn.decomposition import TruncatedSVD
 
     features: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
     if tf_idf:
-        features = _tf_idf(features)
+        features = _tf_idf(features, weighted=graph.encoding is not None)
     svd = None
     if features.shape[1] > width and min(features.shape) > width:
         step = -(-graph.num_nodes // MAX_FIT)
@@ -42,13 +43,14 @@ def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False)
     return reduced
 
 
-def _tf_idf(features: Any) -> Any:
+def _tf_idf(features: Any, weighted: bool) -> Any:
     from sklearn.preprocessing import normalize
 
+    if weighted:
+        return normalize(features)
     frequency = np.asarray((features != 0).sum(axis=0)).ravel()
     idf = np.log((1 + features.shape[0]) / (1 + frequency)) + 1
-    weighted = features @ sp.diags_array(idf) if sp.issparse(features) else features * idf
-    return normalize(weighted)
+    return normalize(features @ sp.diags_array(idf) if sp.issparse(features) else features * idf)
 
 
 def neighbourhood_features(graph: NodeGraph, reduced: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

@@ -49,7 +49,9 @@ class NodeGraph:
         categories: true categories where they are known. For scoring only: no detector's `fit` reads them.
         times: one time per node, kept for the user.
         feature_names: one name per feature.
-        encoding: of features made of table columns: each column's name, and the statistics it was encoded by.
+        encoding: of features made of table columns: each column's name, and its encoder as JSON values.
+        missing: of features made of table columns: how many values were filled, by column.
+        one_domain: allow a graph of one domain, which can be scored and not fitted.
 
     >>> graph = NodeGraph([[0.0], [1.0], [1.0]], [[0, 1, 1], [1, 0, 2]], [False, False, True])
     >>> graph
@@ -80,7 +82,7 @@ class NodeGraph:
     categories: NDArray[Any] | None  # (nodes,)
     times: NDArray[Any] | None  # (nodes,)
     feature_names: tuple[str, ...] | None
-    encoding: dict[str, str] | None
+    encoding: dict[str, dict[str, Any]] | None
     missing: dict[str, int] | None  # values of table columns that were filled
     repairs: EdgeRepairs
 
@@ -95,8 +97,9 @@ class NodeGraph:
         categories: ArrayLike | None = None,
         times: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
-        encoding: Mapping[str, str] | None = None,
+        encoding: Mapping[str, dict[str, Any]] | None = None,
         missing: Mapping[str, int] | None = None,
+        one_domain: bool = False,
     ) -> None:
         features = check_features(x)
         nodes = features.shape[0]
@@ -105,7 +108,7 @@ class NodeGraph:
             "x": features,
             "edge_index": edges,
             "edge_weight": weight,
-            "is_target": check_domains(is_target, nodes),
+            "is_target": check_domains(is_target, nodes, one_domain=one_domain),
             "ids": check_ids(ids, nodes),
             "categories": check_per_node("categories", categories, nodes),
             "times": check_per_node("times", times, nodes),
@@ -167,6 +170,10 @@ class NodeGraph:
     def num_features(self) -> int:
         """Number of features of a node."""
         return int(self.x.shape[1])
+
+    def require_both_domains(self) -> None:
+        """Raise if there are no source or no target nodes."""
+        check_domains(self.is_target, self.num_nodes)
 
     @classmethod
     def from_pyg(cls, data: Data, is_target: Tensor | ArrayLike | str, **more: Any) -> Self:
@@ -243,11 +250,12 @@ class NodeGraph:
             feature_names=self.feature_names,
             encoding=self.encoding,
             missing=self.missing,
+            one_domain=True,
         )
 
     def permuted(self, order: ArrayLike) -> Self:
         """Return the same graph with its nodes in another order: new node k is old node `order[k]`."""
-        index = torch.as_tensor(np.asarray(order), dtype=torch.long)
+        index = torch.as_tensor(np.ascontiguousarray(order), dtype=torch.long)
         if not torch.equal(index.sort().values, torch.arange(self.num_nodes)):
             raise GraphError(f"order must name each of the {self.num_nodes} nodes once")
         position = torch.empty_like(index)  # of each old node in the new order
@@ -264,5 +272,31 @@ class NodeGraph:
             feature_names=self.feature_names,
             encoding=self.encoding,
             missing=self.missing,
+            one_domain=True,
             **kept,
+        )
+
+    def subgraph(self, nodes: ArrayLike) -> Self:
+        """Return the graph of some of the nodes and the edges among them; one domain may be left.
+
+        Args:
+            nodes: positions of the nodes, in the order that they shall have.
+        """
+        index = np.ascontiguousarray(nodes, dtype=np.int64)
+        position = np.full(self.num_nodes, -1, dtype=np.int64)
+        position[index] = np.arange(len(index))
+        ends = position[self.edge_index.numpy()]
+        inside = (ends >= 0).all(axis=0)
+        return type(self)(
+            select_rows(self.x, torch.from_numpy(index)),
+            ends[:, inside],
+            self.is_target[index],
+            edge_weight=None if self.edge_weight is None else self.edge_weight[inside],
+            ids=self.ids[index],
+            categories=None if self.categories is None else self.categories[index],
+            times=None if self.times is None else self.times[index],
+            feature_names=self.feature_names,
+            encoding=self.encoding,
+            missing=self.missing,
+            one_domain=True,
         )

@@ -154,15 +154,15 @@ def check_total_weights(lowest: float, highest: float) -> None:
         )
 
 
-def check_domains(is_target: Tensor | ArrayLike, nodes: int) -> Tensor:
-    """Return which nodes are target; both domains must be present."""
+def check_domains(is_target: Tensor | ArrayLike, nodes: int, *, one_domain: bool = False) -> Tensor:
+    """Return which nodes are target; both domains must be present, unless one is enough."""
     raw = as_array("is_target", is_target)
     if raw.shape != (nodes,):
         raise GraphError(f"is_target must have shape ({nodes},), one per node; got shape {raw.shape}")
     if raw.dtype != bool and (strange := [value for value in raw.tolist() if value not in (0, 1)]):
         raise GraphError(f"is_target must hold true/false or 0/1; got {strange[:5]}")
     target = torch.from_numpy(raw.astype(bool))
-    if target.all() or not target.any():
+    if not one_domain and (target.all() or not target.any()):
         which = "source" if target.all() else "target"
         raise GraphError(f"both domains must be present: there is no {which} node among {nodes}; check is_target")
     return target

@@ -20,7 +20,7 @@ from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_c
 from recoslip.inspection.mixing import Mixing, measure_mixing
 from recoslip.memory import memory
 from recoslip.shift import MIN_SOURCE
-from recoslip.wording import percent
+from recoslip.wording import NAMED, named, percent
 
 Align: TypeAlias = Literal["off", "on", "auto"]
 Remedy: TypeAlias = Literal["aligned", "without edges"]
@@ -28,7 +28,6 @@ Remedy: TypeAlias = Literal["aligned", "without edges"]
 ALIGN = ("off", "on", "auto")
 MENDED = 0.75  # AU-ROC within regions up to which a remedy has brought two worlds together
 JOINED = 0.1  # edges between the domains, against chance, from which on one network joins them
-NAMED = 3  # columns that a sentence names
 
 # Seconds of RECO-SLIP+ with five rotations on one thread: per node, per edge and per stored feature value, fitted to
 # nine graphs of 1,500 to 18,000 nodes, of which the farthest is off by a factor of 2.3; and how much faster a GPU is.
@@ -147,10 +146,10 @@ class Check:
         ]
         rows += [("leak", leak_sentence(each)) for each in columns.leaks]
         if columns.constant:
-            rows.append(("constant", f"{_named(columns.constant)}: the same in all nodes, so they say nothing."))
+            rows.append(("constant", f"{named(columns.constant)}: the same in all nodes, so they say nothing."))
         if graph.missing:
             filled = tuple(f"{name} ({count:,} rows)" for name, count in graph.missing.items())
-            rows.append(("missing", f"{_named(filled)}: missing values were filled."))
+            rows.append(("missing", f"{named(filled)}: missing values were filled."))
         rows += [
             ("empty", f"{count:,} features are zero in all {domain} nodes and not in the others.")
             for domain, count in columns.empty.items()
@@ -229,6 +228,7 @@ def check(graph: NodeGraph, *, align: Align = "auto") -> Check:
     """
     if not isinstance(graph, NodeGraph):
         raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
+    graph.require_both_domains()
     if align not in ALIGN:
         raise SettingError(f"align must be one of {', '.join(ALIGN)}; got {align!r}")
     columns, mixing = check_columns(graph), measure_mixing(graph)
@@ -286,8 +286,3 @@ def _columns_sentence(columns: ColumnsCheck) -> str:
 
 def _against_chance(ratio: float) -> str:
     return f"{ratio:.2f} times as many"
-
-
-def _named(names: tuple[str, ...]) -> str:
-    rest = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + rest

@@ -80,7 +80,7 @@ def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
     for column, own in columns.items():
         best = own[int(np.argmax(np.abs(auroc[own] - 0.5)))]
         value, feature = auroc[best], names[best]
-        if len(own) > 1 and (graph.encoding or {}).get(column, "").startswith("category"):
+        if len(own) > 1 and (graph.encoding or {}).get(column, {}).get("encoding") == "category":
             value, feature = _category_auroc(x[:, own], is_target), column
         value = float(max(value, 1 - value))
         says_the_same = value >= max(LEAK, 0.5 + MIN_DEVIATIONS * deviation)
@@ -99,12 +99,12 @@ def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
     return ColumnsCheck(tuple(found), constant, empty)
 
 
-def column_of(feature: str, encoding: Mapping[str, str] | None) -> str:
+def column_of(feature: str, encoding: Mapping[str, Any] | None) -> str:
     """Return the table column that a feature was made of; without a table, the feature itself.
 
-    >>> column_of("colour=red", {"colour": "category: 3 values"})
+    >>> column_of("colour=red", {"colour": {"encoding": "category"}})
     'colour'
-    >>> column_of("a=b", {"a=b": "number: ..."})
+    >>> column_of("a=b", {"a=b": {"encoding": "number"}})
     'a=b'
     """
     if encoding is None or feature in encoding:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.columns import DENSE_FRACTION, Column, encode_column, is_missing, refuse_missing
-from recoslip.errors import TableError
+from recoslip.encoders.blocks import Chunks
+from recoslip.encoders.column_encoders import ENCODERS, ColumnEncoder, VectorEncoder, encoder_from_json
+from recoslip.encoders.columns import Column, refuse_missing
+from recoslip.encoders.table_encoder import DENSE_FRACTION, weighted
 from recoslip.packed.format import (
     COLUMN_INDICES,
     DENSE_FEATURES,
@@ -31,8 +34,7 @@ from recoslip.packed.table_file import TableFile
 class EncodedColumn:
     """The features of one column, mapped from files: a dense matrix, or the arrays of a CSR matrix."""
 
-    names: list[str]
-    statistics: str  # that the values were encoded by
+    encoder: ColumnEncoder
     values: NDArray[np.float32]  # (rows, features) if dense, else (non-zeros,)
     row_starts: NDArray[np.int64] | None = None
     column_indices: NDArray[np.int64] | None = None
@@ -49,7 +51,11 @@ class EncodedColumn:
         entries = slice(self.row_starts[start], self.row_starts[stop])
         row_starts = self.row_starts[start : stop + 1] - self.row_starts[start]
         csr = self.values[entries], self.column_indices[entries], row_starts
-        return sp.csr_array(csr, shape=(stop - start, len(self.names)))
+        return sp.csr_array(csr, shape=(stop - start, len(self.encoder.feature_names)))
+
+    def chunks(self, ranges: Sequence[tuple[int, int]]) -> Chunks:
+        """Return the rows in ranges."""
+        return lambda: (self.rows(start, stop) for start, stop in ranges)
 
 
 def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, chunk_rows: int) -> EncodedColumn:
@@ -57,15 +63,16 @@ def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, 
     stem = f"column-{table.columns.index(column.name):06d}"
     step = Step(work / f"{stem}.json")
     values, row_starts, column_indices = (work / f"{stem}{suffix}" for suffix in (".npy", ".start.npy", ".column.npy"))
-    names, statistics, sparse = step.result() or [[], "", False]
-    if not names:
+    state, sparse = step.result() or [None, False]
+    if state is None:
         if column.encoding == "vector":
-            names, statistics = _encode_vectors(table, column.name, impute, values, chunk_rows)
+            encoder: ColumnEncoder = _encode_vectors(table, column.name, impute, values, chunk_rows)
         else:
             series = table[column.name]
             if not impute:
                 refuse_missing([series])
-            matrix, names, statistics = encode_column(series, column.encoding)
+            fitted: tuple[ColumnEncoder, Any] = ENCODERS[column.encoding].fit_transform(series)
+            encoder, matrix = fitted
             sparse = sp.issparse(matrix)
             if sparse:
                 matrix = sp.csr_array(matrix)
@@ -73,75 +80,74 @@ def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, 
                 save_array(column_indices, matrix.indices.astype(np.int64))
                 matrix = matrix.data
             save_array(values, np.asarray(matrix, dtype=np.float32))
-        step.complete([names, statistics, sparse], [values, *([row_starts, column_indices] if sparse else [])])
+        state = encoder.to_json()
+        step.complete([state, sparse], [values, *([row_starts, column_indices] if sparse else [])])
+    encoder = encoder_from_json(column.name, state)
     if not sparse:
-        return EncodedColumn(names, statistics, map_array(values))
-    return EncodedColumn(names, statistics, map_array(values), map_array(row_starts), map_array(column_indices))
+        return EncodedColumn(encoder, map_array(values))
+    return EncodedColumn(encoder, map_array(values), map_array(row_starts), map_array(column_indices))
 
 
-def _encode_vectors(table: TableFile, name: str, impute: bool, path: Path, chunk_rows: int) -> tuple[list[str], str]:
+def _encode_vectors(table: TableFile, name: str, impute: bool, path: Path, chunk_rows: int) -> VectorEncoder:
     """Copy a column of vectors chunk by chunk; a missing vector is replaced by the mean of the others."""
     offsets = range(0, table.height, chunk_rows)
-    names: list[str] = []
-    statistics = ""
-    total: Any = 0.0
-    present = 0
-    for offset in offsets:
-        series = table.rows(offset, chunk_rows, [name])[name]
-        if not impute:
-            refuse_missing([series], offset)
-        if series.null_count() == len(series):
-            continue
-        vectors, chunk_names, statistics = encode_column(series.drop_nulls(), "vector")
-        if names and len(names) != len(chunk_names):
-            lengths = [len(names), len(chunk_names)]
-            raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths}")
-        names, total, present = chunk_names, total + np.asarray(vectors).sum(axis=0), present + vectors.shape[0]
-    if not present:
-        raise TableError(f"vectors in column {name!r} must have one length; all are missing")
-    with rename_when_written(path) as temporary:
-        matrix = create_array(temporary, np.float32, (table.height, len(names)))
+
+    def chunks() -> Iterator[pl.Series]:
         for offset in offsets:
             series = table.rows(offset, chunk_rows, [name])[name]
-            missing = is_missing(series).to_numpy()
-            chunk = np.empty((len(series), len(names)))
-            chunk[missing] = total / present
-            if not missing.all():
-                chunk[~missing] = encode_column(series.drop_nulls(), "vector").matrix
-            matrix[offset : offset + len(series)] = chunk
+            if not impute:
+                refuse_missing([series], offset)
+            yield series
+
+    encoder = VectorEncoder.fit_chunks(name, chunks())
+    with rename_when_written(path) as temporary:
+        matrix = create_array(temporary, np.float32, (table.height, len(encoder.mean)))
+        for offset, series in zip(offsets, chunks(), strict=True):
+            matrix[offset : offset + len(series)] = encoder.transform(series)
         matrix.flush()
-    return names, statistics
+    return encoder
 
 
-def write_feature_matrix(columns: Sequence[EncodedColumn], nodes: int, folder: Path, chunk_rows: int) -> None:
-    """Write the features of all columns side by side, dense or sparse as `read_graph` would choose."""
-    width = sum(len(column.names) for column in columns)
+def write_feature_matrix(
+    columns: Sequence[EncodedColumn], weights: Sequence[float], ranges: Sequence[tuple[int, int]], folder: Path
+) -> None:
+    """Write the weighted features of all columns side by side, dense or sparse as `read_graph` would choose."""
+    nodes = ranges[-1][1]
+    width = sum(len(column.encoder.feature_names) for column in columns)
     non_zeros = sum(column.non_zeros for column in columns)
-    chunks = [(start, min(start + chunk_rows, nodes)) for start in range(0, nodes, chunk_rows)]
+    own = list(zip(columns, weights, strict=True))
     if all(column.row_starts is None for column in columns) or non_zeros >= DENSE_FRACTION * nodes * width:
-        _write_dense(columns, chunks, (nodes, width), folder)
+        _write_dense(own, ranges, (nodes, width), folder)
     else:
-        _write_sparse(columns, chunks, nodes, non_zeros, folder)
+        _write_sparse(own, ranges, nodes, non_zeros, folder)
 
 
 def _write_dense(
-    columns: Sequence[EncodedColumn], chunks: Sequence[tuple[int, int]], shape: tuple[int, int], folder: Path
+    columns: Sequence[tuple[EncodedColumn, float]],
+    ranges: Sequence[tuple[int, int]],
+    shape: tuple[int, int],
+    folder: Path,
 ) -> None:
     x = create_array(folder / DENSE_FEATURES, np.float32, shape)
-    for start, stop in chunks:
-        blocks = [column.rows(start, stop) for column in columns]
+    for start, stop in ranges:
+        blocks = [weighted(column.rows(start, stop), weight) for column, weight in columns]
         x[start:stop] = np.hstack([block.toarray() if sp.issparse(block) else block for block in blocks])
     x.flush()
 
 
 def _write_sparse(
-    columns: Sequence[EncodedColumn], chunks: Sequence[tuple[int, int]], nodes: int, non_zeros: int, folder: Path
+    columns: Sequence[tuple[EncodedColumn, float]],
+    ranges: Sequence[tuple[int, int]],
+    nodes: int,
+    non_zeros: int,
+    folder: Path,
 ) -> None:
     row_starts = np.zeros(nodes + 1, dtype=np.int64)
     column_indices = create_array(folder / COLUMN_INDICES, np.int64, (non_zeros,))
     values = create_array(folder / VALUES, np.float32, (non_zeros,))
-    for start, stop in chunks:
-        block = sp.csr_array(sp.hstack([column.rows(start, stop) for column in columns], format="csr"))
+    for start, stop in ranges:
+        blocks = [weighted(column.rows(start, stop), weight) for column, weight in columns]
+        block = sp.csr_array(sp.hstack(blocks, format="csr"))
         block.sum_duplicates()
         row_starts[start + 1 : stop + 1] = row_starts[start] + block.indptr[1:]
         entries = slice(row_starts[start], row_starts[stop])

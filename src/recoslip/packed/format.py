@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FORMAT, VERSION = "recoslip packed graph", 2
+FORMAT, VERSION = "recoslip packed graph", 3
 
 INDEX = "graph.json"  # format, sizes, feature names, and the size and checksum of each other file
 DENSE_FEATURES = "x.npy"

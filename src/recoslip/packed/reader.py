@@ -14,6 +14,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from recoslip.encoders.table_encoder import TableEncoder
 from recoslip.errors import GraphError
 from recoslip.graph import EdgeRepairs, NodeGraph
 from recoslip.graph.sparse import csr_tensor
@@ -61,7 +62,7 @@ class _Index:
     nodes: int
     features: int
     feature_names: list[str]
-    encoding: dict[str, str]  # the statistics that each column was encoded by
+    encoding: dict[str, dict[str, Any]]  # each column's encoder
     repairs: list[int]
     files: dict[str, list[int]]  # the size and checksum of each file
 
@@ -72,8 +73,8 @@ class _Index:
         names, repairs, files = self.feature_names, self.repairs, self.files
         if not (type(names) is list and len(names) == self.features and all(type(name) is str for name in names)):
             raise ValueError("feature_names must name each feature")
-        if not (type(self.encoding) is dict and all(type(value) is str for value in self.encoding.values())):
-            raise ValueError("encoding must give a text for each column")
+        if TableEncoder.from_json(self.encoding).feature_names != names:
+            raise ValueError("encoding must give the encoder of each feature")
         if not (type(repairs) is list and len(repairs) == 3 and all(map(_is_count, repairs))):
             raise ValueError("repairs must hold three counts")
         if not (type(files) is dict and all(_is_size_and_checksum(value) for value in files.values())):

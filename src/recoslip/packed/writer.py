@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from recoslip.encoders.table_encoder import TableEncoder, column_weights
 from recoslip.errors import OutOfMemory, RecoslipError, TableError
 from recoslip.json_files import JsonFileError, read_json
 from recoslip.packed.edge_sort import SortedEdges, sort_edges
-from recoslip.packed.feature_files import EncodedColumn, encode_to_files, write_feature_matrix
+from recoslip.packed.feature_files import encode_to_files, write_feature_matrix
 from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, NODES, VERSION, checksum, remove
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
@@ -25,7 +25,7 @@ from recoslip.tables.files import table_errors
 from recoslip.tables.options import NodeRows, ReadOptions
 from recoslip.tables.paths import polars_path
 
-WORK_VERSION = 3  # of the intermediate files
+WORK_VERSION = 4  # of the intermediate files
 INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
 
 
@@ -127,11 +127,15 @@ def _pack_into(
     packed = work / "graph"
     remove(packed)
     packed.mkdir()
-    write_feature_matrix(encoded, node_table.height, packed, chunk_rows)
+    chunks = [(start, min(start + chunk_rows, node_table.height)) for start in range(0, node_table.height, chunk_rows)]
+    weights = column_weights(
+        [column.encoding for column in used], [column.chunks(chunks) for column in encoded], options.block_weights
+    )
+    write_feature_matrix(encoded, weights, chunks, packed)
     sorted_edges.write(packed)
     _write_nodes(node_table, rows, options, packed)
-    encoding = {column.name: features.statistics for column, features in zip(used, encoded, strict=True)}
-    _write_index(encoded, encoding, sorted_edges, node_table.height, packed)
+    encoder = TableEncoder(tuple(column.encoder for column in encoded), weights)
+    _write_index(encoder, sorted_edges, node_table.height, packed)
     return packed
 
 
@@ -142,17 +146,15 @@ def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder:
     pl.DataFrame(columns).write_parquet(polars_path(folder / NODES))
 
 
-def _write_index(
-    encoded: Sequence[EncodedColumn], encoding: Mapping[str, str], edges: SortedEdges, nodes: int, folder: Path
-) -> None:
-    names = [name for column in encoded for name in column.names]
+def _write_index(encoder: TableEncoder, edges: SortedEdges, nodes: int, folder: Path) -> None:
+    names = encoder.feature_names
     index = {
         "format": FORMAT,
         "version": VERSION,
         "nodes": nodes,
         "features": len(names),
         "feature_names": names,
-        "encoding": encoding,
+        "encoding": encoder.to_json(),
         "repairs": [edges.repairs.mirrored, edges.repairs.merged, edges.repairs.loops],
         "files": {path.name: [path.stat().st_size, checksum(path)] for path in sorted(folder.iterdir())},
     }

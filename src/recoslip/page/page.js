@@ -18,6 +18,7 @@
   }
   const escaped = (text) => text.replace(/[&<>]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);
   const percent = (fraction) => `${(100 * fraction).toFixed(fraction < 0.1 ? 1 : 0)} %`;
+  const atLeast = (bound) => percent(bound < 0.1 ? Math.floor(1000 * bound + 1e-9) / 1000 : Math.floor(100 * bound + 1e-9) / 100); // a lower bound is rounded down
   const count = (number) => number.toLocaleString("en");
   // A node is referred to by its position k in the arrays of `nodes`.
   const domain = (k) => (nodes.target[k] ? "target" : "source");
@@ -41,7 +42,7 @@
   const share = facts.novel_share;
   const { has_structure: hasStructure, count: groupCount, stability } = facts.groups;
   const cards = [[count(counts.listed), `listed, of ${count(counts.target)} target nodes`]];
-  if (share) cards.unshift([share.low > 0 ? `${percent(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes may be novel; the estimate is ${percent(share.estimate)}.`]);
+  if (share) cards.unshift([share.low > 0 ? `${atLeast(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes may be novel; the estimate is ${percent(share.estimate)}.`]);
   if (counts.listed) cards.push(hasStructure ? [String(groupCount), `groups among them, stability ${stability.toFixed(2)}`] : ["1", "group among them"]);
   if (facts.verdict === "new") cards.push([`${share.breaks_at.toFixed(1)} times`, "as frequent as before, among the nodes that it is compared with: so much a known category would have to be, for nothing to be novel."]);
   $("cards").append(...cards.map(([figure, caption]) => make("div", { class: "card" }, make("b", {}, figure), caption)));

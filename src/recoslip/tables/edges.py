@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.columns import require_column
+from recoslip.encoders.columns import require_column
 from recoslip.errors import TableError
 from recoslip.tables.node_columns import ids_as_text
 from recoslip.tables.options import ReadOptions

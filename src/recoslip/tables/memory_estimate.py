@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from recoslip.columns import DENSE_FRACTION, MAX_CATEGORIES
+from recoslip.encoders.columns import MAX_CATEGORIES
+from recoslip.encoders.table_encoder import DENSE_FRACTION
 from recoslip.tables.options import ReadOptions
 from recoslip.tables.samples import TableSample
 

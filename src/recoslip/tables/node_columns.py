@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.columns import ColumnReader, is_missing, require_column
+from recoslip.encoders.columns import ColumnReader, is_missing, require_column
 from recoslip.errors import TableError
 from recoslip.tables.times import Since, not_before, read_instant, read_times
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.columns import Column, ColumnReader, describe, plan_columns, require_column
+from recoslip.encoders.blocks import check_block_weights
+from recoslip.encoders.columns import Column, ColumnReader, describe, plan_columns, require_column
 from recoslip.errors import TableError
 from recoslip.tables.node_columns import domains_from_column, domains_from_time, ids_as_text
 from recoslip.tables.times import Since
@@ -47,11 +48,13 @@ class ReadOptions:
     weight: str | None = None
     drop_unknown: bool = False
     impute: bool = False
+    block_weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("features", "ignore", "text"):
             if isinstance(value := getattr(self, name), str):
                 raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
+        check_block_weights(self.block_weights)
         if (self.time is None) != (self.since is None):
             raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
         if self.time is not None and (self.target_value is not None or self.domain != ReadOptions.domain):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.columns import encode
+from recoslip.encoders.table_encoder import fit_encoder
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.storage import printable
@@ -42,6 +42,7 @@ def read_graph(
     weight: str | None = None,
     drop_unknown: bool = False,
     impute: bool = False,
+    block_weights: Mapping[str, float] | None = None,
 ) -> NodeGraph:
     """Read a graph from a table of nodes and a table of edges.
 
@@ -67,6 +68,8 @@ def read_graph(
         drop_unknown: drop edges whose ends are not in the nodes table, instead of raising an error.
         impute: fill missing values: numbers by the median, vectors by the mean, categories by a category "(missing)",
             text by the empty text.
+        block_weights: weights of the blocks "number", "category", "text" and "vector", such as {"text": 2}, on top of
+            those that bring the blocks of a table to the same weight; 1 by default.
 
     >>> frame = pl.DataFrame({"id": ["a", "b", "c"], "domain": ["source", "source", "target"], "size": [1, 2, 3]})
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
@@ -87,12 +90,13 @@ def read_graph(
         weight=weight,
         drop_unknown=drop_unknown,
         impute=impute,
+        block_weights=block_weights or {},
     )
     with table_errors():
-        frame = _to_frame(nodes, "nodes", options)
+        frame = to_frame(nodes, "nodes", options)
         rows = options.node_rows(frame)
-        encoded = encode(frame, rows.columns, impute)
-        edge_index, edge_weight = _read_edges(edges, rows.ids, options, besides=_copy_bytes(encoded.matrix))
+        encoder, encoded = fit_encoder(frame, rows.columns, impute=impute, weights=options.block_weights)
+        edge_index, edge_weight, _ = read_edges(edges, rows.ids, options, besides=_copy_bytes(encoded.matrix))
         return NodeGraph(
             encoded.matrix,
             edge_index,
@@ -101,8 +105,8 @@ def read_graph(
             ids=frame[id].to_numpy(),
             categories=None if category is None else frame[category].to_numpy(),
             times=None if time is None else frame[time].to_numpy(),
-            feature_names=encoded.names,
-            encoding=encoded.encoding,
+            feature_names=encoder.feature_names,
+            encoding=encoder.to_json(),
             missing=encoded.missing,
         )
 
@@ -114,7 +118,15 @@ def _copy_bytes(matrix: Any) -> int:
     return int(matrix.nbytes) * 5 // 4
 
 
-def _to_frame(table: Table, name: TableName, options: ReadOptions, besides: int = 0) -> pl.DataFrame:
+def to_frame(table: Table, name: TableName, options: ReadOptions, besides: int = 0) -> pl.DataFrame:
+    """Read a table from a file or a data frame of polars or pandas.
+
+    Args:
+        table: the table.
+        name: "nodes" or "edges".
+        options: which columns to read.
+        besides: bytes of memory that must stay free for something else.
+    """
     if isinstance(table, str | os.PathLike):
         frame = read_file(Path(table), name, options, besides)
     elif isinstance(table, pl.DataFrame):
@@ -131,21 +143,21 @@ def _to_frame(table: Table, name: TableName, options: ReadOptions, besides: int 
     return frame
 
 
-def _read_edges(
-    table: Table | None, ids: pl.Series, options: ReadOptions, besides: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-    """Edges between ids -> edges between node positions, (2, edges), and their weights."""
+def read_edges(
+    table: Table | None, ids: pl.Series, options: ReadOptions, besides: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.float64] | None, int]:
+    """Edges between ids -> edges between node positions, (2, edges), their weights, and how many were dropped."""
     if table is None:
-        return np.empty((2, 0), dtype=np.int64), None
-    frame = _to_frame(table, "edges", options, besides)
+        return np.empty((2, 0), dtype=np.int64), None, 0
+    frame = to_frame(table, "edges", options, besides)
     reader = EdgeReader(frame.columns, _describe_table(table, "edges"), ids, options)
     if isinstance(table, str | os.PathLike):
         reader.check_header()
     if frame.height == 0:
-        return np.empty((2, 0), dtype=np.int64), None
+        return np.empty((2, 0), dtype=np.int64), None, 0
     edge_index, edge_weight = reader.read(frame)
     log_dropped_edges(reader.dropped)
-    return edge_index, edge_weight
+    return edge_index, edge_weight, reader.dropped
 
 
 def _describe_table(table: Table, name: TableName) -> str:

@@ -1,0 +1,137 @@
+"""The command `watch`: batches of nodes, one call each -> an alarm when a category is born."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from recoslip.cli.options import (
+    BlockWeights,
+    DropUnknown,
+    Features,
+    IdColumn,
+    Ignore,
+    Impute,
+    Json,
+    Quiet,
+    TextColumns,
+)
+from recoslip.console.messages import make_console
+from recoslip.console.option_values import parse_numbers, split_names
+
+
+def watch(
+    context: typer.Context,
+    state: Annotated[Path, typer.Argument(help="Folder of the watch.")],
+    nodes: Annotated[Path | None, typer.Option(help="Table of the batch's nodes, or of the known ones.")] = None,
+    edges: Annotated[Path | None, typer.Option(help="Table of their edges, also to earlier nodes.")] = None,
+    begin: Annotated[bool, typer.Option("--begin", help="Begin a watch: the nodes are those that are known.")] = False,
+    accept: Annotated[int | None, typer.Option(help="Number of a group that is a new category indeed.")] = None,
+    label: Annotated[str | None, typer.Option("--as", help="The name that it is accepted under.")] = None,
+    reject: Annotated[int | None, typer.Option(help="Number of a group that is none.")] = None,
+    alpha: Annotated[float, typer.Option(help="With --begin: probability of any false alarm, ever.")] = 0.05,
+    max_growth: Annotated[
+        float, typer.Option(help="With --begin: how many times as frequent a known category may become.")
+    ] = 10.0,
+    window: Annotated[int, typer.Option(help="With --begin: how many batches are looked at together.")] = 5,
+    keep: Annotated[int, typer.Option(help="With --begin: how many earlier nodes are kept at most.")] = 50_000,
+    time_column: Annotated[
+        str | None, typer.Option("--time", help="With --begin: column with times, in whose order batches must come.")
+    ] = None,
+    id_column: IdColumn = "id",
+    features: Features = None,
+    ignore: Ignore = "",
+    text: TextColumns = "",
+    block_weights: BlockWeights = "",
+    impute: Impute = False,
+    drop_unknown: DropUnknown = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Watch batches of nodes for a new category; call it once with --begin, then once per batch.
+
+    It ends with code 0 if all is quiet, with 10 if a new category has appeared, and with 11 if that cannot be told.
+    """
+    from recoslip.errors import SettingError
+    from recoslip.storage import printable
+    from recoslip.watch.watch import Watch
+
+    console = make_console(quiet or as_json)
+    given = (("--begin", begin or None), ("--accept", accept), ("--reject", reject))
+    asked = [name for name, value in given if value is not None]
+    if len(asked) > 1:
+        raise SettingError(f"{' and '.join(asked)} do not go together; give one of them")
+    if (label is not None and accept is None) or (accept is not None and not label):
+        raise SettingError("accept a group with its name: --accept 1 --as 'garden tools'")
+    if accept is not None or reject is not None:
+        if nodes is not None:
+            raise SettingError("a decision and a batch are two calls; leave --nodes out")
+        own = Watch(state)
+        group = own.accept(accept, str(label)) if accept is not None else own.reject(reject or 0)
+        if as_json:
+            print(json.dumps(asdict(group)))
+        console.print(escape(f"group {group.number} is {group.status}{f' as {group.label!r}' if group.label else ''}"))
+        return
+    if nodes is None:
+        raise SettingError("give the table of the batch (--nodes), or a decision (--accept, --reject)")
+    if begin:
+        Watch.begin(
+            state,
+            nodes,
+            edges,
+            alpha=alpha,
+            max_growth=max_growth,
+            window=window,
+            keep=keep,
+            id=id_column,
+            time=time_column,
+            features=None if features is None else split_names(features),
+            ignore=split_names(ignore),
+            text=split_names(text),
+            block_weights=parse_numbers("--block-weights", block_weights),
+            impute=impute,
+            drop_unknown=drop_unknown,
+        )
+        if as_json:
+            print(json.dumps(asdict(Watch(state).state.batches[0])))
+        console.print(f"The watch has begun: {escape(printable(state))}", soft_wrap=True)
+        return
+    _refuse_settings(context)
+    outcome = Watch(state).add(nodes, edges, drop_unknown=drop_unknown)
+    if as_json:
+        print(json.dumps(outcome.facts()))
+    else:
+        batch = outcome.batch
+        if outcome.again:
+            console.print(
+                f"[yellow]note:[/] this batch was given before, as batch {batch.number}; nothing was changed."
+            )
+        style = "bold" if outcome.exit_code == 0 else "bold red"
+        console.print(
+            f"Batch {batch.number}, {batch.nodes:,} nodes. [{style}]{escape(batch.sentence)}[/]", soft_wrap=True
+        )
+        if batch.lost_edges:
+            console.print(f"{batch.lost_edges:,} edges lead to nodes that are no longer kept.", style="dim")
+        console.print(f"The course over all batches: {escape(printable(state / 'report.html'))}", soft_wrap=True)
+    raise typer.Exit(outcome.exit_code)
+
+
+BEGIN_ONLY = (
+    "alpha", "max_growth", "window", "keep", "time_column", "id_column", "features", "ignore", "text", "block_weights",
+    "impute",
+)  # fmt: skip
+
+
+def _refuse_settings(context: typer.Context) -> None:
+    """Raise if the user gave an option that is fixed when a watch begins."""
+    from recoslip.errors import SettingError
+
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in BEGIN_ONLY and source is not None and source.name == "COMMANDLINE":
+            raise SettingError(f"{parameter.opts[0]} was fixed when the watch began; leave it out")

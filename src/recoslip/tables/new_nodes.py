@@ -1,0 +1,185 @@
+"""Tables of new nodes + a fitted encoder -> a graph to score, joined to the old nodes where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from recoslip.encoders.columns import require_column
+from recoslip.encoders.table_encoder import TableEncoder, TableFeatures, same_encoding, stack_rows
+from recoslip.errors import TableError
+from recoslip.graph import NodeGraph
+from recoslip.graph.sparse import to_scipy
+from recoslip.tables.files import table_errors
+from recoslip.tables.node_columns import ids_as_text
+from recoslip.tables.options import ReadOptions
+from recoslip.tables.read import Table, read_edges, to_frame
+
+
+@dataclass(frozen=True, eq=False)
+class NewNodes:
+    """New nodes among old ones, and what was noticed while they were read."""
+
+    graph: NodeGraph  # all nodes, the old ones first
+    is_new: NDArray[np.bool_]  # (nodes,) those of the new table
+    features: TableFeatures  # of the new table
+    unused: tuple[str, ...]  # columns of the new table that the encoder has no use for
+    old: int | None  # how many old nodes were given; None where they were not
+    replaced: int  # old nodes whose row the new table gives again
+    lost_edges: int  # edges of the new nodes that lead to nodes which are not given
+
+
+def read_new_nodes(
+    nodes: Table,
+    edges: Table | None,
+    encoder: TableEncoder,
+    is_source: Callable[[NDArray[Any]], NDArray[np.bool_]],
+    *,
+    old_nodes: Table | NodeGraph | None = None,
+    old_edges: Table | None = None,
+    id: str = "id",  # noqa: A002
+    source_column: str | None = None,
+    target_column: str | None = None,
+    weight: str | None = None,
+    drop_unknown: bool = False,
+    impute: bool = False,
+    rename: Mapping[str, str] | None = None,
+) -> NewNodes:
+    """Read nodes that a detector was not fitted on, with the encoder of those it was fitted on.
+
+    Args:
+        nodes: table of the new nodes; it needs no domain.
+        edges: table of their edges, to each other and to old nodes.
+        encoder: fitted on the old nodes.
+        is_source: says which ids are source nodes of the graph that was fitted; all others are target.
+        old_nodes: table of the old nodes, or their graph, so that neighbourhoods are complete. A row that the new table
+            has, too, is taken from there.
+        old_edges: table of the old nodes' edges; not with a graph, which has its own.
+        id: column of the nodes tables with the ids.
+        source_column: column of the edges tables with one end of the edge; the first by default.
+        target_column: column of the edges tables with the other end; the second by default.
+        weight: column of the edges tables with positive weights.
+        drop_unknown: drop edges whose ends are in no table. Where old nodes are not given, that is always done.
+        impute: fill missing values by what the encoder learned, and columns that are missing.
+        rename: names of the new table's columns -> the names that the encoder knows them by.
+    """
+    options = ReadOptions(
+        id=id, source_column=source_column, target_column=target_column, weight=weight, drop_unknown=drop_unknown
+    )
+    if old_edges is not None and (old_nodes is None or isinstance(old_nodes, NodeGraph)):
+        raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
+    with table_errors():
+        frame = to_frame(nodes, "nodes", options)
+        features = encoder.transform(frame, impute=impute, rename=rename)
+        ids = known = _own_ids(frame, options)
+        matrix, names = features.matrix, frame[id].to_numpy()
+        edge_parts: list[tuple[Any, Any]] = []
+        old = _old_graph(old_nodes, old_edges, encoder, is_source, options, impute)
+        if old is not None:
+            is_kept = ~_as_text(old.ids).is_in(ids.implode()).to_numpy()
+            known = pl.concat([_as_text(old.ids[is_kept]), ids])
+            matrix = stack_rows([_rows(old, is_kept), matrix])
+            names = _joined_names(old.ids[is_kept], names)
+            position = _positions(_as_text(old.ids), known)
+            edge_parts.append((position[old.edge_index.numpy()], old.edge_weight))
+        else:
+            options = replace(options, drop_unknown=True)
+        own_index, own_weight, lost = read_edges(edges, known, options)
+        is_more = _not_among(own_index, edge_parts[0][0] if edge_parts else own_index[:, :0], len(known))
+        edge_parts.append((own_index[:, is_more], None if own_weight is None else own_weight[is_more]))
+        graph = NodeGraph(
+            matrix,
+            np.hstack([index for index, _ in edge_parts]),
+            ~is_source(known.to_numpy()),
+            edge_weight=_joined_weights(edge_parts),
+            ids=names,
+            feature_names=encoder.feature_names,
+            encoding=encoder.to_json(),
+            missing=features.missing,
+            one_domain=True,
+        )
+    used = {column.name for column in encoder.columns} | {id, *(rename or {})}
+    return NewNodes(
+        graph=graph,
+        is_new=np.arange(graph.num_nodes) >= graph.num_nodes - frame.height,
+        features=features,
+        unused=tuple(name for name in frame.columns if name not in used),
+        old=None if old is None else old.num_nodes,
+        replaced=0 if old is None else old.num_nodes + frame.height - graph.num_nodes,
+        lost_edges=lost,
+    )
+
+
+def _old_graph(
+    nodes: Table | NodeGraph | None,
+    edges: Table | None,
+    encoder: TableEncoder,
+    is_source: Callable[[NDArray[Any]], NDArray[np.bool_]],
+    options: ReadOptions,
+    impute: bool,
+) -> NodeGraph | None:
+    if nodes is None:
+        return None
+    if isinstance(nodes, NodeGraph):
+        if nodes.encoding is None or not same_encoding(nodes.encoding, encoder.to_json()):
+            raise TableError(
+                "the old graph's features were made by another encoder than the model's; give the graph that the model "
+                "was fitted on, or its tables"
+            )
+        return nodes
+    frame = to_frame(nodes, "nodes", options)
+    ids = _own_ids(frame, options)
+    index, weight, _ = read_edges(edges, ids, options)
+    matrix = encoder.transform(frame, impute=impute).matrix
+    names = frame[options.id].to_numpy()
+    return NodeGraph(matrix, index, ~is_source(ids.to_numpy()), edge_weight=weight, ids=names, one_domain=True)
+
+
+def _own_ids(frame: pl.DataFrame, options: ReadOptions) -> pl.Series:
+    require_column(frame.columns, options.id, "nodes")
+    return ids_as_text(frame[options.id], "nodes").alias("id")
+
+
+def _joined_names(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Return the ids of old and new nodes: whole numbers if all are, else text."""
+    if old.dtype.kind in "iu" and new.dtype.kind in "iu":
+        return np.concatenate([old, new])
+    return np.array([str(name) for name in (*old.tolist(), *new.tolist())], dtype=object)
+
+
+def _as_text(ids: NDArray[Any]) -> pl.Series:
+    return pl.Series("id", [str(name) for name in ids.tolist()], dtype=pl.String)
+
+
+def _positions(ids: pl.Series, among: pl.Series) -> NDArray[np.int64]:
+    """Return the position of each id among others, all of which are there."""
+    table = pl.DataFrame({"id": among, "position": np.arange(len(among))})
+    found = pl.DataFrame({"id": ids}).join(table, on="id", how="left", maintain_order="left")["position"]
+    return found.to_numpy().astype(np.int64)
+
+
+def _not_among(edges: NDArray[np.int64], others: NDArray[np.int64], nodes: int) -> NDArray[np.bool_]:
+    """Return which edges are not among others, in either direction: an old edge that is given again counts once."""
+    own, theirs = (np.minimum(*ends) * nodes + np.maximum(*ends) for ends in (edges, others))
+    return ~np.isin(own, theirs)
+
+
+def _rows(graph: NodeGraph, chosen: NDArray[np.bool_]) -> Any:
+    x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+    return x[np.flatnonzero(chosen)]
+
+
+def _joined_weights(parts: Sequence[tuple[Any, Any]]) -> NDArray[np.float64] | None:
+    """Return the weights of all edges; None where none has any."""
+    weighted = [index.shape[1] > 0 and weight is not None for index, weight in parts]
+    if not any(weighted):
+        return None
+    if any(weight is None and index.shape[1] for index, weight in parts):
+        raise TableError("the edges of old and new nodes must all have weights, or none; name their column (--weight)")
+    return np.concatenate([np.asarray(weight, dtype=np.float64) for index, weight in parts if index.shape[1]])

@@ -1,0 +1,526 @@
+"""A known world, then batches of nodes -> after each batch: nothing new, a known kind grows, or a new category."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recoslip.calibration.appearance import Appearance, appearance, blind_cells, level, views
+from recoslip.calibration.growth import least_growth
+from recoslip.detectors.params import Number, Whole
+from recoslip.encoders.column_encoders import TextEncoder
+from recoslip.encoders.columns import is_missing, plan_columns, require_column
+from recoslip.encoders.table_encoder import TableEncoder, fit_encoder
+from recoslip.errors import WatchError
+from recoslip.findings.explanations import FeatureStatistics
+from recoslip.graph import NodeGraph
+from recoslip.graph.ids import id_hashes
+from recoslip.graph.neighbourhood import k_means
+from recoslip.inspection.mixing import measure_mixing
+from recoslip.shift import Mask
+from recoslip.storage import output_lock, printable, resolve
+from recoslip.tables.edges import EdgeReader
+from recoslip.tables.files import table_errors
+from recoslip.tables.node_columns import ids_as_text
+from recoslip.tables.options import ReadOptions
+from recoslip.tables.read import Table, to_frame
+from recoslip.watch.page import render
+from recoslip.watch.state import (
+    GROUP,
+    Batch,
+    Group,
+    Nodes,
+    Settings,
+    State,
+    Verdict,
+    each_once,
+    node_table,
+    read_state,
+    tidy,
+    write_page,
+    write_state,
+)
+from recoslip.wording import at_least, counted, percent, times
+
+MIN_KNOWN = 100  # nodes of the known world
+NODES_PER_KIND, MAX_KINDS = 100, 12  # of the known world, which kinds divide
+VOTERS = 10  # nearest nodes that say of which kind a new node is
+MAX_VOTERS = 20_000  # nodes that new ones are compared with
+BLOCK = 2048  # new nodes compared at a time
+MIN_GROWTH = 2.0  # lower confidence bound from which on a kind is said to grow
+CONFIDENCE = 0.95  # that none of the kinds that are said to grow is said so by chance
+SINCE = 0.25  # of the highest share in a batch: the first batch with so much of a group is its beginning
+FARTHEST = 0.02  # of a group's members: a node that is farther from all of them is none of it
+SPARE_WORDS = 1024  # features of a text column for words that the known world does not have
+MAX_MEMBERS = 1000  # ids of a group that are remembered
+NAMED_MEMBERS = 10  # that a sentence names
+
+EXIT_CODES: Mapping[Verdict, int] = {"nothing": 0, "grown": 0, "new": 10, "apart": 11}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a batch came to."""
+
+    batch: Batch
+    group: Group | None  # the new category, if the alarm rang
+    again: bool = False  # whether the batch had been given before, and nothing was changed
+
+    @property
+    def alarm(self) -> bool:
+        """Whether a new category has appeared."""
+        return self.batch.verdict == "new"
+
+    @property
+    def exit_code(self) -> int:
+        """0 quiet, 10 alarm, 11 where it cannot be told because the batch is worlds apart."""
+        return EXIT_CODES[self.batch.verdict]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the outcome as JSON values."""
+        return {
+            **asdict(self.batch),
+            "alarm": self.alarm,
+            "exit_code": self.exit_code,
+            "given_before": self.again,
+            "group": None if self.group is None else asdict(self.group),
+        }
+
+
+class Watch:
+    """A watch that was begun, in its folder.
+
+    >>> Watch("nowhere")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    recoslip.errors.WatchError: nowhere holds no watch; begin one with the nodes that are known
+
+    Args:
+        folder: what was given to `begin`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = resolve(folder)
+        self.state = read_state(self.folder)
+
+    @classmethod
+    def begin(
+        cls,
+        folder: str | os.PathLike[str],
+        nodes: Table,
+        edges: Table | None = None,
+        *,
+        alpha: float = 0.05,
+        max_growth: float = 10.0,
+        window: int = 5,
+        keep: int = 50_000,
+        id: str = "id",  # noqa: A002
+        time: str | None = None,
+        features: Sequence[str] | None = None,
+        ignore: Sequence[str] = (),
+        text: Sequence[str] = (),
+        block_weights: Mapping[str, float] | None = None,
+        impute: bool = False,
+        drop_unknown: bool = False,
+    ) -> Self:
+        """Begin a watch with the nodes that are known.
+
+        Args:
+            folder: where the watch keeps its state; it must not hold one yet.
+            nodes: table of the known nodes.
+            edges: table of the edges among them.
+            alpha: the probability of any false alarm, ever.
+            max_growth: how many times as frequent as before a known category may become without an alarm.
+            window: how many batches, the last ones, are looked at together.
+            keep: how many earlier nodes are kept at most; of more, a random part is.
+            id: column with the ids.
+            time: column with times, numbers or ISO dates; batches must then come in their order.
+            features: columns to use as features, by default all that look like features.
+            ignore: columns not to use.
+            text: columns of free text.
+            block_weights: as for `read_graph`.
+            impute: fill missing values, here and in every batch.
+            drop_unknown: drop edges to nodes that are not in the table.
+        """
+        Number(0, 1, open_ends=True)("alpha", alpha)
+        Number(1, 1e6)("max_growth", max_growth)
+        Whole(1, 1000)("window", window)
+        Whole(MIN_KNOWN, 10_000_000)("keep", keep)
+        options = ReadOptions(
+            id=id, features=features, ignore=ignore, text=text, impute=impute, block_weights=block_weights or {}
+        )
+        final = resolve(folder)
+        with output_lock(final), table_errors():
+            if final.exists() and not final.is_dir():
+                raise WatchError(f"{printable(folder)} is a file; begin a watch in a new folder")
+            if final.is_dir():
+                tidy(final)  # what a beginning that was killed left
+                if any(final.iterdir()):
+                    raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
+            frame = to_frame(nodes, "nodes", options)
+            columns = plan_columns(frame, {id, time} - {None}, features, ignore, text)
+            ids = _ids(frame, id)
+            if len(ids) < MIN_KNOWN:
+                raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {len(ids)}; give more of them")
+            encoder, encoded = fit_encoder(
+                frame, columns, impute=impute, weights=options.block_weights, spare_words=SPARE_WORDS
+            )
+            settings = Settings(id, time, alpha, max_growth, window, keep, impute)
+            pool = Nodes(node_table(ids, 0), encoded.matrix, np.empty((2, 0), dtype=np.int64))
+            edge_index, _ = _read_edges(edges, ids, (), drop_unknown)
+            pool = replace(pool, edge_index=edge_index)
+            graph = _graph(pool, encoder, np.zeros(len(pool), dtype=bool))
+            kind = k_means(views(graph)[1], min(MAX_KINDS, max(1, len(pool) // NODES_PER_KIND)), n_init=2)
+            pool = replace(pool, table=pool.table.with_columns(kind=pl.Series(kind)))
+            statistics = FeatureStatistics(graph)
+            names = {str(k): statistics.name(np.flatnonzero(kind == k)) for k in np.unique(kind)}
+            node = pool.table["node"].to_numpy()
+            first = Batch(0, len(ids), _fingerprint(node), _counts(kind), _last_time(frame, time, None))
+            state = State(settings, encoder.to_json(), names, _thinned(pool, 0, settings), (first,), (), (node,))
+            write_state(final, state, render(state))
+        return cls(final)
+
+    def add(self, nodes: Table, edges: Table | None = None, *, drop_unknown: bool = False) -> Outcome:
+        """Take in a batch and say what it comes to; the state on disk has grown by it when this returns.
+
+        The same batch as the last one changes nothing, and has the outcome that it had.
+
+        Args:
+            nodes: table of the batch's nodes, with the columns of the known nodes.
+            edges: table of their edges, to each other and to nodes of earlier batches.
+            drop_unknown: drop edges to nodes that never came.
+        """
+        with output_lock(self.folder), table_errors():
+            state = self.state = read_state(self.folder)
+            settings, number = state.settings, len(state.batches)
+            frame = to_frame(nodes, "nodes", ReadOptions(id=settings.id))
+            ids = _ids(frame, settings.id)
+            own = node_table(ids, number)
+            node = own["node"].to_numpy()
+            tidy(self.folder)
+            if _fingerprint(node) == state.batches[-1].fingerprint and number > 1:
+                last = state.batches[-1]
+                write_page(self.folder, render(state))  # a process that was killed may have left the page of before
+                return Outcome(last, next((g for g in state.groups if g.alarm == last.number), None), again=True)
+            self._refuse_seen(ids, node)
+            last_time = _last_time(frame, settings.time, state.batches[-1].last_time)
+            encoder = TableEncoder.from_json(state.encoding)
+            features = encoder.transform(frame, impute=settings.impute)
+            known_ids = pl.concat([state.nodes.table["id"], ids])
+            edge_index, lost = _read_edges(edges, known_ids, (*state.seen, node), drop_unknown)
+            pool = state.nodes.joined(Nodes(own, features.matrix, edge_index))
+            batch = Batch(number, len(ids), _fingerprint(node), {}, last_time, lost_edges=lost)
+            unseen = _unseen_words(encoder, frame)
+            state, outcome = _judge(replace(state, seen=(*state.seen, node)), pool, encoder, batch, unseen)
+            write_state(self.folder, state, render(state))
+            self.state = state
+            return outcome
+
+    def accept(self, group: int, name: str) -> Group:
+        """Accept a group as a category, which belongs to the known world from then on."""
+        return self._decide(group, status="accepted", label=str(name))
+
+    def reject(self, group: int) -> Group:
+        """Reject a group: its nodes are of no new category, and such nodes do not ring again."""
+        return self._decide(group, status="rejected", label=None)
+
+    def _decide(self, number: int, **changes: Any) -> Group:
+        with output_lock(self.folder):
+            state = read_state(self.folder)
+            changed = replace(state.group(number), **changes)
+            self.state = state.with_group(changed)
+            write_state(self.folder, self.state, render(self.state))
+            return changed
+
+    def _refuse_seen(self, ids: pl.Series, node: NDArray[np.int64]) -> None:
+        """Raise if nodes of a batch came before."""
+        for batch, seen in zip(self.state.batches, self.state.seen, strict=True):
+            again = np.isin(node, seen)
+            if again.any():
+                which = "the known world" if batch.number == 0 else f"batch {batch.number}"
+                first = ", ".join(map(repr, ids.filter(again)[:3].to_list()))
+                raise WatchError(
+                    f"{int(again.sum()):,} of {len(ids):,} ids came with {which} already (first: {first}); "
+                    "a batch holds new nodes alone, nothing was changed"
+                )
+
+
+def _unseen_words(encoder: TableEncoder, frame: pl.DataFrame) -> dict[str, str]:
+    """Return which words of a batch stand behind features that several words share."""
+    texts = [column for column in encoder.columns if isinstance(column, TextEncoder)]
+    return {name: word for column in texts for name, word in column.unseen_words(frame[column.name]).items()}
+
+
+def _judge(
+    state: State, pool: Nodes, encoder: TableEncoder, batch: Batch, unseen: Mapping[str, str]
+) -> tuple[State, Outcome]:
+    """Decide what a batch comes to, and return the state with it.
+
+    Args:
+        state: before the batch.
+        pool: the nodes that are kept and those of the batch.
+        encoder: of the known world.
+        batch: what is known of it so far.
+        unseen: words of the batch, by the features that words share which the known world does not have.
+    """
+    settings, own = state.settings, pool.table["batch"].to_numpy() == batch.number
+    blind = _graph(pool, encoder, own)
+    vectors = views(blind)
+    kind = pool.table["kind"].to_numpy().copy()
+    kind[own] = _voted(vectors[1], kind, own)
+    batches = pool.table["batch"].to_numpy()
+    is_recent = (batches > max(0, batch.number - settings.window)) & (kind < GROUP)
+    cells = [cell for view in vectors for cell in blind_cells(view)]
+    at_level = level(batch.number, settings.alpha)
+    found = appearance(cells, is_recent, max_growth=settings.max_growth, at_level=at_level)
+    batch = replace(batch, p_value=found.p_value, level=at_level, least_members=found.least_members)
+    group = None
+    groups = state.groups
+    if found.p_value <= at_level:
+        graph = blind.with_target(is_recent)
+        if _is_apart(graph, batches, is_recent, found.members):
+            batch = replace(batch, verdict="apart", sentence=_apart_sentence(min(batch.number, settings.window)))
+        else:
+            group = _new_group(state, batch, pool, graph, found)
+            names = [unseen.get(each, each) for each in (group.name or "").split(", ")]
+            group = replace(group, name=", ".join(names) or None)
+            groups = (*groups, group)
+            kind[found.members] = GROUP + group.number
+            batch = replace(batch, verdict="new", sentence=_new_sentence(group, settings, batch))
+    pool = replace(pool, table=pool.table.with_columns(kind=pl.Series(kind)))
+    batch = replace(batch, counts=_counts(kind[own]))
+    history = tuple(_recounted(each, batches, kind) for each in state.batches) if group else state.batches
+    state = replace(state, batches=(*history, batch), groups=groups)
+    if batch.verdict == "nothing":
+        grown, quiet = _grown_sentence(state), _quiet_sentence(settings, batch, int(is_recent.sum()))
+        batch = replace(batch, verdict="grown" if grown else "nothing", sentence=f"{grown} {quiet}".lstrip())
+        state = replace(state, batches=(*history, batch))
+    return replace(state, nodes=_thinned(pool, batch.number, settings)), Outcome(batch, group)
+
+
+def _is_apart(graph: NodeGraph, batches: NDArray[np.int64], is_recent: Mask, members: NDArray[np.int64]) -> bool:
+    """Return whether the batches that a new category seems to be in are worlds apart from all earlier nodes."""
+    compared = ~is_recent | np.isin(batches, np.unique(batches[members]))
+    return measure_mixing(graph.subgraph(np.flatnonzero(compared))).situation == "apart"
+
+
+def _voted(x: NDArray[np.float32], kind: NDArray[np.int64], own: Mask) -> NDArray[np.int64]:
+    """Return the kind that most of the nearest earlier nodes are of, for each new node."""
+    voters = np.flatnonzero(~own)
+    voters = voters[:: -(-len(voters) // MAX_VOTERS)]
+    kinds, code = np.unique(kind[voters], return_inverse=True)
+    rows, votes = np.flatnonzero(own), min(VOTERS, len(voters))
+    result = np.empty(len(rows), dtype=np.int64)
+    for start in range(0, len(rows), BLOCK):
+        chosen = rows[start : start + BLOCK]
+        nearest = np.argpartition(-(x[chosen] @ x[voters].T), votes - 1, axis=1)[:, :votes]
+        counts = np.apply_along_axis(np.bincount, 1, code[nearest], minlength=len(kinds))
+        result[start : start + BLOCK] = kinds[counts.argmax(axis=1)]
+    for group in np.unique(result[result >= GROUP]):
+        members, joins = np.flatnonzero(kind == group), np.flatnonzero(result == group)
+        far = joins[~_near(x, rows[joins], members[:MAX_MEMBERS])]
+        if len(far):  # like no member, whatever else is near
+            known = (kind < GROUP) & ~own
+            chosen = np.zeros_like(own)
+            chosen[rows[far]] = True
+            result[far] = _voted(x[known | chosen], kind[known | chosen], chosen[known | chosen])
+    return result
+
+
+def _near(x: NDArray[np.float32], nodes: NDArray[np.int64], members: NDArray[np.int64]) -> Mask:
+    """Return which nodes are as near to a member of a group as nearly all of its members are to another."""
+    among = x[members] @ x[members].T
+    np.fill_diagonal(among, -np.inf)
+    least = np.quantile(among.max(axis=1), FARTHEST) if len(members) > 1 else -np.inf
+    return np.asarray((x[nodes] @ x[members].T).max(axis=1) >= least)
+
+
+def _new_group(state: State, batch: Batch, pool: Nodes, graph: NodeGraph, found: Appearance) -> Group:
+    members = pool.table[found.members]
+    per_batch = Counter(members["batch"].to_list())
+    sizes = {each.number: each.nodes for each in (*state.batches, batch)}
+    share = {number: count / sizes[number] for number, count in per_batch.items()}
+    since = min(number for number, value in share.items() if value >= SINCE * max(share.values()))
+    return Group(
+        number=len(state.groups) + 1,
+        alarm=batch.number,
+        since=since,
+        size=len(found.members),
+        growth=found.growth,
+        name=FeatureStatistics(graph).name(found.members),
+        members=members["id"][:MAX_MEMBERS].to_list(),
+    )
+
+
+def _recounted(batch: Batch, batches: NDArray[np.int64], kind: NDArray[np.int64]) -> Batch:
+    """Return a recent batch with its nodes counted by kind anew; one that is not kept whole stays as it is."""
+    inside = batches == batch.number
+    return replace(batch, counts=_counts(kind[inside])) if int(inside.sum()) == batch.nodes else batch
+
+
+def _recent(state: State) -> tuple[Batch, ...]:
+    return state.batches[1:][-state.settings.window :]
+
+
+def _grown_sentence(state: State) -> str:
+    """Say which kinds of the known world became more frequent, if any did."""
+    first, recent = state.batches[0], _recent(state)
+    counts = sum((Counter(batch.counts) for batch in recent), Counter())
+    nodes = sum(batch.nodes for batch in recent)
+    confidence = 1 - (1 - CONFIDENCE) / max(1, len(state.kinds))
+    found = []
+    for kind, name in state.kinds.items():
+        bound = least_growth(first.counts.get(kind, 0), counts.get(kind, 0), first.nodes, nodes, confidence)
+        if bound >= MIN_GROWTH:
+            like = f"like {name!r}" if name else f"like those of kind {kind}"
+            found.append((bound, f"nodes {like} are at least {at_least(bound)} times as frequent"))
+    if not found:
+        return ""
+    listed = "; ".join(sentence for _, sentence in sorted(found, reverse=True)[:3])
+    return f"What is known grows: in {_batches(len(recent))} {listed} as in the known world."
+
+
+def _quiet_sentence(settings: Settings, batch: Batch, recent: int) -> str:
+    quiet = (
+        "Nothing new: known categories that became up to "
+        f"{times(settings.max_growth)} times as frequent explain where the nodes of the last batches lie."
+    )
+    if batch.least_members is None or batch.least_members > recent:
+        return f"{quiet} With so few earlier and recent nodes, no new category can ring yet, however large."
+    return (
+        f"{quiet} To ring, a new category must hold {batch.least_members:,} of the {recent:,} recent nodes at least "
+        f"({percent(batch.least_members / recent)})."
+    )
+
+
+def _new_sentence(group: Group, settings: Settings, batch: Batch) -> str:
+    name = f", {group.name!r}" if group.name else ""
+    members = ", ".join(group.members[:NAMED_MEMBERS])
+    return (
+        f"A new category has appeared: group {group.number}, {counted(group.size, 'node')} of "
+        f"{_batches(min(batch.number, settings.window))}{name}, since batch {group.since}. If they were known, such "
+        f"nodes would have become more than {at_least(group.growth)} times as frequent; the alarm allows for "
+        f"{times(settings.max_growth)}. Look at these first: {members}."
+    )
+
+
+def _apart_sentence(batches: int) -> str:
+    return (
+        f"Cannot be told: nodes of {_batches(batches)} differ from earlier ones almost everywhere, as if "
+        "measured in another way or in another world, so that known nodes look new. Compare the columns of the batch "
+        "with those of the known world (recoslip check), mend what differs, or begin a new watch."
+    )
+
+
+def _batches(count: int) -> str:
+    return "the last batch" if count == 1 else f"the last {count} batches"
+
+
+def _graph(pool: Nodes, encoder: TableEncoder, is_target: Mask) -> NodeGraph:
+    both_ways = np.hstack([pool.edge_index, pool.edge_index[::-1]])
+    names, encoding = encoder.feature_names, encoder.to_json()
+    return NodeGraph(pool.x, both_ways, is_target, feature_names=names, encoding=encoding, one_domain=True)
+
+
+def _thinned(pool: Nodes, number: int, settings: Settings) -> Nodes:
+    """Keep all nodes that are recent for the next batch, and of the earlier ones so many as the settings allow.
+
+    Those with the lowest hashes are kept, which are a random part, and the same part every time.
+    """
+    batch = pool.table["batch"].to_numpy()
+    earlier = np.flatnonzero((batch == 0) | (batch <= number + 1 - settings.window))
+    if len(earlier) <= settings.keep:
+        return pool
+    order = np.argsort(pool.table["node"].to_numpy()[earlier].view(np.uint64), kind="stable")
+    kept = np.ones(len(pool), dtype=bool)
+    kept[earlier[order[settings.keep :]]] = False
+    return pool.chosen(kept)
+
+
+def _ids(frame: pl.DataFrame, name: str) -> pl.Series:
+    require_column(frame.columns, name, "nodes")
+    ids = ids_as_text(frame[name], "nodes").alias("id")
+    if ids.is_duplicated().any():
+        repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
+        first = ", ".join(map(repr, repeated[:3].to_list()))
+        raise WatchError(f"ids must be unique; {len(repeated):,} are repeated (first: {first})")
+    return ids
+
+
+def _read_edges(
+    table: Table | None, ids: pl.Series, seen: Sequence[NDArray[np.int64]], drop_unknown: bool
+) -> tuple[NDArray[np.int64], int]:
+    """Return edges as positions among the nodes that are kept, and how many lead to nodes that are not kept any more.
+
+    Args:
+        table: the table of edges.
+        ids: of the nodes that are kept, those of the batch last.
+        seen: hashes of the ids of all nodes that came.
+        drop_unknown: whether edges to nodes that never came are dropped instead of refused.
+    """
+    if table is None:
+        return np.empty((2, 0), dtype=np.int64), 0
+    frame = to_frame(table, "edges", ReadOptions())
+    if not frame.height:
+        return np.empty((2, 0), dtype=np.int64), 0
+    reader = EdgeReader(frame.columns, "the edges table", ids, ReadOptions(drop_unknown=True))
+    edge_index, _ = reader.read(frame)
+    if not reader.dropped:
+        return _each_once(edge_index), 0
+    columns = {"0": reader.left, "1": reader.right}
+    ends = pl.DataFrame({side: ids_as_text(frame[column], "edges") for side, column in columns.items()})
+    gone = pl.concat([ends["0"], ends["1"]]).unique().sort()
+    gone = gone.filter(~gone.is_in(ids.implode()))
+    never = gone.filter(~np.isin(id_hashes(gone.to_list()), np.concatenate([np.empty(0, dtype=np.int64), *seen])))
+    if len(never) and not drop_unknown:
+        first = ", ".join(map(repr, never[:3].to_list()))
+        raise WatchError(
+            f"the edges name {len(never):,} ids that never came (first: {first}); add those nodes or pass "
+            "--drop-unknown"
+        )
+    unknown = ends.filter(pl.col("0").is_in(never.implode()) | pl.col("1").is_in(never.implode())).height
+    return _each_once(edge_index), reader.dropped - unknown
+
+
+def _each_once(edge_index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return edges without directions, repetitions and self-loops."""
+    ends = np.sort(edge_index[:, edge_index[0] != edge_index[1]], axis=0)
+    return each_once(ends)
+
+
+def _counts(kind: NDArray[np.int64]) -> dict[str, int]:
+    values, counts = np.unique(kind, return_counts=True)
+    return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
+
+
+def _fingerprint(node: NDArray[np.int64]) -> int:
+    """Return a number that tells sets of nodes apart."""
+    return int(np.bitwise_xor.reduce(node)) ^ len(node)
+
+
+def _last_time(frame: pl.DataFrame, name: str | None, before: int | float | str | None) -> int | float | str | None:
+    """Return the last time of a batch; raise if its first is before the last of the batch before."""
+    if name is None:
+        return None
+    require_column(frame.columns, name, "nodes")
+    column = frame[name]
+    if missing := int(is_missing(column).sum()):
+        raise WatchError(f"the time column {name!r} is empty in {missing} rows; give every node a time")
+    if not column.dtype.is_numeric():
+        column = column.cast(pl.String)
+    first, last = column.min(), column.max()
+    if before is not None:
+        if isinstance(before, str) != isinstance(first, str):
+            raise WatchError(f"the time column {name!r} holds {column.dtype}; earlier batches had another type")
+        if first < before:  # type: ignore[operator]
+            raise WatchError(
+                f"the batch begins at {first!s}, before the last node of the batch before ({before}); "
+                "give batches in their order, nothing was changed"
+            )
+    return last if isinstance(last, int | float | str) else float(last)  # type: ignore[arg-type]

@@ -1,0 +1,1298 @@
+"""A watch: its test of counts, its sentences, its folder, its page and its command, on streams that are planted."""
+
+import json
+import math
+import os
+import shutil
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load, save
+from scipy.stats import binom
+
+from recoslip import NodeGraph
+from recoslip.calibration import appearance as counts
+from recoslip.calibration.appearance import appearance, blind_cells, level, views
+from recoslip.calibration.growth import least_growth
+from recoslip.errors import RecoslipError, SettingError, TableError, WatchError
+from recoslip.graph.ids import id_hashes
+from recoslip.packed.format import checksum
+from recoslip.storage import output_lock
+from recoslip.watch.page import promise, render
+from recoslip.watch.watch import EXIT_CODES, Watch
+from recoslip.wording import percent
+
+COLUMNS = ("size", "weight", "price", "age", "speed", "glitter")
+RARE, BORN, LATER = 4, 5, 6  # a known category that is rare, and two that are not known at first
+CENTRES = np.zeros((7, 6))
+CENTRES[:4, :4] = 6 * np.eye(4)
+CENTRES[RARE, 4], CENTRES[BORN, 5], CENTRES[LATER, :5] = 8, 8, -6
+
+
+def table(name, categories, *, seed=0, shift=0.0):
+    """Nodes of the categories given, with ids like 'b1-5-017': batch, category, row."""
+    categories = np.asarray(categories)
+    x = CENTRES[categories] + np.random.default_rng([seed, len(categories)]).normal(size=(len(categories), 6)) + shift
+    ids = [f"{name}-{category}-{row:03}" for row, category in enumerate(categories)]
+    return pl.DataFrame({"id": ids, **{column: x[:, k] for k, column in enumerate(COLUMNS)}})
+
+
+def category_of(ids):
+    return np.array([int(node.rsplit("-", 2)[1]) for node in ids])
+
+
+def edges_of(*frames, seed=0):
+    """As many edges as nodes, within categories."""
+    rng, ids = np.random.default_rng(seed), np.concatenate([frame["id"].to_numpy() for frame in frames])
+    ends = []
+    for category in np.unique(category_of(ids)):
+        inside = ids[category_of(ids) == category]
+        ends.append(rng.choice(inside, (2, len(inside))))
+    left, right = np.hstack(ends)
+    return pl.DataFrame({"a": left, "b": right})
+
+
+def quiet(rows=150, seed=0):
+    """Categories of a batch in which nothing changes."""
+    return np.random.default_rng(seed).choice(4, rows)
+
+
+def with_some(category, some, rows=150, seed=0):
+    return [*quiet(rows - some, seed), *[category] * some]
+
+
+KNOWN = table("k", [*quiet(1460, 99), *[RARE] * 40], seed=99)
+KNOWN_EDGES = edges_of(KNOWN)
+SMALL = table("k", quiet(300, 99), seed=99)
+
+
+def batch(number, categories, **more):
+    frame = table(f"b{number}", categories, seed=number, **more)
+    return frame, edges_of(frame, seed=number)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("begun") / "state"
+    Watch.begin(folder, KNOWN, KNOWN_EDGES, max_growth=3, window=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small_begun(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small") / "state"
+    Watch.begin(folder, SMALL, edges_of(SMALL), max_growth=3, window=2)
+    return folder
+
+
+@pytest.fixture
+def own(begun, tmp_path):
+    """A watch of its own for a test."""
+    return Watch(shutil.copytree(begun, tmp_path / "state"))
+
+
+@pytest.fixture
+def small(small_begun, tmp_path):
+    return Watch(shutil.copytree(small_begun, tmp_path / "state"))
+
+
+def contents(folder):
+    """Return everything that a folder holds, beside the page and the names of the files of nodes."""
+    document = json.loads((folder / "watch.json").read_text())
+    del document["files"]
+    state = Watch(folder).state
+    x = state.nodes.x if isinstance(state.nodes.x, np.ndarray) else state.nodes.x.toarray()
+    seen = [each.tolist() for each in state.seen]
+    return document, state.nodes.table.rows(), x.tolist(), state.nodes.edge_index.tolist(), seen
+
+
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@contextmanager
+def nothing_changes(folder):
+    before = files_in(folder)
+    yield
+    assert files_in(folder) == before
+    assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name]  # the lock is gone too
+
+
+# The test of counts
+
+
+def by_hand(cells, is_recent, max_growth, at_level):
+    """The lowest p-value times Tarone's count, with loops and without logarithms."""
+    odds = max_growth * is_recent.sum() / (~is_recent).sum()
+    pi = odds / (1 + odds)
+    count = 1
+    while sum(pi ** len(cell) <= at_level / count for cell in cells) > count:
+        count += 1
+    able = [cell for cell in cells if pi ** len(cell) <= at_level / count]
+    tails = [binom.sf(is_recent[cell].sum() - 1, len(cell), pi) for cell in able]
+    return min(1, count * min(tails)) if able else 1
+
+
+def test_the_p_value_is_the_binomial_tail_times_the_number_of_cells_that_can_reach_the_level():
+    is_recent = np.arange(100) >= 80
+    cells = [np.arange(76, 90), np.arange(0, 10), np.arange(95, 100), np.array([99]), np.array([0, 99])]
+    found = appearance(cells, is_recent, max_growth=1, at_level=0.01)
+    # pi is 0.2. A cell of five can reach 0.2^5 = 0.00032, one of two 0.04: three cells of five count.
+    assert found.p_value == pytest.approx(3 * binom.sf(9, 14, 0.2), rel=1e-9)
+    assert found.p_value < 3 * 0.2**5  # of the pure cell of five
+    assert found.members.tolist() == list(range(80, 90))
+    assert found.least_members == 4  # 0.2^3 = 0.008 is above 0.01 / 3, and 0.2^4 below
+
+
+def test_cells_that_are_too_small_to_reach_the_level_neither_count_nor_ring():
+    is_recent = np.arange(100) >= 80
+    large = np.arange(70, 90)
+    alone = appearance([large], is_recent, max_growth=1, at_level=0.01)
+    pairs = [np.array([80 + k, 99]) for k in range(19)]
+    assert appearance([*pairs, large], is_recent, max_growth=1, at_level=0.01).p_value == alone.p_value
+    assert appearance(pairs, is_recent, max_growth=1, at_level=0.01).p_value == 1
+    assert not len(appearance(pairs, is_recent, max_growth=1, at_level=0.01).members)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_p_value_is_the_same_by_hand_for_random_cells(seed):
+    rng = np.random.default_rng(seed)
+    is_recent = rng.random(400) < 0.15
+    recent, other = np.flatnonzero(is_recent), np.flatnonzero(~is_recent)
+    cells = [
+        np.concatenate([rng.choice(recent, rng.integers(0, 20)), rng.choice(other, rng.integers(1, 40))])
+        for _ in range(25)
+    ]
+    cells += [rng.choice(recent, size, replace=False) for size in (1, 2, 3, 6, 12)]
+    for max_growth, at_level in [(1, 0.05), (3, 0.01), (20, 0.001)]:
+        found = appearance(cells, is_recent, max_growth=max_growth, at_level=at_level)
+        assert found.p_value == pytest.approx(by_hand(cells, is_recent, max_growth, at_level), rel=1e-9)
+        assert is_recent[found.members].all()
+
+
+@pytest.mark.parametrize("inside", [(60, 0), (60, 5), (30, 3)])
+def test_growth_is_the_largest_that_still_rings(inside):
+    is_recent = np.arange(1000) >= 900
+    recent, earlier = inside
+    cells = [np.arange(900 - earlier, 900 + recent)]
+    found = appearance(cells, is_recent, max_growth=2, at_level=0.001)
+    for factor, rings in [(0.99, True), (1.01, False)]:
+        other = appearance(cells, is_recent, max_growth=found.growth * factor, at_level=0.001)
+        assert (other.p_value <= 0.001) == rings
+
+
+def test_growth_that_many_cells_share_is_never_too_large():
+    """A growth that is higher makes fewer cells count, so that a little more may ring, and never less."""
+    is_recent = np.arange(1000) >= 900
+    cells = [np.arange(895, 960), *(np.arange(k, 1000, 20) for k in range(20)), *np.split(np.arange(1000), 100)]
+    found = appearance(cells, is_recent, max_growth=2, at_level=0.001)
+    assert found.growth > 2
+    assert appearance(cells, is_recent, max_growth=found.growth * 0.99, at_level=0.001).p_value <= 0.001
+
+
+@pytest.mark.parametrize("max_growth", [1, 3, 10])
+def test_a_pure_cell_with_the_least_members_rings_and_with_one_fewer_does_not(max_growth):
+    is_recent = np.arange(1000) >= 900
+    others = [np.arange(k, 900, 9) for k in range(9)]  # without recent nodes: they count, and do not ring
+    rings = {}
+    for size in range(1, 100):
+        found = appearance([*others, np.arange(900, 900 + size)], is_recent, max_growth=max_growth, at_level=0.01)
+        rings[size] = found.p_value <= 0.01
+        assert rings[size] == (size >= found.least_members)
+    assert set(rings.values()) == {True, False}
+
+
+def test_without_recent_nodes_or_cells_nothing_rings():
+    nobody = np.zeros(100, dtype=bool)
+    assert appearance([np.arange(50)], nobody, max_growth=3, at_level=0.01).p_value == 1
+    assert appearance([], np.arange(100) > 50, max_growth=3, at_level=0.01).p_value == 1
+    assert appearance([np.arange(50)], ~nobody, max_growth=3, at_level=0.01).p_value <= 1
+
+
+def test_where_no_node_is_recent_no_number_of_members_is_said_to_ring():
+    assert appearance([np.arange(50)], np.zeros(100, dtype=bool), max_growth=3, at_level=0.01).least_members != 0
+
+
+def test_levels_fall_and_add_up_to_alpha():
+    levels = np.array([level(number, 0.05) for number in range(1, 200_001)])
+    assert (np.diff(levels) < 0).all()
+    rest = 0.05 / counts.SPENT * 2 / math.sqrt(200_001.5)  # the integral of what follows
+    assert levels.sum() + rest == pytest.approx(0.05, rel=1e-6)
+    assert levels.sum() < 0.05
+
+
+# Three categories may be as much more frequent as is allowed; the others are rarer, so that the numbers of recent and
+# of earlier nodes are what they are.
+SIZES = np.array([100, 200, 50, 500, 1150])
+GROWTH, ODDS = 3.0, 0.1
+
+
+def recent_probability(growth):
+    allowed = np.array([growth * ODDS, growth * ODDS, growth * ODDS, ODDS])
+    fixed = allowed / (1 + allowed)
+    rest = (SIZES.sum() * ODDS / (1 + ODDS) - (SIZES[:4] * fixed).sum()) / SIZES[4]
+    assert 0 < rest < ODDS / (1 + ODDS)
+    return np.append(fixed, rest)
+
+
+def fraction_of_alarms(growth, draws=400, at_level=0.05):
+    category = np.repeat(np.arange(5), SIZES)
+    rng = np.random.default_rng(3)
+    cells = [np.flatnonzero(category == k) for k in range(5)]
+    cells += [rng.choice(np.flatnonzero(category == k), 20, replace=False) for k in range(5)]
+    cells += [np.flatnonzero((category == k) & (rng.random(len(category)) < 0.4)) for k in (0, 1, 2)]
+    cells += [rng.choice(len(category), size, replace=False) for size in (5, 30, 100, 400)]
+    probability = recent_probability(growth)[category]
+    alarms = 0
+    for _ in range(draws):
+        is_recent = rng.random(len(category)) < probability
+        alarms += appearance(cells, is_recent, max_growth=GROWTH, at_level=at_level).p_value <= at_level
+    return alarms / draws
+
+
+def test_categories_that_grow_as_much_as_is_allowed_ring_no_more_often_than_promised():
+    standard_error = math.sqrt(0.05 * 0.95 / 400)
+    assert 0 < fraction_of_alarms(GROWTH) <= 0.05 + 3 * standard_error
+
+
+def test_categories_that_grow_more_than_is_allowed_ring_often():
+    assert fraction_of_alarms(2 * GROWTH, draws=100) > 0.5
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    frame = table("p", [*quiet(350, 1), *[BORN] * 50], seed=1)
+    ends = edges_of(frame)
+    position = {node: k for k, node in enumerate(frame["id"])}
+    edge_index = np.array([[position[a], position[b]] for a, b in ends.rows()]).T
+    x = frame.select(COLUMNS).to_numpy().astype(np.float32)
+    return NodeGraph(x, np.hstack([edge_index, edge_index[::-1]]), np.arange(400) >= 350)
+
+
+def test_views_and_cells_are_the_same_whoever_is_recent(pooled):
+    rng = np.random.default_rng(0)
+    first = views(pooled)
+    for mask in (~pooled.is_target.numpy(), rng.random(400) < 0.5, np.arange(400) < 3):
+        for one, other in zip(first, views(pooled.with_target(mask)), strict=True):
+            np.testing.assert_array_equal(one, other)
+            for cell, same in zip(blind_cells(one), blind_cells(other), strict=True):
+                np.testing.assert_array_equal(cell, same)
+
+
+def test_clusters_cover_all_nodes_once_and_cores_are_their_parts(pooled):
+    for view in views(pooled):
+        cells = blind_cells(view)
+        clusters, cores = cells[::2], cells[1::2]
+        assert len(clusters) == 12 + 24  # 48 would leave fewer than ten nodes for each
+        for found in (clusters[:12], clusters[12:]):
+            assert sorted(np.concatenate(found).tolist()) == list(range(400))
+        for cluster, core in zip(clusters, cores, strict=True):
+            assert set(core.tolist()) <= set(cluster.tolist())
+            assert len(core) == round(0.6 * len(cluster))
+
+
+def test_a_table_with_few_different_rows_is_watched_without_warnings(tmp_path):
+    known = pl.DataFrame({"id": [f"k{k}" for k in range(300)], "x": [1.0, 2.0, 3.0] * 100})
+    watch = Watch.begin(tmp_path / "state", known)
+    assert watch.add(known.head(60).with_columns(id="new" + pl.col("id"))).exit_code == 0
+
+
+# A stream: two quiet batches, a category that is born with the third and rings with the fourth, and stays
+
+
+STORY = {
+    1: quiet(seed=1), 2: quiet(seed=2), 3: with_some(BORN, 11, seed=3), 4: with_some(BORN, 40, seed=4),
+    5: with_some(BORN, 45, seed=5), 6: with_some(BORN, 60, seed=6),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def story(begun, tmp_path_factory):
+    """The outcomes by batch, and the state's folder at the end."""
+    folder = shutil.copytree(begun, tmp_path_factory.mktemp("story") / "state")
+    watch = Watch(folder)
+    return {number: watch.add(*batch(number, categories)) for number, categories in STORY.items()}, folder
+
+
+def test_quiet_batches_end_with_zero_and_say_what_would_ring(story):
+    outcomes, _ = story
+    for number, recent in [(1, 150), (2, 300), (3, 300)]:
+        found = outcomes[number]
+        assert (found.exit_code, found.alarm, found.group, found.again) == (0, False, None, False)
+        assert found.batch.verdict == "nothing"
+        least = found.batch.least_members
+        assert list(STORY[number]).count(BORN) < least < 40
+        assert found.batch.sentence == (
+            "Nothing new: known categories that became up to 3.0 times as frequent explain where the nodes of the last "
+            f"batches lie. To ring, a new category must hold {least} of the {recent} recent nodes at least "
+            f"({percent(least / recent)})."
+        )
+        assert found.batch.p_value > found.batch.level == level(number, 0.05)
+
+
+def test_a_category_that_is_born_rings_with_its_members_its_beginning_and_its_feature(story):
+    outcomes, folder = story
+    found = outcomes[4]
+    assert (found.batch.verdict, found.alarm, found.exit_code) == ("new", True, 10)
+    assert found.batch.p_value <= found.batch.level
+    group = found.group
+    born = category_of(group.members) == BORN
+    assert born.mean() > 0.9
+    assert born.sum() >= 0.9 * (11 + 40)
+    assert (group.number, group.alarm, group.since, group.name, group.status) == (1, 4, 3, "glitter", "open")
+    assert group.size == len(group.members)
+    assert group.growth > 3
+    assert found.batch.sentence == (
+        f"A new category has appeared: group 1, {group.size} nodes of the last 2 batches, 'glitter', since batch 3. If "
+        f"they were known, such nodes would have become more than {math.floor(group.growth)} times as frequent; the "
+        f"alarm allows for 3.0. Look at these first: {', '.join(group.members[:10])}."
+    )
+    assert found.facts()["group"]["members"] == group.members
+    assert Watch(folder).state.groups == (group,)
+
+
+def test_a_category_that_rang_does_not_ring_again_and_its_nodes_are_counted(story):
+    outcomes, folder = story
+    assert [outcomes[number].exit_code for number in (5, 6)] == [0, 0]
+    by_batch = {each.number: each.counts.get("1001", 0) for each in Watch(folder).state.batches}
+    for number, planted in [(0, 0), (1, 0), (3, 11), (4, 40), (5, 45), (6, 60)]:
+        assert abs(by_batch[number] - planted) <= 0.1 * planted
+
+
+def test_a_second_category_rings_as_a_second_group(story, tmp_path):
+    _, folder = story
+    watch = Watch(shutil.copytree(folder, tmp_path / "state"))
+    found = watch.add(*batch(7, with_some(LATER, 60, seed=7)))
+    assert (found.exit_code, found.group.number, found.group.since) == (10, 2, 7)
+    assert (category_of(found.group.members) == LATER).mean() > 0.9
+    assert [group.number for group in watch.state.groups] == [1, 2]
+
+
+def test_a_batch_that_holds_nothing_but_a_category_that_rang_is_taken_in(tmp_path):
+    watch = Watch.begin(tmp_path / "state", KNOWN, max_growth=3, window=1)
+    assert watch.add(table("b1", with_some(BORN, 60))).exit_code == 10
+    found = watch.add(table("b2", [BORN] * 60, seed=2))
+    assert found.exit_code == 0
+    assert "must hold 0 of" not in found.batch.sentence
+
+
+def test_decisions_are_kept_and_shown(story, tmp_path):
+    _, folder = story
+    watch = Watch(shutil.copytree(folder, tmp_path / "state"))
+    page = (watch.folder / "report.html").read_text()
+    assert ">open<" in page
+    assert watch.accept(1, "sequins").label == "sequins"
+    (group,) = json.loads((watch.folder / "watch.json").read_text())["groups"]
+    assert (group["status"], group["label"]) == ("accepted", "sequins")
+    page = (watch.folder / "report.html").read_text()
+    assert "accepted as &#x27;sequins&#x27;" in page
+    assert "group 1: sequins" in page
+    assert Watch(watch.folder).state.groups[0].status == "accepted"
+    assert watch.add(*batch(7, with_some(BORN, 60, seed=7))).exit_code == 0
+    assert watch.reject(1).status == "rejected"
+    (group,) = json.loads((watch.folder / "watch.json").read_text())["groups"]
+    assert (group["status"], group["label"]) == ("rejected", None)
+    assert ">rejected<" in (watch.folder / "report.html").read_text()
+    assert watch.add(*batch(8, with_some(BORN, 60, seed=8))).exit_code == 0
+
+
+def test_decisions_change_groups_and_nothing_else(story, tmp_path):
+    _, folder = story
+    watch = Watch(shutil.copytree(folder, tmp_path / "state"))
+    before, *nodes = contents(watch.folder)
+    for _ in range(3):
+        watch.accept(1, "sequins")
+    after, *same = contents(watch.folder)
+    assert same == nodes
+    assert {key: value for key, value in after.items() if key != "groups"} == {
+        key: value for key, value in before.items() if key != "groups"
+    }
+    assert len(files_in(watch.folder)) == len(files_in(folder))
+
+
+@pytest.mark.parametrize("number", [0, 2, -1])
+def test_a_group_that_is_not_there_cannot_be_decided_on(story, tmp_path, number):
+    _, folder = story
+    watch = Watch(shutil.copytree(folder, tmp_path / "state"))
+    with nothing_changes(watch.folder):
+        with pytest.raises(WatchError, match=f"there is no group {number}; there are: 1"):
+            watch.accept(number, "x")
+        with pytest.raises(WatchError, match="there is no group"):
+            watch.reject(number)
+
+
+def test_before_any_alarm_there_is_no_group(own):
+    with pytest.raises(WatchError, match="there is no group 1; there are: none yet"):
+        own.reject(1)
+
+
+def test_a_known_category_that_grows_is_said_to_grow_and_does_not_ring(tmp_path):
+    watch = Watch.begin(tmp_path / "state", KNOWN, KNOWN_EDGES, max_growth=10, window=1)
+    found = watch.add(*batch(1, with_some(RARE, 20, seed=1)))  # of 40 in 1,500 to 20 in 150: five times
+    assert (found.batch.verdict, found.exit_code, found.group) == ("grown", 0, None)
+    (kind,) = [k for k, name in watch.state.kinds.items() if name == "speed"]
+    first, last = (each.counts[kind] for each in watch.state.batches)
+    assert abs(first - 40) <= 2
+    assert abs(last - 20) <= 2
+    bound = least_growth(first, last, 1500, 150, 1 - 0.05 / len(watch.state.kinds))
+    assert 2 <= bound < 5
+    assert found.batch.sentence.startswith(
+        f"What is known grows: in the last batch nodes like 'speed' are at least {math.floor(10 * bound) / 10:.1f} "
+        "times as frequent as in the known world. Nothing new: known categories that became up to 10 times as frequent"
+    )
+    assert found.batch.sentence in (watch.folder / "report.html").read_text().replace("&#x27;", "'")
+
+
+def test_where_no_category_can_ring_that_is_said_and_none_rings(tmp_path):
+    watch = Watch.begin(tmp_path / "state", SMALL, max_growth=300)
+    found = watch.add(table("b1", [BORN] * 12))
+    assert found.exit_code == 0
+    assert found.batch.least_members > 12
+    assert found.batch.sentence.endswith(
+        "With so few earlier and recent nodes, no new category can ring yet, however large."
+    )
+
+
+def test_where_nodes_are_too_few_to_be_divided_no_category_is_said_to_be_able_to_ring(tmp_path):
+    watch = Watch.begin(tmp_path / "state", SMALL.head(100))
+    assert not any(blind_cells(view) for view in views(_graph_of(115)))
+    found = watch.add(table("b1", [BORN] * 15))
+    assert found.exit_code == 0
+    assert "no new category can ring yet" in found.batch.sentence
+
+
+def _graph_of(rows):
+    x = table("g", quiet(rows)).select(COLUMNS).to_numpy().astype(np.float32)
+    return NodeGraph(x, np.empty((2, 0), dtype=np.int64), np.arange(rows) > rows // 2)
+
+
+def test_a_first_batch_from_another_world_is_told_apart_from_a_new_category(own):
+    found = own.add(*batch(1, quiet(seed=1), shift=30.0))
+    assert (found.batch.verdict, found.exit_code, found.alarm, found.group) == ("apart", 11, False, None)
+    assert not own.state.groups
+    assert found.batch.sentence.startswith("Cannot be told: nodes of ")
+    assert "recoslip check" in found.batch.sentence
+    assert found.batch.sentence in (own.folder / "report.html").read_text()
+
+
+def test_a_batch_from_another_world_after_quiet_ones_is_no_new_category(own):
+    for number in (1, 2):
+        assert own.add(*batch(number, quiet(seed=number))).exit_code == 0
+    found = own.add(*batch(3, quiet(seed=3), shift=30.0))
+    assert found.batch.verdict != "new", found.batch.sentence
+
+
+def test_a_batch_from_another_world_after_an_alarm_is_not_called_quiet(own):
+    assert own.add(*batch(1, with_some(BORN, 60, seed=1))).exit_code == 10
+    found = own.add(*batch(2, quiet(seed=2), shift=30.0))
+    assert found.exit_code != 0, found.batch.counts
+
+
+def test_the_sentence_of_another_world_names_as_many_batches_as_have_come(own):
+    found = own.add(*batch(1, quiet(seed=1), shift=30.0))
+    assert found.batch.verdict == "apart"
+    assert "the last 2 batches" not in found.batch.sentence
+
+
+def test_every_verdict_has_its_exit_code():
+    assert EXIT_CODES == {"nothing": 0, "grown": 0, "new": 10, "apart": 11}
+
+
+def test_the_promise_names_the_settings_of_the_watch(tmp_path):
+    watch = Watch.begin(tmp_path / "state", SMALL, alpha=0.01, max_growth=4.5, window=7)
+    page = (watch.folder / "report.html").read_text()
+    assert promise(watch.state) in page
+    for words in ("is at most 1 %,", "more than 4.5 times as frequent among the last 7 batches"):
+        assert words in promise(watch.state)
+    assert "The watch has begun; no batch has come yet." in page
+    assert "300 known nodes, then 0 nodes in 0 batches; 300 are kept." in page
+
+
+def test_text_is_watched_too(tmp_path):
+    def titled(name, bags, seed):
+        rng = np.random.default_rng(seed)
+        titles = [" ".join(rng.permutation(bag)[:3]) for bag in bags]
+        return pl.DataFrame({"id": [f"{name}{k}" for k in range(len(titles))], "title": titles})
+
+    hats, oils, tools = ["hat", "wool", "brim", "felt"], ["oil", "olive", "press", "grove"], ["hammer", "saw", "nail"]
+    mixed = [[tool, *bag[:2]] for tool in tools for bag in (hats, oils)]  # every word is known, one tool at a time
+    known = titled("k", [hats, oils] * 250 + mixed * 17, 0)
+    watch = Watch.begin(tmp_path / "state", known, text=["title"], max_growth=2, window=1)
+    assert watch.add(titled("a", [hats, oils] * 50, 1)).exit_code == 0
+    found = watch.add(titled("b", [hats, oils] * 30 + [tools] * 60, 2))
+    assert found.exit_code == 10
+    assert sum(int(node[1:]) >= 60 for node in found.group.members) > 0.9 * found.group.size
+
+
+# What is refused, with nothing changed
+
+
+def test_the_last_batch_given_again_changes_nothing_and_ends_as_before(story, tmp_path):
+    outcomes, folder = story
+    watch = Watch(shutil.copytree(folder, tmp_path / "state"))
+    frame, edges = batch(6, STORY[6])
+    with nothing_changes(watch.folder):
+        again = watch.add(frame.reverse(), edges)
+    assert again.again
+    assert again.facts() == outcomes[6].facts() | {"given_before": True}
+
+
+def test_a_batch_that_rang_rings_again_when_it_is_given_again(own):
+    assert own.add(*batch(1, with_some(BORN, 60))).exit_code == 10
+    with nothing_changes(own.folder):
+        again = own.add(*batch(1, with_some(BORN, 60)))
+    assert (again.again, again.exit_code, again.group.number) == (True, 10, 1)
+
+
+def test_ids_that_came_before_are_refused_by_the_name_of_their_batch(story, tmp_path):
+    _, folder = story
+    watch = Watch(shutil.copytree(folder, tmp_path / "state"))
+    frame, _ = batch(7, quiet(seed=7))
+    old = {"the known world": KNOWN.head(2), "batch 1": batch(1, STORY[1])[0].head(1), "batch 6": batch(6, STORY[6])[0]}
+    for which, rows in old.items():
+        both = pl.concat([frame, rows.head(5)])
+        first = rows["id"][0]
+        with (
+            nothing_changes(watch.folder),
+            pytest.raises(WatchError, match=f"{min(5, rows.height)} of {both.height} ids .* {which} .*'{first}'"),
+        ):
+            watch.add(both)
+
+
+def test_a_whole_batch_that_came_earlier_and_the_known_world_are_refused(story, tmp_path):
+    _, folder = story
+    watch = Watch(shutil.copytree(folder, tmp_path / "state"))
+    with nothing_changes(watch.folder), pytest.raises(WatchError, match="batch 2"):
+        watch.add(*batch(2, STORY[2]))
+    with nothing_changes(watch.folder), pytest.raises(WatchError, match="the known world"):
+        watch.add(KNOWN)
+
+
+def test_the_known_world_as_the_first_batch_is_refused(small):
+    with nothing_changes(small.folder), pytest.raises(WatchError, match="300 of 300 ids came with the known world"):
+        small.add(SMALL)
+
+
+def test_ids_repeated_within_a_batch_are_refused(small):
+    frame = table("b1", quiet(20))
+    with nothing_changes(small.folder), pytest.raises(WatchError, match=r"2 are repeated \(first: '.*000', '.*001'\)"):
+        small.add(pl.concat([frame, frame.head(2)]))
+
+
+@pytest.mark.parametrize("change", [
+    lambda frame: frame.drop("price"),
+    lambda frame: frame.rename({"id": "key"}),
+    lambda frame: frame.with_columns(price=pl.lit("dear")),
+    lambda frame: frame.with_columns(price=pl.lit(None, dtype=pl.Float64)),
+    lambda frame: frame.with_columns(price=pl.lit(math.inf)),
+    lambda frame: frame.clear(),
+])  # fmt: skip
+def test_a_batch_that_cannot_be_read_like_the_known_world_is_refused(small, change):
+    with nothing_changes(small.folder), pytest.raises(RecoslipError):
+        small.add(change(table("b1", quiet(20))))
+
+
+def test_more_columns_than_the_known_world_had_are_passed_over(small):
+    assert small.add(table("b1", quiet(50)).with_columns(more=pl.lit("x"))).exit_code == 0
+
+
+@pytest.mark.parametrize("moments", [[10, 20, 30], [1.5, 2.5, 3.5], ["2024-01-31", "2024-02-01", "2024-11-01"]])
+def test_batches_must_come_in_the_order_of_their_times(tmp_path, moments):
+    watch = Watch.begin(tmp_path / "state", at(SMALL, moments[0]), time="when")
+    assert "when" not in watch.state.encoding
+    watch.add(at(table("b1", quiet(30)), moments[1]))
+    late, other_type = table("b2", quiet(30), seed=2), "soon" if moments[0] in (10, 1.5) else 7
+    for moment, message in [(moments[0], "give batches in their order"), (None, "is empty"), (other_type, "type")]:
+        with nothing_changes(watch.folder), pytest.raises(RecoslipError, match=message):
+            watch.add(at(late, moment))
+    watch.add(at(late, moments[1]))  # at the same time is in order
+    watch.add(at(table("b3", quiet(30), seed=3), moments[2]))
+
+
+def at(frame, moment):
+    return frame.with_columns(when=pl.lit(moment))
+
+
+def test_times_in_nanoseconds_are_compared_to_the_nanosecond(tmp_path):
+    first = 1_700_000_000_000_000_001
+    watch = Watch.begin(tmp_path / "state", at(SMALL, first), time="when")
+    watch.add(at(table("b1", quiet(30)), first + 2))
+    with pytest.raises(WatchError, match="give batches in their order"):
+        watch.add(at(table("b2", quiet(30), seed=2), first + 1))
+    watch.add(at(table("b2", quiet(30), seed=2), first + 3))
+
+
+def test_a_batch_without_the_time_column_is_refused(tmp_path):
+    watch = Watch.begin(tmp_path / "state", SMALL.with_columns(when=1), time="when")
+    with nothing_changes(watch.folder), pytest.raises(RecoslipError, match="when"):
+        watch.add(table("b1", quiet(30)))
+
+
+def test_edges_to_nodes_that_never_came_are_refused_unless_they_may_be_dropped(small):
+    frame = table("b1", quiet(30))
+    edges = pl.DataFrame({"a": [*frame["id"][:3]], "b": [frame["id"][5], "nobody", "k-0-999"]})
+    message = r"name 2 ids that never came \(first: 'k-0-999', 'nobody'\).*--drop-unknown"
+    with nothing_changes(small.folder), pytest.raises(WatchError, match=message):
+        small.add(frame, edges)
+    small.add(frame, edges, drop_unknown=True)
+    new = small.state.nodes.edge_index[:, small.state.nodes.edge_index.max(axis=0) >= 300]
+    assert new.tolist() == [[300], [305]]
+
+
+def test_edges_to_nodes_that_never_came_are_not_said_to_lead_to_nodes_no_longer_kept(small):
+    frame = table("b1", quiet(30))
+    edges = pl.DataFrame({"a": [*frame["id"][:3]], "b": [frame["id"][5], "nobody", "k-0-999"]})
+    assert small.add(frame, edges, drop_unknown=True).batch.lost_edges == 0
+
+
+def test_edges_reach_earlier_nodes_and_each_counts_once_however_often_it_is_given(small):
+    first, second = table("b1", quiet(40)), table("b2", quiet(40), seed=2)
+    near = pl.DataFrame({"a": [first["id"][0], first["id"][1]], "b": [SMALL["id"][7], first["id"][2]]})
+    small.add(first, near)
+    more = pl.DataFrame(
+        {"a": [second["id"][0], SMALL["id"][7], first["id"][3]], "b": [first["id"][0], *second["id"][:2]]}
+    )
+    small.add(second, pl.concat([near, near.select(a="b", b="a"), more]))
+    edges = small.state.nodes.edge_index
+    ids = small.state.nodes.table["id"].to_numpy()
+    found = [tuple(sorted(pair)) for pair in ids[edges].T.tolist()]
+    assert set(found) >= {tuple(sorted(pair)) for pair in (*near.rows(), *more.rows())}
+    assert len(found) == len(set(found))
+
+
+def test_so_many_earlier_nodes_are_kept_as_allowed_and_always_the_same_part(tmp_path):
+    watch = Watch.begin(tmp_path / "state", KNOWN, KNOWN_EDGES, max_growth=3, window=2, keep=500)
+    lowest = KNOWN["id"].to_numpy()[np.argsort(id_hashes(KNOWN["id"].to_list()).view(np.uint64))[:500]]
+    assert set(watch.state.nodes.table["id"]) == set(lowest)
+    shuffled = KNOWN.sample(fraction=1, shuffle=True, seed=1)
+    assert set(Watch.begin(tmp_path / "other", shuffled, window=2, keep=500).state.nodes.table["id"]) == set(lowest)
+    kept = set(lowest)
+    for number in (1, 2, 3, 4):
+        watch.add(*batch(number, quiet(seed=number)))
+        now = watch.state.nodes.table
+        earlier = now.filter((pl.col("batch") == 0) | (pl.col("batch") <= number - 1))
+        assert earlier.height <= 500
+        assert now.height <= 500 + 2 * 150
+        assert set(now.filter(pl.col("batch") == 0)["id"]) <= kept
+        kept = set(now.filter(pl.col("batch") == 0)["id"])
+        assert now.filter(pl.col("batch") == number).height == 150
+    found = watch.add(*batch(5, with_some(BORN, 60, seed=5)))
+    assert found.exit_code == 10
+    assert (category_of(found.group.members) == BORN).mean() > 0.9
+
+
+def test_edges_to_nodes_that_are_no_longer_kept_are_counted(tmp_path):
+    watch = Watch.begin(tmp_path / "state", SMALL, keep=100)
+    kept = watch.state.nodes.table["id"]
+    gone = SMALL.filter(~pl.col("id").is_in(kept.implode()))["id"]
+    assert (len(kept), len(gone)) == (100, 200)
+    frame = table("b1", quiet(30))
+    edges = pl.DataFrame({"a": frame["id"][:12], "b": [*kept[:5], *gone[:7]]})
+    assert watch.add(frame, edges).batch.lost_edges == 7
+    assert json.loads((watch.folder / "watch.json").read_text())["batches"][1]["lost_edges"] == 7
+    assert (watch.state.nodes.edge_index.max(axis=0) >= 100).sum() == 5
+
+
+# Where a watch begins
+
+
+def test_fewer_than_a_hundred_known_nodes_are_refused(tmp_path):
+    with pytest.raises(WatchError, match="needs 100 known nodes at least; got 99"):
+        Watch.begin(tmp_path / "state", SMALL.head(99))
+    assert not list(tmp_path.iterdir())
+    Watch.begin(tmp_path / "state", SMALL.head(100))
+
+
+def test_a_watch_begins_in_a_new_or_an_empty_folder_alone(small, tmp_path):
+    with nothing_changes(small.folder), pytest.raises(WatchError, match="is not empty; begin a watch in a new folder"):
+        Watch.begin(small.folder, SMALL)
+    other = tmp_path / "other"
+    other.mkdir()
+    Watch.begin(other, SMALL)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "letter.txt").write_text("Dear")
+    with pytest.raises(WatchError, match="is not empty"):
+        Watch.begin(foreign, SMALL)
+    assert files_in(foreign) == {"letter.txt": b"Dear"}
+
+
+def test_a_file_is_no_folder_for_a_watch(tmp_path):
+    (tmp_path / "letter.txt").write_text("Dear")
+    with pytest.raises(RecoslipError):
+        Watch.begin(tmp_path / "letter.txt", SMALL)
+    with pytest.raises(RecoslipError):
+        Watch(tmp_path / "letter.txt")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"alpha": 0}, {"alpha": 1}, {"alpha": math.nan}, {"max_growth": 0.5}, {"max_growth": math.inf}, {"window": 0},
+     {"window": 1.5}, {"keep": 99}, {"time": "nowhen"}, {"id": "nobody"}, {"features": ["nothing"]}],
+)  # fmt: skip
+def test_wrong_settings_are_refused_and_leave_nothing(tmp_path, wrong):
+    with pytest.raises((SettingError, TableError)):
+        Watch.begin(tmp_path / "state", SMALL, **wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_edges_of_the_known_world_to_others_are_refused_unless_they_may_be_dropped(tmp_path):
+    edges = pl.DataFrame({"a": [SMALL["id"][0], SMALL["id"][0]], "b": ["nobody", SMALL["id"][1]]})
+    with pytest.raises(WatchError, match=r"1 ids that never came \(first: 'nobody'\)"):
+        Watch.begin(tmp_path / "state", SMALL, edges)
+    assert not list(tmp_path.iterdir())
+    watch = Watch.begin(tmp_path / "state", SMALL, edges, drop_unknown=True)
+    assert watch.state.nodes.edge_index.tolist() == [[0], [1]]
+
+
+def test_a_folder_without_a_watch_is_said_to_hold_none(tmp_path):
+    with pytest.raises(WatchError, match="holds no watch; begin one with the nodes that are known"):
+        Watch(tmp_path)
+
+
+# The folder, after kills, full disks, damage and forgery
+
+
+NEXT = (*batch(1, with_some(BORN, 25, 60)),)
+
+
+@pytest.fixture(scope="module")
+def added(small_begun, tmp_path_factory):
+    """The folder of a watch after a batch that nothing interrupted."""
+    folder = shutil.copytree(small_begun, tmp_path_factory.mktemp("added") / "state")
+    assert Watch(folder).add(*NEXT).exit_code == 10
+    return folder
+
+
+def left_over(folder):
+    named = set(json.loads((folder / "watch.json").read_text())["files"])
+    return sorted(set(files_in(folder)) - named - {"watch.json", "report.html"})
+
+
+@pytest.fixture(scope="module")
+def killed(forked, small_begun, added, tmp_path_factory):
+    """What a kill right before each change of the file system leaves, and what the same batch makes of it then."""
+    root = tmp_path_factory.mktemp("killed")
+    NEXT[0].write_csv(root / "nodes.csv")
+    NEXT[1].write_csv(root / "edges.csv")
+    old, new = contents(small_begun), contents(added)
+    found = []
+    for change in range(1000):
+        folder = shutil.copytree(small_begun, root / f"{change}" / "state")
+        command = ["watch", folder, "--nodes", root / "nodes.csv", "--edges", root / "edges.csv"]
+        ended = forked.run(*command, kill_at_change=change)
+        if not ended.killed:
+            assert ended.returncode == 10, ended.stderr
+            break
+        left = contents(folder)
+        outcome = Watch(folder).add(NEXT[0], NEXT[1])
+        found.append(
+            {
+                "change": change,
+                "left": "old" if left == old else "new" if left == new else "neither",
+                "code": outcome.exit_code,
+                "same": contents(folder) == new,
+                "page": (folder / "report.html").read_text() == (added / "report.html").read_text(),
+                "extra": left_over(folder),
+            }
+        )
+    return found
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_step_leaves_the_old_state_or_the_new_one(killed):
+    assert len(killed) > 15
+    left = [each["left"] for each in killed]
+    assert left == sorted(left, reverse=True)  # old, then new
+    assert set(left) == {"old", "new"}
+
+
+@pytest.mark.slow
+def test_after_a_kill_at_any_step_the_same_batch_leads_to_the_state_without_a_kill(killed):
+    assert [each["change"] for each in killed if not each["same"] or each["code"] != 10] == []
+
+
+@pytest.mark.slow
+def test_after_a_kill_at_any_step_and_the_same_batch_again_the_page_is_that_of_the_state(killed):
+    assert [each["change"] for each in killed if not each["page"]] == []
+
+
+@pytest.mark.slow
+def test_after_a_kill_at_any_step_and_the_same_batch_again_no_file_is_left_over(killed):
+    assert {each["change"]: each["extra"] for each in killed if each["extra"]} == {}
+
+
+@pytest.mark.slow
+def test_a_watch_whose_beginning_was_killed_can_be_begun(forked, tmp_path):
+    SMALL.write_csv(tmp_path / "nodes.csv")
+    refused = {}
+    for change in range(0, 1000, 3):
+        command = ["watch", tmp_path / f"{change}", "--begin", "--nodes", tmp_path / "nodes.csv"]
+        if not forked.run(*command, kill_at_change=change).killed:
+            break
+        if not (tmp_path / f"{change}" / "watch.json").exists() and (again := forked.run(*command)).returncode:
+            refused[change] = again.stderr
+    assert change > 10
+    assert refused == {}
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_a_full_disk_at_any_file_leaves_the_old_state_or_the_new_one(small, small_begun, added, monkeypatch, step):
+    place, calls = Path.replace, []
+
+    def fails(path, target):
+        calls.append(target)
+        if len(calls) == step + 1:
+            raise OSError(28, "No space left on device")
+        return place(path, target)
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(RecoslipError, match="No space left"):
+        small.add(*NEXT)
+    monkeypatch.undo()
+    assert contents(small.folder) == contents(small_begun if step < 4 else added)
+    assert Watch(small.folder).add(*NEXT).exit_code == 10
+    assert contents(small.folder) == contents(added)
+    if step < 4:
+        assert not left_over(small.folder)
+
+
+def test_what_killed_processes_left_is_removed_with_the_next_batch(small):
+    for name in ("nodes-000001.parquet", "nodes-000001.safetensors", "seen-000001.safetensors", "nodes-000007.parquet"):
+        (small.folder / name).write_bytes(b"half")
+    assert small.add(*NEXT).exit_code == 10
+    assert not left_over(small.folder)
+    assert len(Watch(small.folder).state.batches) == 2
+
+
+def test_two_processes_do_not_write_one_watch_at_once(small):
+    ready, done = threading.Event(), threading.Event()
+
+    def hold():
+        with output_lock(small.folder):
+            ready.set()
+            done.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    try:
+        assert ready.wait(60)
+        before = files_in(small.folder)
+        for refused in (
+            lambda: small.add(*NEXT),
+            lambda: small.accept(1, "x"),
+            lambda: Watch.begin(small.folder, SMALL),
+        ):
+            with pytest.raises(RecoslipError, match="another process"):
+                refused()
+        assert files_in(small.folder) == before
+    finally:
+        done.set()
+        other.join()
+    assert small.add(*NEXT).exit_code == 10
+
+
+def test_two_watches_in_turn_see_what_the_other_wrote(small):
+    other = Watch(small.folder)
+    small.add(*NEXT)
+    assert other.add(*batch(2, quiet(60, 2))).batch.number == 2
+    assert small.add(*batch(3, quiet(60, 3))).batch.number == 3
+
+
+@pytest.mark.parametrize("version", [2, "1", None, 1.5, [1]])
+def test_another_version_of_a_state_is_refused(added, tmp_path, version):
+    folder = shutil.copytree(added, tmp_path / "state")
+    change_document(folder, lambda document: document.update(version=version))
+    with pytest.raises(WatchError, match="use the recoslip that wrote it"):
+        Watch(folder)
+
+
+def change_document(folder, change):
+    document = json.loads((folder / "watch.json").read_text())
+    change(document)
+    (folder / "watch.json").write_text(json.dumps(document))
+
+
+def test_every_truncated_or_changed_file_is_noticed(added, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, content in files_in(added).items():
+        if name == "report.html":
+            continue
+        for attempt in range(12):
+            folder = shutil.copytree(added, tmp_path / f"{name}{attempt}")
+            if attempt < 4:
+                wrong = content[: len(content) * attempt // 4]
+            elif attempt == 4:
+                wrong = content + b"x"
+            else:
+                position = int(rng.integers(len(content)))
+                wrong = content[:position] + bytes([content[position] ^ 0x81]) + content[position + 1 :]
+            (folder / name).write_bytes(wrong)
+            with pytest.raises(WatchError):
+                Watch(folder)
+        if name != "watch.json":
+            folder = shutil.copytree(added, tmp_path / f"{name} missing")
+            (folder / name).unlink()
+            with pytest.raises(WatchError, match="missing or damaged"):
+                Watch(folder)
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"null", b"[]", b"{", b'"text"', b"\xff\xfe", b"1" * 10_000, b"[" * 100_000, b'{"format": "recoslip watch"}',
+    b'{"format": "recoslip watch", "version": 1}', b'{"version": 1}',
+])  # fmt: skip
+def test_another_document_is_refused(added, tmp_path, content):
+    folder = shutil.copytree(added, tmp_path / "state")
+    (folder / "watch.json").write_bytes(content)
+    with pytest.raises(WatchError):
+        Watch(folder)
+
+
+FORGED = {
+    "no settings": lambda d: d.pop("settings"),
+    "settings of a list": lambda d: d.update(settings=[]),
+    "a setting more": lambda d: d["settings"].update(more=1),
+    "a setting fewer": lambda d: d["settings"].pop("alpha"),
+    "window of text": lambda d: d["settings"].update(window="2"),
+    "window of zero": lambda d: d["settings"].update(window=0),
+    "window below zero": lambda d: d["settings"].update(window=-5),
+    "alpha of text": lambda d: d["settings"].update(alpha="0.05"),
+    "alpha of zero": lambda d: d["settings"].update(alpha=0),
+    "alpha that is huge": lambda d: d["settings"].update(alpha=1e308),
+    "growth of null": lambda d: d["settings"].update(max_growth=None),
+    "growth that is infinite": lambda d: d["settings"].update(max_growth=math.inf),
+    "growth below zero": lambda d: d["settings"].update(max_growth=-1),
+    "growth that is not a number": lambda d: d["settings"].update(max_growth=math.nan),
+    "keep of text": lambda d: d["settings"].update(keep="many"),
+    "keep below zero": lambda d: d["settings"].update(keep=-3),
+    "id of a number": lambda d: d["settings"].update(id=7),
+    "id of a list": lambda d: d["settings"].update(id=["id"]),
+    "time of a number": lambda d: d["settings"].update(time=3),
+    "impute of text": lambda d: d["settings"].update(impute="yes"),
+    "no encoding": lambda d: d.update(encoding=None),
+    "an encoding fewer": lambda d: d["encoding"].pop("glitter"),
+    "an encoding of another kind": lambda d: d["encoding"].update(glitter=7),
+    "kinds of a list": lambda d: d.update(kinds=[1, 2]),
+    "kinds of text": lambda d: d.update(kinds="no"),
+    "kinds with other keys": lambda d: d.update(kinds={"first": "x"}),
+    "kinds with other names": lambda d: d.update(kinds={"0": 7}),
+    "no batches": lambda d: d.update(batches=[]),
+    "batches of an object": lambda d: d.update(batches={}),
+    "a batch fewer": lambda d: d["batches"].pop(),
+    "a batch more": lambda d: d["batches"].append(d["batches"][-1]),
+    "a batch of text": lambda d: d["batches"].__setitem__(1, "x"),
+    "a number of text": lambda d: d["batches"][1].update(number="1"),
+    "a number of another batch": lambda d: d["batches"][1].update(number=7),
+    "nodes of text": lambda d: d["batches"][1].update(nodes="x"),
+    "nodes below zero": lambda d: d["batches"][1].update(nodes=-1),
+    "nodes of zero": lambda d: d["batches"][0].update(nodes=0),
+    "nodes that are huge": lambda d: d["batches"][1].update(nodes=10**400),
+    "a fingerprint of text": lambda d: d["batches"][1].update(fingerprint="x"),
+    "counts of a list": lambda d: d["batches"][1].update(counts=[1]),
+    "counts of kinds that are no numbers": lambda d: d["batches"][1].update(counts={"many": 3}),
+    "counts of text": lambda d: d["batches"][1].update(counts={"1": "x"}),
+    "counts that are huge": lambda d: d["batches"][1].update(counts={"1": 10**400}),
+    "counts of a group that is not there": lambda d: d["batches"][1].update(counts={"1099": 3}),
+    "a verdict that is none": lambda d: d["batches"][1].update(verdict="fine"),
+    "a verdict of a list": lambda d: d["batches"][1].update(verdict=[]),
+    "a sentence of a number": lambda d: d["batches"][1].update(sentence=7),
+    "a p-value of text": lambda d: d["batches"][1].update(p_value="x"),
+    "a p-value that is not a number": lambda d: d["batches"][1].update(p_value=math.nan),
+    "a level of zero": lambda d: d["batches"][1].update(level=0),
+    "a level of null": lambda d: d["batches"][1].update(level=None),
+    "a time of a list": lambda d: d["batches"][1].update(last_time=[1]),
+    "lost edges of text": lambda d: d["batches"][1].update(lost_edges="x"),
+    "groups of an object": lambda d: d.update(groups={}),
+    "a group of null": lambda d: d.update(groups=[None]),
+    "a group of another number": lambda d: d["groups"][0].update(number="1"),
+    "no group": lambda d: d.update(groups=[]),
+    "the group twice": lambda d: d.update(groups=d["groups"] * 2),
+    "members of numbers": lambda d: d["groups"][0].update(members=[1, 2]),
+    "members of null": lambda d: d["groups"][0].update(members=None),
+    "growth of a group of text": lambda d: d["groups"][0].update(growth="x"),
+    "size of null": lambda d: d["groups"][0].update(size=None),
+    "a name of a number": lambda d: d["groups"][0].update(name=7),
+    "a status that is none": lambda d: d["groups"][0].update(status="perhaps"),
+    "no files": lambda d: d.update(files={}),
+    "files of a list": lambda d: d.update(files=["nodes-000001.parquet"]),
+    "a file elsewhere": lambda d: d["files"].update({"../../etc/passwd": 1}),
+    "a file fewer": lambda d: d["files"].pop("seen-000000.safetensors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_document_is_refused_before_a_batch_is_taken_in(added, tmp_path, name):
+    folder = shutil.copytree(added, tmp_path / "state")
+    change_document(folder, FORGED[name])
+    with nothing_changes(folder), pytest.raises(WatchError):
+        Watch(folder).add(*batch(2, quiet(60, 2)))
+
+
+def change_tensors(folder, pattern, change):
+    (path,) = folder.glob(pattern)
+    tensors = change(load(path.read_bytes()))
+    path.write_bytes(tensors if isinstance(tensors, bytes) else save(tensors))
+    change_document(folder, lambda document: document["files"].update({path.name: checksum(path)}))
+
+
+TENSORS = {
+    "no features": ("nodes-*.safetensors", lambda t: {"edge_index": t["edge_index"]}),
+    "no edges": ("nodes-*.safetensors", lambda t: {"x": t["x"]}),
+    "fewer features": ("nodes-*.safetensors", lambda t: t | {"x": t["x"][:, :3].copy()}),
+    "fewer nodes": ("nodes-*.safetensors", lambda t: t | {"x": t["x"][:-1].copy()}),
+    "wider features": ("nodes-*.safetensors", lambda t: t | {"x": t["x"].astype(np.float64)}),
+    "infinite features": ("nodes-*.safetensors", lambda t: t | {"x": t["x"] * np.float32(np.inf)}),
+    "edges elsewhere": ("nodes-*.safetensors", lambda t: t | {"edge_index": t["edge_index"] + 10**9}),
+    "edges below zero": ("nodes-*.safetensors", lambda t: t | {"edge_index": t["edge_index"] - 10**9}),
+    "edges of numbers": ("nodes-*.safetensors", lambda t: t | {"edge_index": t["edge_index"].astype(np.float64)}),
+    "three ends": ("nodes-*.safetensors", lambda t: t | {"edge_index": np.zeros((3, 4), dtype=np.int64)}),
+    "no tensors": ("nodes-*.safetensors", lambda t: b"x" * 100),
+    "no hashes": ("seen-000001.safetensors", lambda t: {"other": t["node"]}),
+    "fewer hashes": ("seen-000001.safetensors", lambda t: {"node": t["node"][:5].copy()}),
+    "hashes of numbers": ("seen-000001.safetensors", lambda t: {"node": t["node"].astype(np.float64)}),
+    "hashes in a square": ("seen-000001.safetensors", lambda t: {"node": t["node"][:50].reshape(5, 10).copy()}),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_forged_tensors_are_refused_though_their_checksums_fit(added, tmp_path, name):
+    folder = shutil.copytree(added, tmp_path / "state")
+    change_tensors(folder, *TENSORS[name])
+    with nothing_changes(folder), pytest.raises(WatchError):
+        Watch(folder).add(*batch(2, quiet(60, 2)))
+
+
+TABLES = {
+    "no ids": lambda t: t.drop("id"),
+    "ids of numbers": lambda t: t.with_columns(id=pl.lit(1)),
+    "missing kinds": lambda t: t.with_columns(kind=pl.lit(None, dtype=pl.Int64)),
+    "fewer nodes": lambda t: t.head(10),
+    "no nodes": lambda t: t.clear(),
+    "ids twice": lambda t: t.with_columns(id=pl.lit("same")),
+    "batches that never came": lambda t: t.with_columns(batch=pl.lit(99, dtype=pl.Int64)),
+    "batches below zero": lambda t: t.with_columns(batch=pl.lit(-4, dtype=pl.Int64)),
+    "kinds that are not there": lambda t: t.with_columns(kind=pl.lit(2**62, dtype=pl.Int64)),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_forged_nodes_are_refused_though_their_checksums_fit(added, tmp_path, name):
+    folder = shutil.copytree(added, tmp_path / "state")
+    (path,) = folder.glob("nodes-*.parquet")
+    TABLES[name](pl.read_parquet(path.read_bytes())).write_parquet(path)
+    change_document(folder, lambda document: document["files"].update({path.name: checksum(path)}))
+    with nothing_changes(folder), pytest.raises(WatchError):
+        Watch(folder).add(*batch(2, quiet(60, 2)))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_link_a_pipe_or_a_folder_in_place_of_a_file_is_refused(added, tmp_path):
+    for name in ("watch.json", "seen-000000.safetensors"):
+        for kind in ("link", "pipe", "folder"):
+            folder = shutil.copytree(added, tmp_path / f"{name} {kind}")
+            moved = (folder / name).rename(tmp_path / f"{name} of {kind}")
+            if kind == "link":
+                (folder / name).symlink_to(moved)
+            elif kind == "pipe":
+                os.mkfifo(folder / name)
+            else:
+                (folder / name).mkdir()
+            with pytest.raises(WatchError):
+                Watch(folder)
+
+
+# The page
+
+
+class Page(HTMLParser):
+    """The tags of a page, which must be balanced, and its text."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], ""
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_page_names_every_group_and_batch(story, tmp_path):
+    outcomes, folder = story
+    watch = Watch(shutil.copytree(folder, tmp_path / "state"))
+    outcomes = outcomes | {7: watch.add(*batch(7, with_some(LATER, 60, seed=7)))}
+    page = Page(watch.folder / "report.html")
+    assert "script" not in page.tags
+    for outcome in outcomes.values():
+        assert outcome.batch.sentence in page.text
+    for group in watch.state.groups:
+        assert f"group {group.number}: {group.name or 'new'}" in page.text
+        assert f"{group.size} at batch {group.alarm}, since batch {group.since}" in page.text
+        assert ", ".join(group.members[:10]) in page.text
+    assert "1,500 known nodes, then 1,050 nodes in 7 batches" in page.text
+    assert f"{len(watch.state.nodes):,} are kept." in page.text
+    assert page.text.index(outcomes[7].batch.sentence) < page.text.index(outcomes[6].batch.sentence)
+
+
+def test_whatever_ids_columns_and_labels_are_called_the_page_shows_it_and_has_no_script(tmp_path):
+    nasty = {"glitter": "<script>alert(1)</script>", "speed": "\"><img src=x onerror='alert(2)'>"}
+    watch = Watch.begin(tmp_path / "state", KNOWN.rename(nasty), KNOWN_EDGES, max_growth=3, window=1)
+    frame = table("<script>'&amp;</td>", with_some(BORN, 60)).rename(nasty)
+    found = watch.add(frame)
+    assert found.group.name == "<script>alert(1)</script>"
+    watch.accept(1, "</p><script src='//evil'>&")
+    page = Page(watch.folder / "report.html")
+    assert set(page.tags) <= {
+        "html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "strong", "table", "tr", "th", "td", "svg",
+        "line", "text", "polyline", "circle", "span",
+    }  # fmt: skip
+    assert found.group.name in page.text
+    assert found.group.members[0] in page.text
+    assert "group 1: </p><script src='//evil'>&" in page.text
+
+
+def test_the_page_does_not_round_a_bound_up(story):
+    _, folder = story
+    state = Watch(folder).state
+    page = render(replace(state, groups=(replace(state.groups[0], growth=12.7),)))
+    assert "more than 13 times" not in page
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    KNOWN.write_csv(folder / "known.csv")
+    KNOWN_EDGES.write_csv(folder / "known_edges.csv")
+    streams = {"quiet": quiet(seed=1), "born": with_some(BORN, 60, seed=2), "apart": quiet(seed=3)}
+    for number, (name, categories) in enumerate(streams.items(), 1):
+        frame, edges = batch(number, categories, shift=30.0 if name == "apart" else 0.0)
+        frame.write_csv(folder / f"{name}.csv")
+        edges.write_csv(folder / f"{name}_edges.csv")
+    return folder
+
+
+BEGIN = ["--begin", "--nodes", "known.csv", "--edges", "known_edges.csv", "--max-growth", "3", "--window", "1"]
+
+
+@pytest.fixture
+def command(forked, tables, tmp_path):
+    """Run `recoslip watch` on one state, and return the words of what it says."""
+
+    def run(*arguments, code=0):
+        ended = forked.run("watch", tmp_path / "state", *arguments, cwd=tables)
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        assert "Traceback" not in ended.stderr
+        return ended.stdout if "--json" in arguments else " ".join((ended.stdout + ended.stderr).split())
+
+    return run
+
+
+def given(name):
+    return ["--nodes", f"{name}.csv", "--edges", f"{name}_edges.csv"]
+
+
+def test_a_stream_is_watched_by_one_command_per_batch(command, tmp_path):
+    assert "The watch has begun" in command(*BEGIN)
+    said = command(*given("quiet"))
+    assert said.startswith("Batch 1, 150 nodes. Nothing new: ")
+    assert str(tmp_path / "state" / "report.html") in said
+    assert "Cannot be told" in command(*given("apart"), code=11)
+    said = command(*given("born"), code=10)
+    assert said.startswith("Batch 3, 150 nodes. A new category has appeared: group 1, ")
+    assert "'glitter'" in said
+    said = command(*given("born"), code=10)
+    assert "given before, as batch 3; nothing was changed" in said
+    assert command("--accept", "1", "--as", "sequins") == "group 1 is accepted as 'sequins'"
+    assert command("--reject", "1") == "group 1 is rejected"
+    assert "there is no group 4" in command("--reject", "4", code=2)
+    assert [each.verdict for each in Watch(tmp_path / "state").state.batches] == ["nothing", "nothing", "apart", "new"]
+
+
+def test_the_outcome_is_printed_as_json_alone(command, tmp_path):
+    command(*BEGIN)
+    found = json.loads(command(*given("quiet"), "--json"))
+    assert (found["alarm"], found["exit_code"], found["given_before"], found["group"]) == (False, 0, False, None)
+    found = json.loads(command(*given("apart"), "--json", code=11))
+    assert (found["alarm"], found["exit_code"]) == (False, 11)
+    found = json.loads(command(*given("born"), "--json", code=10))
+    assert (found["alarm"], found["exit_code"], found["number"], found["verdict"]) == (True, 10, 3, "new")
+    assert found["group"]["name"] == "glitter"
+    assert found["sentence"] == Watch(tmp_path / "state").state.batches[3].sentence
+    found = json.loads(command(*given("born"), "--json", code=10))
+    assert (found["given_before"], found["exit_code"]) == (True, 10)
+
+
+def test_a_quiet_command_prints_nothing_and_rings_by_its_exit_code(command):
+    command(*BEGIN)
+    assert command(*given("born"), "--quiet", code=10) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give the table of the batch"),
+        (["--begin"], "give the table of the batch"),
+        (["--accept", "1"], "accept a group with its name"),
+        (["--as", "sequins"], "accept a group with its name"),
+        (["--accept", "1", "--as", "x", "--reject", "1"], "do not go together"),
+        (["--begin", "--reject", "1"], "do not go together"),
+        (["--reject", "1", "--nodes", "quiet.csv"], "two calls"),
+        (["--nodes", "quiet.csv"], "holds no watch"),
+        (["--nodes", "nothing.csv", "--begin"], "nothing.csv"),
+        (["--nodes", "known.csv", "--begin", "--alpha", "2"], "alpha"),
+    ],
+)
+def test_a_command_that_cannot_be_done_says_why(command, tmp_path, arguments, message):
+    assert message in command(*arguments, code=2)
+    assert not (tmp_path / "state").exists()
+
+
+def test_settings_are_fixed_when_a_watch_begins(command, tmp_path):
+    command(*BEGIN)
+    before = files_in(tmp_path / "state")
+    for option, value in [
+        ("--alpha", "0.05"), ("--max-growth", "3"), ("--window", "1"), ("--keep", "200"), ("--time", "age"),
+        ("--id", "id"), ("--features", "age"), ("--ignore", "age"), ("--text", "age"), ("--block-weights", "x=1"),
+        ("--impute", None),
+    ]:  # fmt: skip
+        said = command(*given("quiet"), option, *([] if value is None else [value]), code=2)
+        assert f"{option} was fixed when the watch began" in said
+    assert "is not empty" in command(*BEGIN, code=2)
+    assert files_in(tmp_path / "state") == before
+
+
+def test_edges_that_are_lost_or_dropped_are_told_by_the_command(command, tables, tmp_path):
+    command("--begin", "--nodes", "known.csv", "--keep", "500")
+    kept = Watch(tmp_path / "state").state.nodes.table["id"]
+    gone = KNOWN.filter(~pl.col("id").is_in(kept.implode()))["id"]
+    frame = pl.read_csv(tables / "quiet.csv")
+    pl.DataFrame({"a": frame["id"][:9], "b": gone[:9]}).write_csv(tmp_path / "lost.csv")
+    assert "9 edges lead to nodes that are no longer kept." in command(
+        "--nodes", "quiet.csv", "--edges", tmp_path / "lost.csv"
+    )
+    pl.DataFrame({"a": ["nobody"], "b": gone[:1]}).write_csv(tmp_path / "never.csv")
+    late = ["--nodes", "born.csv", "--edges", tmp_path / "never.csv"]
+    assert "1 ids that never came (first: 'nobody')" in command(*late, code=2)
+    command(*late, "--drop-unknown", "--quiet")

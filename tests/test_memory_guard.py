@@ -186,7 +186,9 @@ else:
 def run_capped(nodes, edges=None, text=(), cap=None):
     """Read a graph in a process of its own: its highest need and the estimate, in bytes, or the refusal."""
     arguments = json.dumps([str(nodes), edges and str(edges), list(text), cap])
-    environment = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "PATH": ""}
+    # polars' allocator gives memory back after a time of its own, which on a busy machine may come too late.
+    at_once = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0"}
+    environment = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "PATH": "", **at_once}
     result = subprocess.run(
         [sys.executable, "-c", CAPPED, arguments], env=environment, capture_output=True, text=True, check=False
     )

@@ -24,8 +24,11 @@ from recoslip.cli.options import (
     Ignore,
     Impute,
     Json,
+    Keep,
+    Label,
     Quiet,
     ScoresFormat,
+    Show,
     Since,
     SourceColumn,
     TargetColumn,
@@ -39,6 +42,7 @@ from recoslip.cli.page import has_report_extra, make_page
 from recoslip.cli.printing import print_look, print_most_novel, print_outcome, print_training
 from recoslip.cli.training import fit, fit_on_cluster
 from recoslip.console.messages import make_console
+from recoslip.console.option_values import split_names
 from recoslip.detectors.catalogue import AUTO, DEFAULT
 
 if TYPE_CHECKING:
@@ -78,6 +82,9 @@ def detect(
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
     block_weights: BlockWeights = "",
+    label: Label = None,
+    show: Show = "",
+    keep: Keep = "",
     align: AlignOption = "auto",
     allow_leak: AllowLeak = "",
     method: Annotated[
@@ -124,7 +131,7 @@ def detect(
     from recoslip.errors import SettingError
     from recoslip.findings.analysis import analyse
     from recoslip.shift import default_rotations
-    from recoslip.storage import check_output_folder, output_lock, printable
+    from recoslip.storage import output_lock, printable
 
     console = make_console(quiet or as_json)
     detector = _build_detector(context, method, config, random_state=seed, device=device)
@@ -138,7 +145,7 @@ def detect(
         if calibration is not None:
             raise SettingError("give --calibration, to fit once, or --rotations, to fit several times; not both")
     with output_lock(out):
-        check_output_folder(out, ours=output.FILES, replace=force)  # before anything is read
+        output.check_folder(out, replace=force)  # before anything is read
         graph = read(nodes, edges, context)
         console.print(escape(repr(graph)))
         look = look_at(graph, align)
@@ -166,7 +173,8 @@ def detect(
                 )
             findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra(), look=look)
             summary = output.summarise(findings, seconds)
-            page = make_page(findings, title or f"What is new in {printable(nodes.name)}", console)
+            page_title = title or f"What is new in {printable(nodes.name)}"
+            page = make_page(findings, page_title, console, show=split_names(show) or None)
             write(findings, summary, page, scores_format)
     if as_json:
         print(json.dumps(summary))

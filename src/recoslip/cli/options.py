@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,6 +50,17 @@ BlockWeights = Annotated[
     ),
 ]
 
+Label = Annotated[
+    str | None,
+    typer.Option(
+        help='Column that names the nodes on the page; default: one that is called so, such as title; "" for none.'
+    ),
+]
+Show = Annotated[str, typer.Option(help="Columns to show beside the nodes on the page, separated by commas.")]
+Keep = Annotated[
+    str, typer.Option(help="Columns to keep in the table of scores, besides --label and --show, separated by commas.")
+]
+
 AlignOption = Annotated[
     str,
     typer.Option(
@@ -75,8 +87,15 @@ def read_graph_arguments(context: typer.Context) -> dict[str, Any]:
         "ignore": split_names(options["ignore"]),
         "text": split_names(options["text"]),
         "block_weights": parse_numbers("--block-weights", options["block_weights"]),
+        **kept_columns(options),
         **{name: options[name] for name in _SAME_NAME},
     }
+
+
+def kept_columns(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that say which columns are kept to be shown; a command may lack these options."""
+    names = [*split_names(options.get("show", "")), *split_names(options.get("keep", ""))]
+    return {"label": options.get("label"), "keep": list(dict.fromkeys(names))}
 
 
 def refuse_table_options(context: typer.Context) -> None:

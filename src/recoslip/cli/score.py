@@ -15,17 +15,21 @@ from recoslip.cli.options import (
     IdColumn,
     Impute,
     Json,
+    Keep,
+    Label,
     Quiet,
     ScoresFormat,
+    Show,
     SourceColumn,
     TargetColumn,
     WeightColumn,
     check_format,
+    kept_columns,
 )
 from recoslip.cli.page import has_report_extra, make_page
 from recoslip.cli.printing import print_look, print_most_novel, print_outcome
 from recoslip.console.messages import make_console
-from recoslip.console.option_values import parse_pairs
+from recoslip.console.option_values import parse_pairs, split_names
 
 if TYPE_CHECKING:
     from recoslip.detectors.base import Detector
@@ -58,6 +62,9 @@ def score(
     rename: Annotated[
         str, typer.Option(help="Columns that have another name now, such as price_eur=price, separated by commas.")
     ] = "",
+    label: Label = None,
+    show: Show = "",
+    keep: Keep = "",
     max_fpr: Annotated[float | None, typer.Option(help="Another false-positive rate than the model's.")] = None,
     fdr: Annotated[
         float | None, typer.Option(help="List nodes by this false-discovery rate instead of a false-positive rate.")
@@ -76,7 +83,7 @@ def score(
     from recoslip import output, scoring
     from recoslip.detectors.params import Number
     from recoslip.errors import SettingError
-    from recoslip.storage import check_output_folder, output_lock, printable
+    from recoslip.storage import output_lock, printable
 
     console = make_console(quiet or as_json)
     scores_format = check_format(table_format)
@@ -92,9 +99,10 @@ def score(
         "drop_unknown": drop_unknown,
         "impute": impute,
         "rename": parse_pairs("--rename", rename),
+        **kept_columns({"label": label, "show": show, "keep": keep}),
     }
     with output_lock(out):
-        check_output_folder(out, ours=output.FILES, replace=force)  # before anything is read
+        output.check_folder(out, replace=force)  # before anything is read
         detector = _load(model, max_fpr=max_fpr, device=device)
         if packed is not None:
             from recoslip.packed import open_packed
@@ -108,7 +116,8 @@ def score(
         summary = scored.summary()
         page = None
         if scored.findings is not None:
-            page = make_page(scored.findings, title or f"What is new in {printable(nodes.name)}", console)
+            page_title = title or f"What is new in {printable(nodes.name)}"
+            page = make_page(scored.findings, page_title, console, show=split_names(show) or None)
         output.write_scores(out, scored.table, summary, page, table_format=scores_format, replace=force)
     if as_json:
         print(json.dumps(summary))

@@ -65,8 +65,9 @@ class Findings:
     def table(self) -> pl.DataFrame:
         """List all nodes, target nodes first and the highest scores on top.
 
-        Columns: id, domain, score, p_value, uncertainty (where the detector has one), listed, and group, which is 0 for
-        listed nodes in no group and null for nodes that are not listed.
+        Columns: id, domain, score, p_value, uncertainty (where the detector has one), listed, group, which is 0 for
+        listed nodes in no group and null for nodes that are not listed, and the columns of the user's table that were
+        kept; one that is called as one of ours has `own_` before its name.
         """
         label = self.partition.label.tolist()
         frame = pl.DataFrame(
@@ -80,6 +81,11 @@ class Findings:
                 "group": pl.Series([None if number < 0 else number for number in label], dtype=pl.Int64),
             }
         )
+        kept = {
+            f"own_{name}" if name in frame.columns else name: pl.Series(values.tolist(), strict=False)
+            for name, values in self.graph.columns.items()
+        }
+        frame = frame.with_columns(**kept)
         return frame.sort(["domain", "score"], descending=True, maintain_order=True)  # "target" sorts after "source"
 
 

@@ -18,11 +18,13 @@ from recoslip.graph.converters import networkx_arguments, pyg_arguments, pyg_dat
 from recoslip.graph.sparse import select_rows, to_csr, to_scipy
 from recoslip.graph.validation import (
     EdgeRepairs,
+    check_columns,
     check_domains,
     check_edges,
     check_feature_names,
     check_features,
     check_ids,
+    check_label,
     check_per_node,
     simple_edges,
 )
@@ -51,6 +53,8 @@ class NodeGraph:
         feature_names: one name per feature.
         encoding: of features made of table columns: each column's name, and its encoder as JSON values.
         missing: of features made of table columns: how many values were filled, by column.
+        columns: values that are shown beside the nodes and no detector sees, one per node, by the column's name.
+        label: which of these columns names the nodes.
         one_domain: allow a graph of one domain, which can be scored and not fitted.
 
     >>> graph = NodeGraph([[0.0], [1.0], [1.0]], [[0, 1, 1], [1, 0, 2]], [False, False, True])
@@ -62,12 +66,14 @@ class NodeGraph:
 
     __slots__ = (
         "categories",
+        "columns",
         "edge_index",
         "edge_weight",
         "encoding",
         "feature_names",
         "ids",
         "is_target",
+        "label",
         "missing",
         "repairs",
         "times",
@@ -84,6 +90,8 @@ class NodeGraph:
     feature_names: tuple[str, ...] | None
     encoding: dict[str, dict[str, Any]] | None
     missing: dict[str, int] | None  # values of table columns that were filled
+    columns: dict[str, NDArray[Any]]  # name -> (nodes,); None for a missing value
+    label: str | None  # the column that names the nodes
     repairs: EdgeRepairs
 
     def __init__(
@@ -99,6 +107,8 @@ class NodeGraph:
         feature_names: Sequence[str] | None = None,
         encoding: Mapping[str, dict[str, Any]] | None = None,
         missing: Mapping[str, int] | None = None,
+        columns: Mapping[str, ArrayLike] | None = None,
+        label: str | None = None,
         one_domain: bool = False,
     ) -> None:
         features = check_features(x)
@@ -115,6 +125,8 @@ class NodeGraph:
             "feature_names": check_feature_names(feature_names, features.shape[1]),
             "encoding": None if encoding is None else dict(encoding),
             "missing": None if missing is None else dict(missing),
+            "columns": (shown := check_columns(columns, nodes)),
+            "label": check_label(label, shown),
             "repairs": repairs,
         }
         for name, value in fields.items():
@@ -250,6 +262,8 @@ class NodeGraph:
             feature_names=self.feature_names,
             encoding=self.encoding,
             missing=self.missing,
+            columns=self.columns,
+            label=self.label,
             one_domain=True,
         )
 
@@ -272,6 +286,8 @@ class NodeGraph:
             feature_names=self.feature_names,
             encoding=self.encoding,
             missing=self.missing,
+            columns={name: values[index.numpy()] for name, values in self.columns.items()},
+            label=self.label,
             one_domain=True,
             **kept,
         )
@@ -298,5 +314,7 @@ class NodeGraph:
             feature_names=self.feature_names,
             encoding=self.encoding,
             missing=self.missing,
+            columns={name: values[index] for name, values in self.columns.items()},
+            label=self.label,
             one_domain=True,
         )

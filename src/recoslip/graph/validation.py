@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,6 +208,19 @@ def check_per_node(name: str, values: ArrayLike | None, nodes: int) -> NDArray[A
     if array.shape != (nodes,):
         raise GraphError(f"{name} must have shape ({nodes},), one per node; got shape {array.shape}")
     return _frozen(array.copy())
+
+
+def check_columns(columns: Mapping[str, ArrayLike] | None, nodes: int) -> dict[str, NDArray[Any]]:
+    """Return columns of one value per node, read-only."""
+    checked = {str(name): check_per_node(f"column {name!r}", values, nodes) for name, values in (columns or {}).items()}
+    return {name: values for name, values in checked.items() if values is not None}
+
+
+def check_label(label: str | None, columns: Mapping[str, NDArray[Any]]) -> str | None:
+    """Return the name of the column that names the nodes."""
+    if label is not None and label not in columns:
+        raise GraphError(f"label must be one of the columns ({', '.join(columns) or 'there are none'}); got {label!r}")
+    return label
 
 
 def check_feature_names(names: Sequence[str] | None, features: int) -> tuple[str, ...] | None:

@@ -19,7 +19,8 @@ INDEX = "graph.json"  # format, sizes, feature names, and the size and checksum 
 DENSE_FEATURES = "x.npy"
 ROW_STARTS, COLUMN_INDICES, VALUES = "x.start.npy", "x.column.npy", "x.value.npy"  # features in CSR format
 EDGE_INDEX, EDGE_WEIGHT, IS_TARGET = "edge_index.npy", "edge_weight.npy", "is_target.npy"
-NODES = "nodes.parquet"  # columns id, and category and time where they are known
+NODES = "nodes.parquet"  # columns id, category and time where they are known, and those that are kept to be shown
+KEPT = "kept:"  # before the names of the latter
 FILES = (
     INDEX,
     DENSE_FEATURES,

@@ -29,6 +29,7 @@ from recoslip.packed.format import (
     FORMAT,
     INDEX,
     IS_TARGET,
+    KEPT,
     NODES,
     ROW_STARTS,
     VALUES,
@@ -39,6 +40,7 @@ from recoslip.packed.format import (
 )
 from recoslip.storage import printable
 from recoslip.tables.files import check_parquet_pages, file_errors
+from recoslip.tables.kept_columns import column_arrays
 from recoslip.tables.paths import polars_path
 
 
@@ -63,6 +65,7 @@ class _Index:
     features: int
     feature_names: list[str]
     encoding: dict[str, dict[str, Any]]  # each column's encoder
+    label: str | None  # the kept column that names the nodes
     repairs: list[int]
     files: dict[str, list[int]]  # the size and checksum of each file
 
@@ -75,6 +78,8 @@ class _Index:
             raise ValueError("feature_names must name each feature")
         if TableEncoder.from_json(self.encoding).feature_names != names:
             raise ValueError("encoding must give the encoder of each feature")
+        if not (self.label is None or type(self.label) is str):
+            raise ValueError("label must name a column")
         if not (type(repairs) is list and len(repairs) == 3 and all(map(_is_count, repairs))):
             raise ValueError("repairs must hold three counts")
         if not (type(files) is dict and all(_is_size_and_checksum(value) for value in files.values())):
@@ -153,11 +158,14 @@ class _PackedFolder:
             edge_weight = self._array(EDGE_WEIGHT, np.float32, (edge_index.shape[1],))
         if frame.height != nodes:
             raise self._error("its files disagree on the number of nodes")
+        if self.index.label is not None and f"{KEPT}{self.index.label}" not in frame.columns:
+            raise self._error(f"{NODES} lacks the column that names its nodes")
         if frame["id"].n_unique() != nodes:
             raise self._error("its ids are not unique")
         if is_target.all() or not is_target.any():
             raise self._error("it lacks source or target nodes")
         self._check_edges(edge_index, edge_weight, nodes)
+        kept = [name for name in frame.columns if name.startswith(KEPT)]
         return NodeGraph.from_checked(
             x=self._features(nodes, self.index.features),
             edge_index=torch.from_numpy(edge_index),
@@ -169,6 +177,8 @@ class _PackedFolder:
             feature_names=tuple(self.index.feature_names),
             encoding=self.index.encoding,
             missing=None,
+            columns={name.removeprefix(KEPT): values for name, values in column_arrays(frame, kept).items()},
+            label=self.index.label,
             repairs=EdgeRepairs(*self.index.repairs),
         )
 

@@ -16,12 +16,13 @@ from recoslip.errors import OutOfMemory, RecoslipError, TableError
 from recoslip.json_files import JsonFileError, read_json
 from recoslip.packed.edge_sort import SortedEdges, sort_edges
 from recoslip.packed.feature_files import encode_to_files, write_feature_matrix
-from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, NODES, VERSION, checksum, remove
+from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, KEPT, NODES, VERSION, checksum, remove
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
 from recoslip.storage import atomic_write, check_output_folder, output_lock, printable, replace_folder, resolve
 from recoslip.tables.edges import EdgeReader
 from recoslip.tables.files import table_errors
+from recoslip.tables.kept_columns import shown_values
 from recoslip.tables.options import NodeRows, ReadOptions
 from recoslip.tables.paths import polars_path
 
@@ -135,26 +136,28 @@ def _pack_into(
     sorted_edges.write(packed)
     _write_nodes(node_table, rows, options, packed)
     encoder = TableEncoder(tuple(column.encoder for column in encoded), weights)
-    _write_index(encoder, sorted_edges, node_table.height, packed)
+    _write_index(encoder, sorted_edges, rows, packed)
     return packed
 
 
 def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder: Path) -> None:
     np.save(folder / IS_TARGET, rows.is_target)
-    kept = {"id": options.id, "category": options.category, "time": options.time}
-    columns = {name: table[column].alias(name) for name, column in kept.items() if column is not None}
+    own = {"id": options.id, "category": options.category, "time": options.time}
+    columns = {name: table[column].alias(name) for name, column in own.items() if column is not None}
+    columns |= {f"{KEPT}{name}": shown_values(table[name]) for name in rows.kept}
     pl.DataFrame(columns).write_parquet(polars_path(folder / NODES))
 
 
-def _write_index(encoder: TableEncoder, edges: SortedEdges, nodes: int, folder: Path) -> None:
+def _write_index(encoder: TableEncoder, edges: SortedEdges, rows: NodeRows, folder: Path) -> None:
     names = encoder.feature_names
     index = {
         "format": FORMAT,
         "version": VERSION,
-        "nodes": nodes,
+        "nodes": len(rows.ids),
         "features": len(names),
         "feature_names": names,
         "encoding": encoder.to_json(),
+        "label": rows.label,
         "repairs": [edges.repairs.mirrored, edges.repairs.merged, edges.repairs.loops],
         "files": {path.name: [path.stat().st_size, checksum(path)] for path in sorted(folder.iterdir())},
     }

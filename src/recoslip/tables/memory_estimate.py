@@ -15,6 +15,7 @@ import polars as pl
 
 from recoslip.encoders.columns import MAX_CATEGORIES
 from recoslip.encoders.table_encoder import DENSE_FRACTION
+from recoslip.tables.kept_columns import may_be_label
 from recoslip.tables.options import ReadOptions
 from recoslip.tables.samples import TableSample
 
@@ -123,8 +124,9 @@ def _beyond_view(length: float) -> float:
 
 
 def _kept_bytes(sample: TableSample, options: ReadOptions) -> float:
-    """Return the bytes per row of columns that are kept as they are: ids, categories and times."""
+    """Return the bytes per row of columns that are kept as they are: ids, categories, times, and what is shown."""
     kept = [options.id, *([options.category] if options.category else []), *([options.time] if options.time else [])]
+    kept += [*options.keep, *([options.label] if options.label else filter(may_be_label, sample.schema))]
     return sum(PYTHON_TEXT + 2 * _text_length(name, sample) for name in kept if name in sample.texts)
 
 

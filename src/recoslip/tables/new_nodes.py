@@ -17,6 +17,7 @@ from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
 from recoslip.tables.files import table_errors
+from recoslip.tables.kept_columns import choose_kept, choose_label, column_arrays
 from recoslip.tables.node_columns import ids_as_text
 from recoslip.tables.options import ReadOptions
 from recoslip.tables.read import Table, read_edges, to_frame
@@ -50,6 +51,8 @@ def read_new_nodes(
     drop_unknown: bool = False,
     impute: bool = False,
     rename: Mapping[str, str] | None = None,
+    label: str | None = None,
+    keep: Sequence[str] = (),
 ) -> NewNodes:
     """Read nodes that a detector was not fitted on, with the encoder of those it was fitted on.
 
@@ -68,9 +71,17 @@ def read_new_nodes(
         drop_unknown: drop edges whose ends are in no table. Where old nodes are not given, that is always done.
         impute: fill missing values by what the encoder learned, and columns that are missing.
         rename: names of the new table's columns -> the names that the encoder knows them by.
+        label: column that names the nodes on the page, as in `read_graph`.
+        keep: further columns of the new table to show beside the nodes; old nodes have them where their table has.
     """
     options = ReadOptions(
-        id=id, source_column=source_column, target_column=target_column, weight=weight, drop_unknown=drop_unknown
+        id=id,
+        source_column=source_column,
+        target_column=target_column,
+        weight=weight,
+        drop_unknown=drop_unknown,
+        label=label,
+        keep=keep,
     )
     if old_edges is not None and (old_nodes is None or isinstance(old_nodes, NodeGraph)):
         raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
@@ -79,13 +90,16 @@ def read_new_nodes(
         features = encoder.transform(frame, impute=impute, rename=rename)
         ids = known = _own_ids(frame, options)
         matrix, names = features.matrix, frame[id].to_numpy()
+        naming = choose_label(frame, {id}, label)
+        columns = column_arrays(frame, choose_kept(frame, keep, naming))
         edge_parts: list[tuple[Any, Any]] = []
-        old = _old_graph(old_nodes, old_edges, encoder, is_source, options, impute)
+        old = _old_graph(old_nodes, old_edges, encoder, is_source, options, impute, list(columns))
         if old is not None:
             is_kept = ~_as_text(old.ids).is_in(ids.implode()).to_numpy()
             known = pl.concat([_as_text(old.ids[is_kept]), ids])
             matrix = stack_rows([_rows(old, is_kept), matrix])
             names = _joined_names(old.ids[is_kept], names)
+            columns = {name: np.concatenate([_column(old, name)[is_kept], values]) for name, values in columns.items()}
             position = _positions(_as_text(old.ids), known)
             edge_parts.append((position[old.edge_index.numpy()], old.edge_weight))
         else:
@@ -102,9 +116,11 @@ def read_new_nodes(
             feature_names=encoder.feature_names,
             encoding=encoder.to_json(),
             missing=features.missing,
+            columns=columns,
+            label=naming,
             one_domain=True,
         )
-    used = {column.name for column in encoder.columns} | {id, *(rename or {})}
+    used = {column.name for column in encoder.columns} | {id, *(rename or {}), *columns}
     return NewNodes(
         graph=graph,
         is_new=np.arange(graph.num_nodes) >= graph.num_nodes - frame.height,
@@ -123,6 +139,7 @@ def _old_graph(
     is_source: Callable[[NDArray[Any]], NDArray[np.bool_]],
     options: ReadOptions,
     impute: bool,
+    kept: Sequence[str],
 ) -> NodeGraph | None:
     if nodes is None:
         return None
@@ -138,7 +155,20 @@ def _old_graph(
     index, weight, _ = read_edges(edges, ids, options)
     matrix = encoder.transform(frame, impute=impute).matrix
     names = frame[options.id].to_numpy()
-    return NodeGraph(matrix, index, ~is_source(ids.to_numpy()), edge_weight=weight, ids=names, one_domain=True)
+    return NodeGraph(
+        matrix,
+        index,
+        ~is_source(ids.to_numpy()),
+        edge_weight=weight,
+        ids=names,
+        columns=column_arrays(frame, [name for name in kept if name in frame.columns]),
+        one_domain=True,
+    )
+
+
+def _column(graph: NodeGraph, name: str) -> NDArray[Any]:
+    """Return a column that is shown beside the nodes; all of it is missing where the graph has none of that name."""
+    return graph.columns[name] if name in graph.columns else np.full(graph.num_nodes, None, dtype=object)
 
 
 def _own_ids(frame: pl.DataFrame, options: ReadOptions) -> pl.Series:

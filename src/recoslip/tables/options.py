@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recoslip.encoders.blocks import check_block_weights
 from recoslip.encoders.columns import Column, ColumnReader, describe, plan_columns, require_column
 from recoslip.errors import TableError
+from recoslip.tables.kept_columns import choose_kept, choose_label
 from recoslip.tables.node_columns import domains_from_column, domains_from_time, ids_as_text
 from recoslip.tables.times import Since
 
@@ -23,11 +24,13 @@ TableName: TypeAlias = Literal["nodes", "edges"]
 
 
 class NodeRows(NamedTuple):
-    """The ids and domains of a nodes table, one per row, and how its other columns are encoded."""
+    """The ids and domains of a nodes table, one per row, how its other columns are encoded, and which are kept."""
 
     ids: pl.Series  # as text
     is_target: NDArray[np.bool_]
     columns: list[Column]
+    kept: list[str]  # columns that are shown beside the nodes
+    label: str | None  # the one of these that names the nodes
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,11 @@ class ReadOptions:
     drop_unknown: bool = False
     impute: bool = False
     block_weights: Mapping[str, float] = field(default_factory=dict)
+    label: str | None = None
+    keep: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("features", "ignore", "text"):
+        for name in ("features", "ignore", "text", "keep"):
             if isinstance(value := getattr(self, name), str):
                 raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
         check_block_weights(self.block_weights)
@@ -75,7 +80,8 @@ class ReadOptions:
         reserved = {self.id, self.category, self.time, self.domain} - {None}
         columns = plan_columns(table, reserved, self.features, self.ignore, self.text)
         log.info("features: %s", describe(columns))
-        return NodeRows(ids, is_target, columns)
+        label = choose_label(table, reserved, self.label)
+        return NodeRows(ids, is_target, columns, choose_kept(table, self.keep, label), label)
 
     def end_columns(self, columns: Sequence[str]) -> list[str | None]:
         """Return the columns of an edges table that hold the two ends of an edge.

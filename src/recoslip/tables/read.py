@@ -18,6 +18,7 @@ from recoslip.graph import NodeGraph
 from recoslip.storage import printable
 from recoslip.tables.edges import EdgeReader, log_dropped_edges
 from recoslip.tables.files import read_file, table_errors
+from recoslip.tables.kept_columns import column_arrays
 from recoslip.tables.options import ReadOptions, TableName
 from recoslip.tables.times import Since
 
@@ -43,6 +44,8 @@ def read_graph(
     drop_unknown: bool = False,
     impute: bool = False,
     block_weights: Mapping[str, float] | None = None,
+    label: str | None = None,
+    keep: Sequence[str] = (),
 ) -> NodeGraph:
     """Read a graph from a table of nodes and a table of edges.
 
@@ -70,6 +73,9 @@ def read_graph(
             text by the empty text.
         block_weights: weights of the blocks "number", "category", "text" and "vector", such as {"text": 2}, on top of
             those that bring the blocks of a table to the same weight; 1 by default.
+        label: column whose values name the nodes on the page; by default one that is called so, such as "title", if it
+            is text that seldom repeats. "" for none.
+        keep: further columns to show beside the nodes, on the page and in the table of scores.
 
     >>> frame = pl.DataFrame({"id": ["a", "b", "c"], "domain": ["source", "source", "target"], "size": [1, 2, 3]})
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
@@ -91,6 +97,8 @@ def read_graph(
         drop_unknown=drop_unknown,
         impute=impute,
         block_weights=block_weights or {},
+        label=label,
+        keep=keep,
     )
     with table_errors():
         frame = to_frame(nodes, "nodes", options)
@@ -108,6 +116,8 @@ def read_graph(
             feature_names=encoder.feature_names,
             encoding=encoder.to_json(),
             missing=encoded.missing,
+            columns=column_arrays(frame, rows.kept),
+            label=rows.label,
         )
 
 

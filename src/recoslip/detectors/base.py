@@ -25,6 +25,7 @@ from recoslip.calibration import conformal
 from recoslip.calibration.regions import merge_alike, source_regions
 from recoslip.detectors import model_file, params
 from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.verdicts import VerdictModel
 from recoslip.encoders.table_encoder import TableEncoder, describe_encoding, same_encoding
 from recoslip.errors import Diverged, GraphError, OutOfMemory, RecoslipWarning, SettingError, TableError
 from recoslip.fleet.checkpoints import Checkpointer
@@ -37,6 +38,7 @@ from recoslip.progress import Progress
 from recoslip.shift import Mask, Split, hide, present, rotate
 from recoslip.tables.new_nodes import NewNodes, read_new_nodes
 from recoslip.tables.read import Table
+from recoslip.wording import counted
 
 Scores: TypeAlias = NDArray[np.float64]
 
@@ -44,6 +46,7 @@ log = logging.getLogger("recoslip")
 
 OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|alloc_failed", re.IGNORECASE)
 MAX_ROTATIONS = 20  # more fits than these bring nothing
+MAX_SIMILARITY = 2_000_000  # nodes whose similarities are kept: 256 MB
 MAX_RESTARTS = 2  # from other seeds, where the loss became non-finite
 
 
@@ -100,6 +103,11 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     )
     has_edges_: bool = learned("whether the graph had edges; where it had none, those of other graphs are left out")
     has_weights_: bool = learned("whether the edges had weights; those of other graphs must then have them, too")
+    similarity_: NDArray[np.float16] = learned(
+        "where hiding rotated, and there are not too many nodes, vectors whose inner products are the similarities of "
+        "nodes, (nodes, width)",
+        per_node=True,
+    )
     transferred_: bool = learned("whether scores and calibration nodes are of another graph than it was fitted on")
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -268,7 +276,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         **truth: Any,
     ) -> list[Self]:
         """Fit several times, each time with another part of the source among the target, and combine the fits."""
-        region = source_regions(similarity_features(graph), ~graph.is_target.numpy())
+        similarity = similarity_features(graph)
+        region = source_regions(similarity, ~graph.is_target.numpy())
         one: Self = clone(self).set_params(**self.rotation_params())
         hidden = rotate(graph, rotations, region, self.random_state)
         presented, splits = [], []
@@ -284,7 +293,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         copies = []
         for seed, of_seed in zip(seeds, zip(*fits, strict=True), strict=True):
             copy: Self = clone(self).set_params(random_state=seed)
-            copy.__dict__.update(self._combined(of_seed, region))
+            copy.__dict__.update(self._combined(of_seed, region, similarity))
             copy.set_threshold()
             copies.append(copy)
         return copies
@@ -304,7 +313,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             learned.append(self._learn_or_restart(shown, split, own_seeds, own, **truth))
         return learned
 
-    def _combined(self, fits: tuple[Self, ...], region: NDArray[np.int64]) -> dict[str, Any]:
+    def _combined(
+        self, fits: tuple[Self, ...], region: NDArray[np.int64], similarity: NDArray[np.float32]
+    ) -> dict[str, Any]:
         """Return the learned attributes of several fits, each of which hid another part of the source.
 
         A target node has its mean score. A source node has the score of the fit in which it was hidden, so that the
@@ -319,23 +330,28 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             hidden = fit.calibration_
             rank[hidden] = np.searchsorted(ordered, fit.scores_[hidden]) / max(1, len(ordered))
             scores[hidden] = fit.scores_[hidden]
-        return self.averages(fits) | {
-            "scores_": scores,
-            "seed_": first.seed_,
-            "is_target_": first.is_target_,
-            "calibration_": calibration,
-            "calibrated_": True,
-            "region_": merge_alike(region, rank, calibration),
-            "rotations_": fits,
-            "split_": first.split_,
-            "n_features_in_": first.n_features_in_,
-            "feature_names_in_": first.feature_names_in_,
-            "encoding_": first.encoding_,
-            "node_": first.node_,
-            "has_edges_": first.has_edges_,
-            "has_weights_": first.has_weights_,
-            "transferred_": first.transferred_,
-        }
+        kept = {"similarity_": similarity.astype(np.float16)} if len(region) <= MAX_SIMILARITY else {}
+        return (
+            self.averages(fits)
+            | kept
+            | {
+                "scores_": scores,
+                "seed_": first.seed_,
+                "is_target_": first.is_target_,
+                "calibration_": calibration,
+                "calibrated_": True,
+                "region_": merge_alike(region, rank, calibration),
+                "rotations_": fits,
+                "split_": first.split_,
+                "n_features_in_": first.n_features_in_,
+                "feature_names_in_": first.feature_names_in_,
+                "encoding_": first.encoding_,
+                "node_": first.node_,
+                "has_edges_": first.has_edges_,
+                "has_weights_": first.has_weights_,
+                "transferred_": first.transferred_,
+            }
+        )
 
     def rotation_params(self) -> dict[str, Any]:
         """Return the settings that differ in each of several fits whose scores are averaged; by default none do."""
@@ -489,8 +505,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         result = copies[0]
         if self.rotations_:
             result = clone(self)
-            region = source_regions(similarity_features(graph), ~is_target)
-            result.__dict__.update(self._combined(tuple(copies), region))
+            similarity = similarity_features(graph)
+            region = source_regions(similarity, ~is_target)
+            result.__dict__.update(self._combined(tuple(copies), region, similarity))
         if result.calibration_.any():
             result.set_threshold()
         result._permute(order if nodes is None else order[nodes])
@@ -614,6 +631,57 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         chosen = ~np.isnan(p)
         chosen[chosen] = conformal.benjamini_hochberg(p[chosen], fdr)
         return chosen
+
+    def learn(self, confirmed: Sequence[Any], rejected: Sequence[Any]) -> Self:
+        """Return a copy whose scores take verdicts on some of the target nodes into account.
+
+        Nodes that are like confirmed ones score higher, and nodes that are like rejected ones lower; a confirmed node
+        itself has 1, a rejected one 0. Threshold, p-values and what `predict` lists stay those of the fit: what a
+        review promises is its own certificate. Call it on the detector that was fitted, with all verdicts so far.
+
+        Args:
+            confirmed: ids of target nodes that are novel.
+            rejected: ids of target nodes that are known.
+        """
+        model, target, (new, known) = self._observed(confirmed, rejected)
+        copy: Self = clone(self)
+        copy.__dict__.update({name: value for name, value in vars(self).items() if name.endswith("_")})
+        copy.scores_ = self.scores_.copy()
+        copy.scores_[target] = model.scores()
+        copy.scores_[new], copy.scores_[known] = 1.0, 0.0
+        return copy
+
+    def queue(self, confirmed: Sequence[Any], rejected: Sequence[Any], count: int = 20) -> NDArray[np.int64]:
+        """Return the positions of target nodes whose verdicts would teach `learn` most, given those so far."""
+        model, target, decided = self._observed(confirmed, rejected)
+        return np.asarray(target[model.queue(count, ~np.isin(target, np.concatenate(decided)))])
+
+    def _observed(
+        self, confirmed: Sequence[Any], rejected: Sequence[Any]
+    ) -> tuple[VerdictModel, NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Return what verdicts say, the positions of the nodes that it is about, and those of the nodes decided on."""
+        new, known = self._positions_of(confirmed), self._positions_of(rejected)
+        if len(both := np.intersect1d(new, known)):
+            raise SettingError(f"{counted(len(both), 'node')} confirmed and rejected at once; decide on one")
+        target = np.flatnonzero(self.is_target_)
+        model = VerdictModel(self.similarity_[target], self.scores_[target], self.random_state)
+        model.observe(np.searchsorted(target, new), np.searchsorted(target, known))
+        return model, target, (new, known)
+
+    def _positions_of(self, ids: Sequence[Any]) -> NDArray[np.int64]:
+        """Return the positions of target nodes, in ascending order."""
+        self.check_is_fitted()
+        if not hasattr(self, "similarity_"):
+            raise SettingError(
+                f"it learns from verdicts after a fit with rotations, on at most {MAX_SIMILARITY:,} nodes: "
+                "fit(graph, rotations=5)"
+            )
+        found = np.isin(self.node_, id_hashes(ids)) & self.is_target_
+        if found.sum() < (given := len({str(name) for name in ids})):
+            known = set(self.node_[found].tolist())
+            unknown = [name for name in ids if int(id_hashes([name])[0]) not in known]
+            raise SettingError(f"{given - found.sum()} of {given} ids are no target nodes (first: {unknown[0]!r})")
+        return np.flatnonzero(found)
 
     def fit_predict(self, graph: NodeGraph, split: Split | None = None) -> Mask:
         """Fit, then say which nodes are novel."""

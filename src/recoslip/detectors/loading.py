@@ -35,8 +35,9 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
         result.check_params()
         result.__dict__.update(saved.attributes | {"rotations_": ()})
         if saved.rotations:
+            common = {name: value for name, value in saved.attributes.items() if name != "similarity_"}
             result.rotations_ = tuple(
-                _rotation(result, saved.attributes | attributes, *learned)
+                _rotation(result, common | attributes, *learned)
                 for attributes, learned in zip(saved.rotations, saved.learned, strict=True)
             )
             result.__dict__.update(result.averages(result.rotations_))

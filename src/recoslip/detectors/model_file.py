@@ -70,7 +70,8 @@ def write(
         stored |= {
             f"{prefix}split.{subset}": torch.from_numpy(getattr(fit["split_"], subset).copy()) for subset in SPLIT
         }
-    stored |= {key: torch.from_numpy(attributes[f"{key}_"]) for key in ("is_target", "region", "node")}
+    per_node = ("is_target", "region", "node", *(["similarity"] if "similarity_" in attributes else []))
+    stored |= {key: torch.from_numpy(attributes[f"{key}_"]) for key in per_node}
     with atomic_folder(folder, ours=FILES, replace=True) as temporary:
         content = save({key: t.detach().cpu().contiguous() for key, t in stored.items()})
         (temporary / TENSORS).write_bytes(content)  # safetensors takes no path that is not UTF-8
@@ -116,6 +117,8 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
         "has_weights_": document["has_weights"],
         "transferred_": document["transferred"],
     }
+    if "similarity" in tensors:
+        attributes["similarity_"] = tensors["similarity"].numpy()
     rotations = [_of_fit(f"rotation.{k}.", fit, tensors) for k, fit in enumerate(document["rotations"])]
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
     learned = [
@@ -169,6 +172,11 @@ def _check_content(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     for name in ("region", "node"):
         if len(nodes) != 1 or tensors[name].dtype != torch.int64 or tensors[name].shape != nodes:
             raise ValueError(f"{name} must be a whole number, once per node")
+    similarity = tensors.get("similarity")
+    if similarity is not None and not (
+        similarity.dtype == torch.float16 and similarity.ndim == 2 and similarity.shape[:1] == nodes
+    ):
+        raise ValueError("similarity must be a vector of half precision, once per node")
     fits = (("", document), *((f"rotation.{k}.", fit) for k, fit in enumerate(document["rotations"])))
     for prefix, fit in fits:
         _check_fit(prefix, fit, tensors, nodes)

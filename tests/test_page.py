@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import re
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -11,6 +14,8 @@ import pytest
 import recoslip
 from recoslip import NodeGraph, analyse, detector
 from recoslip.datasets import csbm
+from recoslip.errors import RecoslipError
+from recoslip.page.columns import MAX_CHARACTERS, TEXT_LENGTHS
 from recoslip.page.payload import MAX_NODES, payload
 from recoslip.page.projection import projection
 from recoslip.page.report import embedded
@@ -55,20 +60,75 @@ def page_file(run, tmp_path_factory):
 
 
 @pytest.fixture
-def page(browser, page_file):
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
-    opened = context.new_page()
-    problems, requests = [], []
-    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("request", lambda request: requests.append(request.url))
-    opened.goto(page_file.as_uri())
-    opened.wait_for_selector("body[data-ready]")
+def visit(browser):
+    """Opens a file; at the end, nothing went wrong on any page and none asked the network."""
+    contexts, problems, requests = [], [], []
+
+    def opened(path, **options):
+        context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("body[data-ready]")
+        return page
+
     yield opened
     assert problems == []
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(visit, page_file):
+    opened = visit(page_file)
+    yield opened
     assert opened.title() == "/*data*/ <i>title</i>"  # nothing hostile ran
-    context.close()
+
+
+@pytest.fixture(scope="module")
+def titled(run):
+    """The same run on a graph that kept columns of its table, one of which names the nodes."""
+    fitted, graph, findings = run
+    count = graph.num_nodes
+    price = np.array([None if k % 7 == 0 else round(k * 1.25, 2) for k in range(count)], dtype=object)
+    columns = {
+        "title": np.array([f"a thing that is called {k}" for k in range(count)], dtype=object),
+        "price": price,
+        "in stock": np.array([k % 2 == 0 for k in range(count)]),
+        "=cmd()": np.array([f"=1+{k}" for k in range(count)], dtype=object),
+        "score": np.arange(count),
+    }
+    kept = NodeGraph(
+        graph.x, graph.edge_index, graph.is_target, ids=graph.ids, feature_names=graph.feature_names,
+        columns=columns, label="title",
+    )  # fmt: skip
+    return fitted, kept, replace(findings, graph=kept)
+
+
+@pytest.fixture(scope="module")
+def titled_file(titled, tmp_path_factory):
+    fitted, graph, findings = titled
+    path = tmp_path_factory.mktemp("titled") / "report.html"
+    recoslip.report(fitted, graph, findings=findings, explained=0).save(path)
+    return path
+
+
+def spot(page, k):
+    """Where a node is on the screen, as long as the map shows all."""
+    page.locator("#map-canvas").scroll_into_view_if_needed()
+    return page.evaluate(
+        """(k) => { const { x, y } = JSON.parse(document.getElementById('data').textContent).nodes;
+        const box = document.getElementById('map-canvas').getBoundingClientRect();
+        const [left, right, low, high] = [Math.min(...x), Math.max(...x), Math.min(...y), Math.max(...y)];
+        const scale = Math.min((box.width - 32) / (right - left), (box.height - 32) / (high - low));
+        return [box.x + box.width / 2 + (x[k] - (left + right) / 2) * scale,
+                box.y + box.height / 2 - (y[k] - (low + high) / 2) * scale]; }""",
+        k,
+    )
 
 
 def rows(page):
@@ -88,8 +148,8 @@ def test_it_says_what_was_found(page, run):
     assert page.locator("#shift").inner_text() == findings.diagnosis.shift()
     assert page.locator("#title").inner_text() == "/*data*/ <i>title</i>"
     assert page.locator("#count").inner_text() == f"{findings.listed.sum()} nodes"
-    assert page.locator("#histogram .plot-container").count() == 1
-    assert page.locator("#map canvas").count() > 0
+    assert page.locator("#histogram svg path").count() >= 2
+    assert page.locator("#map canvas").count() == 1
     assert page.locator(".group").count() == len(findings.groups)
     assert f"{graph.num_nodes} nodes" in page.locator("#made").inner_text()
     assert "holds with 95 % confidence" in page.locator("#made").text_content()
@@ -123,7 +183,7 @@ def test_the_keyboard_keeps_its_focus(page):
     page.locator("#head button").nth(2).focus()
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.textContent").startswith("score")
-    rows(page).first.focus()
+    rows(page).first.locator("button").focus()
     page.keyboard.press("Space")
     page.wait_for_selector("dialog[open]")
     page.locator("dialog .exemplars button").last.focus()
@@ -144,22 +204,20 @@ def test_columns_sort_and_pages_turn(page):
 
 
 def test_a_click_on_a_point_opens_its_detail(page):
-    spot = page.evaluate(
-        """() => { const map = document.getElementById('map'); map.scrollIntoView(); const t = map._fullData.length - 1;
-        const trace = map.data[t]; const box = map.getBoundingClientRect(), l = map._fullLayout;
-        return [box.x + l._size.l + l.xaxis.d2p(trace.x[0]), box.y + l._size.t + l.yaxis.d2p(trace.y[0])]; }"""
-    )
-    page.mouse.move(*spot)
-    page.wait_for_timeout(300)
-    page.mouse.click(*spot)
+    where = spot(page, 7)
+    page.mouse.move(*where)
+    page.wait_for_selector("#tooltip:not([hidden])")
+    name = page.locator("#tooltip b").text_content()
+    page.mouse.click(*where)
     page.wait_for_selector("dialog[open]")
+    assert page.locator("#detail-title").text_content() == name
     assert "score" in page.locator("dialog").inner_text()
     page.keyboard.press("Escape")
     assert page.locator("dialog[open]").count() == 0
 
 
 def test_the_keyboard_opens_a_row_and_a_neighbour(page):
-    rows(page).first.focus()
+    rows(page).first.locator("button").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog[open]")
     title = page.locator("#detail-title").inner_text()
@@ -177,7 +235,7 @@ def test_hostile_names_stay_text(page):
         page.fill("#search", key)
         shown = rows(page).locator("td:first-child").all_text_contents()
         assert name in shown
-        rows(page).filter(has_text=key).first.click()
+        rows(page).filter(has_text=key).first.locator("button").click()
         assert page.locator("#detail-title").text_content() in shown
         page.keyboard.press("Escape")
     assert page.locator("img, svg[onload]").count() == 0
@@ -226,9 +284,13 @@ def test_dark_and_light_and_a_phone(page):
 
 
 def test_colours_by_group_and_score(page):
+    drawn = set()
     for value in ("group", "score", "domain"):
         page.select_option("#colour", value)
-        assert page.evaluate("document.getElementById('map').data.length") > 0
+        page.wait_for_timeout(100)
+        drawn.add(page.evaluate("document.getElementById('map-canvas').toDataURL()"))
+        assert page.locator("#map-legend li").count() >= 2
+    assert len(drawn) == 3
 
 
 def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
@@ -262,6 +324,9 @@ def test_fifty_thousand_nodes_make_a_page_of_bounded_size():
     assert data["counts"]["shown"] == len(data["nodes"]["id"]) == MAX_NODES
     assert data["counts"]["nodes"] == MAX_NODES + 5000
     assert len(embedded(data)) < 20e6
+    level = data["level"]
+    low = [count for p, count in zip(level["p_values"], level["counts"], strict=True) if p <= level["own"] * (1 + 1e-9)]
+    assert sum(low) == data["counts"]["listed"]  # of all nodes, not of those on the page alone
 
 
 def test_the_map_keeps_apart_what_the_network_keeps_apart(run):
@@ -272,12 +337,19 @@ def test_the_map_keeps_apart_what_the_network_keeps_apart(run):
     assert findings.listed[nearest].mean() > 3 * findings.listed.mean()
 
 
-def test_the_numbers_of_group_cards_are_not_cut_off(page):
-    cut_off = """() => [...document.querySelectorAll('.group .scroll, .group :is(th, td):not(:first-child)')]
-        .filter((e) => e.scrollWidth > e.clientWidth).length"""
-    for width in (1400, 1200, 390):
+def test_nothing_in_group_cards_is_cut_off_and_no_ticks_overprint(page):
+    cut_off = """() => [...document.querySelectorAll('.group, .group *')]
+        .filter((e) => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline').length"""
+    overprinted = """() => {
+        const boxes = [...document.querySelectorAll('#histogram text')].map((e) => e.getBoundingClientRect());
+        const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+        return boxes.filter((a, i) => boxes.some((b, j) => i < j && overlap(a, b))).length; }"""
+    for width in (1400, 1000, 400):
         page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
         assert page.evaluate(cut_off) == 0
+        assert page.evaluate(overprinted) == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_notebook_shows_it_in_a_frame(run):
@@ -285,3 +357,250 @@ def test_a_notebook_shows_it_in_a_frame(run):
     shown = recoslip.report(fitted, graph, findings=findings, explained=0)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert "<script" not in shown
+    assert len(shown) < 1_000_000
+
+
+def test_the_policy_lets_nothing_run_but_what_it_names(page_file):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page_file.read_text(encoding="utf-8"))[1]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    assert "connect-src 'none'" in policy
+
+
+def test_families_are_headings_above_their_groups(visit, run, tmp_path):
+    fitted, graph, findings = run
+    group = findings.groups[0]
+    groups = (replace(group, family=1), replace(group, number=2), replace(group, number=3, family=1))
+    recoslip.report(fitted, graph, findings=replace(findings, groups=groups), explained=0).save(tmp_path / "page.html")
+    page = visit(tmp_path / "page.html")
+    headings = page.locator("#groups h3").all_inner_texts()
+    assert headings[0].startswith("Family 1")
+    assert headings[1:] == ["Groups without a family"]
+    assert "Groups 1 and 3 are more alike" in page.locator("#groups").inner_text()
+    order = page.locator("#groups article").evaluate_all("cards => cards.map((card) => card.dataset.group)")
+    assert order == ["1", "3", "2"]
+
+
+# The user's own columns
+
+
+def test_nodes_are_shown_by_what_a_person_calls_them(visit, titled, titled_file):
+    _, graph, findings = titled
+    page = visit(titled_file)
+    first = findings.first_look()[0]
+    button = page.locator("#first-look button").first
+    assert button.inner_text() == f"a thing that is called {first}"
+    assert button.get_attribute("title") == graph.ids[first]
+    assert page.locator("#head th").all_inner_texts()[:2] == ["title", "id"]
+    assert {"price", "in stock", "=cmd()", "score"} <= set(page.locator("#head th").all_inner_texts())
+    button.click()
+    assert page.locator("#detail-title").inner_text() == f"a thing that is called {first}"
+    values = dict(zip(*(page.locator(f"dialog .values {tag}").all_inner_texts() for tag in ("th", "td")), strict=True))
+    assert values["title"] == f"a thing that is called {first}"
+    assert values["in stock"] == ("yes" if first % 2 == 0 else "no")
+    assert values.get("price") == (None if first % 7 == 0 else f"{round(first * 1.25, 2):g}")
+    page.keyboard.press("Escape")
+    page.mouse.move(*spot(page, 8))
+    page.wait_for_selector("#tooltip:not([hidden])")
+    assert "price: " in page.locator("#tooltip").inner_text()
+
+
+def test_the_search_looks_at_all_columns_and_the_map_shows_what_it_finds(visit, titled_file):
+    page = visit(titled_file)
+    before = page.evaluate("document.getElementById('map-canvas').toDataURL()")
+    page.select_option("#filter", "all")
+    page.fill("#map-search", "called 39")
+    assert page.locator("#search").input_value() == "called 39"
+    assert page.locator("#count").inner_text() == "11 nodes"
+    assert page.locator("#announce").text_content() == "11 nodes found."
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.getElementById('map-canvas').toDataURL()") != before
+    page.fill("#search", "497.5")
+    assert rows(page).locator("td:first-child").all_inner_texts() == ["a thing that is called 398"]
+
+
+def test_the_export_has_the_users_columns_after_ours(visit, titled_file):
+    page = visit(titled_file)
+    page.select_option("#filter", "all")
+    page.fill("#search", "called 398")
+    names, values = export(page)
+    assert names[:6] == ["id", "domain", "score", "p_value", "listed", "group"]
+    assert names[6:] == ["title", "price", "in stock", "'=cmd()", "score (table)"]
+    assert values[6:] == ["a thing that is called 398", "497.5", "true", "'=1+398", "398"]
+
+
+def test_columns_can_be_chosen_and_unknown_ones_are_refused(titled):
+    fitted, graph, findings = titled
+    data = recoslip.report(fitted, graph, findings=findings, explained=0, show=["price"]).data
+    assert list(data["columns"]) == ["price"]
+    assert data["nodes"]["label"][3] == "a thing that is called 3"
+    assert recoslip.report(fitted, graph, findings=findings, explained=0, show=[]).data["columns"] == {}
+    with pytest.raises(RecoslipError, match=r"kept of the table \(title, price.*got 'prize' \(did you mean 'price'"):
+        recoslip.report(fitted, graph, findings=findings, explained=0, show=["prize"])
+
+
+def test_long_texts_are_cut_and_the_page_says_so(titled):
+    _, graph, findings = titled
+    long = np.array(["x" * 1000] * graph.num_nodes, dtype=object)
+    kept = NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=graph.ids, columns={"abstract": long})
+    data = payload(replace(findings, graph=kept), title="", explained=0)
+    assert data["cut_after"] == TEXT_LENGTHS[0]
+    assert data["columns"]["abstract"][0] == "x" * (TEXT_LENGTHS[0] - 1) + "…"
+    assert MAX_CHARACTERS < 20e6
+
+
+# The level
+
+
+@pytest.mark.parametrize("fdr", [None, 0.2])
+def test_the_slider_lists_what_the_library_lists(visit, run, tmp_path, fdr):
+    fitted, graph, _ = run
+    findings = analyse(fitted, graph, fdr=fdr, grouped=False)
+    recoslip.report(fitted, graph, findings=findings, explained=0).save(tmp_path / "report.html")
+    page = visit(tmp_path / "report.html")
+    assert page.locator("#level-value").inner_text() == ("5 %" if fdr is None else "20 %")
+    seen = set()
+    for step in range(int(page.locator("#level").get_attribute("max")) + 1):
+        page.locator("#level").fill(str(step))
+        level = float(page.locator("#level-value").inner_text().removesuffix(" %")) / 100
+        p = fitted.p_values()
+        listed = p <= level * (1 + 1e-9) if fdr is None else fitted.shortlist(level)
+        text = page.locator("#level-text").inner_text()
+        start = f"{listed.sum()} of {graph.is_target.sum()} target nodes" if listed.any() else "none of the"
+        assert f", {start}" in text
+        assert page.locator("#count").inner_text() == f"{listed.sum()} node{'' if listed.sum() == 1 else 's'}"
+        seen.add(int(listed.sum()))
+        below = page.locator("#below button").first.get_attribute("title")
+        assert below in graph.ids[graph.is_target.numpy() & ~listed]
+    assert len(seen) > 3
+    assert "chosen before the list is seen" in page.locator("#level-note").inner_text()
+    page.click("#level-own")
+    assert page.locator("#count").inner_text() == f"{findings.listed.sum()} nodes"
+    assert "chosen before the list is seen" not in page.locator("#level-note").inner_text()
+
+
+def test_a_level_says_what_it_promises(page, run):
+    targets = int(run[1].is_target.sum())
+    text = page.locator("#level-text").inner_text()
+    expected = 0.05 * targets
+    most = np.ceil(expected) if expected >= 10 else np.ceil(10 * expected) / 10
+    assert f"At most {most:g} known nodes, 5 % of {targets}, are expected among them, if known categories kept" in text
+
+
+# The map
+
+
+def test_the_map_zooms_and_moves_by_wheel_and_by_keys(page):
+    def drawn():
+        page.wait_for_timeout(100)
+        return page.evaluate("document.getElementById('map-canvas').toDataURL()")
+
+    page.mouse.move(*spot(page, 7))
+    pictures = [drawn()]
+    page.locator("#map-canvas").focus()
+    for key in ("+", "ArrowLeft", "ArrowUp", "-", "0"):
+        page.keyboard.press(key)
+        pictures.append(drawn())
+    assert all(one != other for one, other in pairwise(pictures))
+    assert page.locator("#announce").text_content()  # the node in the middle
+    page.mouse.wheel(0, -300)
+    assert drawn() != pictures[-1]
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog[open]")
+
+
+def test_the_lasso_filters_the_table(page, run):
+    box = page.locator("#map-canvas").bounding_box()
+    page.locator("#map-canvas").scroll_into_view_if_needed()
+    box = page.locator("#map-canvas").bounding_box()
+    left, top, right, bottom = box["x"] + 2, box["y"] + 2, box["x"] + box["width"] - 2, box["y"] + box["height"] - 2
+    x, y = spot(page, 7)
+    page.click("#lasso")
+    assert page.locator("#lasso").get_attribute("aria-pressed") == "true"
+
+    def draw(corners):
+        page.mouse.move(*corners[0])
+        page.mouse.down()
+        for corner in corners[1:]:
+            page.mouse.move(*corner)
+        page.mouse.up()
+
+    draw([(left, top), (right, top), (right, bottom), (left, bottom)])
+    assert page.locator("#count").inner_text() == "400 nodes of the selection"
+    assert "400 nodes selected by the lasso" in page.locator("#announce").text_content()
+    draw([(x - 9, y - 9), (x + 9, y - 9), (x + 9, y + 9), (x - 9, y + 9)])
+    some = int(page.locator("#count").inner_text().split()[0])
+    assert 1 <= some < 400
+    page.click("#clear")
+    assert "selection" not in page.locator("#count").inner_text()
+    page.click("#select-view")
+    assert page.locator("#count").inner_text() == "400 nodes of the selection"
+
+
+# Who cannot see it, or works without a mouse
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(visit, titled_file, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = visit(titled_file, color_scheme=scheme)
+
+    def serious():
+        found = axe.run(page).response["violations"]
+        return [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
+
+    page.click("summary")
+    assert serious() == []
+    page.fill("#search", "called 1")
+    assert serious() == []
+    rows(page).first.click()
+    page.wait_for_selector("dialog[open]")
+    assert serious() == []
+
+
+# What another script may add
+
+ROOM = """
+window.recoslipRoom = (api) => {
+  const config = JSON.parse(document.getElementById("room-config").textContent);
+  api.slot.hidden = false;
+  api.slot.append(api.make("p", {}, config.greeting));
+  api.decoration((k) => (k === config.node ? { symbol: "✓", name: "accepted", colour: "group-3" } : null));
+  api.addColumn("decision", (k) => (k === config.node ? "accepted" : ""));
+  api.addFilter("decided", (k) => k === config.node);
+  api.onGroup((group, container) => container.append(api.make("em", {}, `decide on ${group.number}`)));
+  api.onDetail((k, container) => container.append(api.make("em", {}, `decide on node ${k} of ${api.openNode()}`)));
+  window.api = api;
+};
+"""
+
+
+def test_a_room_can_add_to_the_page(visit, run, tmp_path):
+    fitted, graph, findings = run
+    node = int(np.flatnonzero(findings.listed)[0])
+    made = recoslip.report(fitted, graph, findings=findings, explained=0)
+    html = made.html(
+        scripts=[ROOM], styles=["#room em { color: red }"], room={"greeting": "<b>hello</b>", "node": node}
+    )
+    assert "connect-src 'self'" in html
+    (tmp_path / "room.html").write_text(html, encoding="utf-8")
+    page = visit(tmp_path / "room.html")
+    assert page.locator("#room").inner_text() == "<b>hello</b>"
+    assert page.locator(".group em").count() == len(findings.groups)
+    page.select_option("#filter", "decided")
+    assert page.locator("#count").inner_text() == "1 node"
+    assert page.locator("#head th").last.inner_text() == "decision"
+    assert rows(page).first.locator("td").last.inner_text() == "accepted"
+    assert "✓" in rows(page).first.inner_text()
+    page.evaluate("api.open(3)")
+    assert page.locator("dialog em").inner_text() == "decide on node 3 of 3"
+    page.evaluate("api.closeDetail()")
+    assert page.evaluate("api.openNode()") is None
+    page.select_option("#filter", "all")
+    page.evaluate("api.setScores(Float64Array.from(api.nodes.id, (_, k) => k === 5 ? 1 : 0.5)); api.refresh()")
+    assert rows(page).first.locator("td button").text_content() == graph.ids[5]
+    page.evaluate("api.setOrder([9, 8])")
+    assert rows(page).locator("td:first-child button").all_text_contents()[:2] == [graph.ids[9], graph.ids[8]]
+    page.evaluate("api.setOrder(null); api.setScores(null); api.announce('done')")
+    assert page.locator("#announce").text_content() == "done"
+    assert float(rows(page).first.locator("td").nth(2).inner_text()) == pytest.approx(fitted.scores_.max(), abs=1e-4)

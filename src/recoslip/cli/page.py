@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def has_report_extra() -> bool:
     """Say whether recoslip[report] is installed, which groups and pages need."""
-    return all(find_spec(name) for name in ("igraph", "leidenalg", "plotly"))
+    return all(find_spec(name) for name in ("igraph", "leidenalg"))
 
 
 def make_page(findings: Findings, title: str, console: Console, **options: Any) -> Report | None:

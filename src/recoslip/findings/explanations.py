@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.detectors.base import Detector
+from recoslip.findings.units import Unit, feature_units, numbers_in_words, shares_in_words
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import select_rows, to_scipy
 
@@ -30,9 +32,12 @@ class Trait:
     """A feature in which nodes differ from reference nodes."""
 
     feature: str
-    mean: float
+    mean: float  # of the feature, as detectors see it
     reference: float  # mean of the reference nodes
     strength: float  # the difference in standard deviations of the source
+    here: str  # in the units of the user's table: the mean of a number, the share of nodes with a category or a word
+    there: str  # the same of the reference nodes
+    in_source: str  # the same of the source
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,12 @@ class FeatureStatistics:
     """The feature matrix with the mean and the deviation of each feature over the source nodes."""
 
     def __init__(self, graph: NodeGraph) -> None:
+        self.graph = graph
         self.x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
         self.names = feature_names(graph)
         self.has_names = graph.feature_names is not None
         source = np.flatnonzero(~graph.is_target.numpy())
-        source = source[:: -(-len(source) // MAX_MEASURED)]
+        source = self.source = source[:: -(-len(source) // MAX_MEASURED)]
         self.source_mean = self._mean(source)
         variance = self._mean(source, power=2) - self.source_mean**2
         # Without the second term, a feature that the source hardly has would make any difference infinitely strong.
@@ -63,11 +69,38 @@ class FeatureStatistics:
         reference = self.source_mean if references is None else self._mean(references)
         strength = (mean - reference) / self.scale
         strongest = np.argsort(-np.abs(strength), kind="stable")[:count]
+        shares = [self._share(nodes), self.source_share if references is None else self._share(references)]
+        means, shares = [mean, reference, self.source_mean], [*shares, self.source_share]
         return [
-            Trait(self.names[k], float(mean[k]), float(reference[k]), float(strength[k]))
-            for k in strongest
+            Trait(
+                self.names[k],
+                float(mean[k]),
+                float(reference[k]),
+                float(strength[k]),
+                *self._in_words(k, means, shares, of_one=len(nodes) == 1),
+            )
+            for k in strongest.tolist()
             if strength[k] != 0
         ]
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """How to read each feature."""
+        return feature_units(self.graph)
+
+    @cached_property
+    def source_share(self) -> NDArray[np.float64]:
+        """Share of the source nodes in which each feature is not zero."""
+        return self._share(self.source)
+
+    def _in_words(
+        self, k: int, means: Sequence[NDArray[np.float64]], shares: Sequence[NDArray[np.float64]], *, of_one: bool
+    ) -> list[str]:
+        """Write what several sets of nodes have of a feature, in the user's units."""
+        unit = self.units[k]
+        if unit.is_share:
+            return shares_in_words([float(share[k]) for share in shares], of_one=of_one)
+        return numbers_in_words([unit.factor * float(mean[k]) + unit.offset for mean in means])
 
     def name(self, nodes: NDArray[np.int64]) -> str | None:
         """Name nodes by the features that they have most more of than the source; None where features have no names."""
@@ -82,6 +115,9 @@ class FeatureStatistics:
         rows = self.x[list(nodes)].astype(np.float64)
         rows = rows.power(power) if sp.issparse(rows) else rows**power
         return np.asarray(rows.mean(axis=0)).ravel()
+
+    def _share(self, nodes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray((self.x[list(nodes)] != 0).mean(axis=0)).ravel()
 
 
 def feature_names(graph: NodeGraph) -> tuple[str, ...]:

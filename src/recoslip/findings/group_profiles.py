@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from recoslip.detectors.base import Scores
 from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics, Trait
-from recoslip.findings.groups import MIN_GROUP_SIZE, Partition
+from recoslip.findings.groups import MIN_GROUP_SIZE, Partition, find_families
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.shift import Mask
 
 MAX_EXEMPLARS = 12
 FIRST_LOOK = 10  # nodes to look at first
+REFERENCES = 50  # source nodes that a group is compared with
+TRAITS = 6  # of a group
 
 
 @dataclass(frozen=True)
@@ -30,17 +32,25 @@ class Group:
     size: int
     name: str | None  # the features that it has more of than the source, where features have names
     exemplars: tuple[int, ...]  # nodes, the highest scores first
-    traits: tuple[Trait, ...]  # against the source
+    traits: tuple[Trait, ...]  # against the source nodes most like it
+    references: int  # how many those are
     internal_edges: int
     edges_to_listed: int  # to listed nodes outside the group
     edges_to_target: int  # to target nodes that are not listed
     edges_to_source: int
     evidence: Evidence | None  # that it is new; None for a few nodes, and where no more are listed than by chance
+    family: int | None = None  # of groups that belong together; None for a group without one
 
     def facts(self) -> dict[str, Any]:
         """Return what is said of it in every place, as JSON values."""
         evidence = None if self.evidence is None else self.evidence.sentence()
-        return {"number": self.number, "size": self.size, "name": self.name, "evidence": evidence}
+        return {
+            "number": self.number,
+            "size": self.size,
+            "name": self.name,
+            "evidence": evidence,
+            "family": self.family,
+        }
 
 
 def profile_groups(
@@ -55,14 +65,17 @@ def profile_groups(
 ) -> tuple[Group, ...]:
     """Describe each group of a partition of the listed nodes, those with the most evidence of being new first.
 
-    Nodes that are listed by chance lie where, by chance, no source node is; of these no evidence is given.
+    Families have numbers in the same order. Nodes that are listed by chance lie where, by chance, no source node is; of
+    these no evidence is given.
     """
     neighbours = Neighbours(graph)
     is_target, label = graph.is_target.numpy(), partition.label
+    families = find_families(label, similarity, is_target)
     groups = []
     for number in range(1, partition.count + 1):
         members = np.flatnonzero(label == number)
         _, far_ends = neighbours.of(members)  # internal edges occur twice
+        nearest = nearest_to_group(similarity, members, is_target)
         by_score = members[np.argsort(-scores[members], kind="stable")]
         groups.append(
             Group(
@@ -70,7 +83,8 @@ def profile_groups(
                 size=len(members),
                 name=features.name(members),
                 exemplars=tuple(by_score[:MAX_EXEMPLARS].tolist()),
-                traits=tuple(features.traits(members.tolist())),
+                traits=tuple(features.traits(members.tolist(), nearest.tolist(), TRAITS)),
+                references=len(nearest),
                 internal_edges=int((label[far_ends] == number).sum()) // 2,
                 edges_to_listed=int((listed[far_ends] & (label[far_ends] != number)).sum()),
                 edges_to_target=int((is_target[far_ends] & ~listed[far_ends]).sum()),
@@ -78,9 +92,21 @@ def profile_groups(
                 evidence=group_evidence(similarity, members, is_target)
                 if with_evidence and len(members) >= MIN_GROUP_SIZE
                 else None,
+                family=families[number - 1],
             )
         )
-    return tuple(sorted(groups, key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0)))
+    groups.sort(key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0))
+    order = list(dict.fromkeys(group.family for group in groups if group.family is not None))
+    return tuple(replace(group, family=order.index(group.family) + 1) if group.family else group for group in groups)
+
+
+def nearest_to_group(
+    similarity: NDArray[np.float32], members: NDArray[np.int64], is_target: Mask, count: int = REFERENCES
+) -> NDArray[np.int64]:
+    """Return the source nodes that are most like the members of a group, on average."""
+    source = np.flatnonzero(~is_target)
+    alike = similarity[source] @ similarity[members].mean(axis=0)
+    return source[np.argsort(-alike, kind="stable")[:count]]
 
 
 def first_look(groups: Sequence[Group], count: int = FIRST_LOOK) -> tuple[int, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,25 +12,34 @@ import torch
 from numpy.typing import NDArray
 
 from recoslip._version import __version__
+from recoslip.calibration.conformal import ROUNDING
+from recoslip.detectors.base import Detector
 from recoslip.findings.analysis import Findings, facts
 from recoslip.findings.clusters import Cluster
 from recoslip.findings.explanations import FeatureStatistics, MaskExplanation, Trait, gnn_explanation, nearest_source
 from recoslip.findings.group_profiles import Group
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
+from recoslip.page.columns import node_labels, shown_columns
 from recoslip.page.projection import projection
 
-FORMAT = 5  # version of the payload
+FORMAT = 6  # version of the payload
 MAX_NODES = 50_000  # on the page
 MAX_WITH_NEIGHBOURS = 2_000  # nodes with the highest scores whose neighbours are given, besides the listed nodes
 MAX_WITH_TRAITS = 500  # listed nodes whose traits are given
 MAX_NEIGHBOURS = 30  # of a node
 TRAITS = 6  # of a node
 BINS = 60
+MAX_LEVEL = 0.5  # highest level that the page can list nodes by, unless the run's own is higher
 
 
 def payload(
-    findings: Findings, *, title: str, image_shape: tuple[int, int] | None = None, explained: int = 10
+    findings: Findings,
+    *,
+    title: str,
+    image_shape: tuple[int, int] | None = None,
+    explained: int = 10,
+    show: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Collect what the page shows. Nodes are referred to by their position among the nodes on the page.
 
@@ -37,6 +48,7 @@ def payload(
         title: of the page.
         image_shape: rows and columns, if a node's features are the pixels of an image.
         explained: how many listed nodes, the highest scores first, get an explanation by GNNExplainer.
+        show: names of the table's columns to show, of those that the graph kept; by default all of them.
     """
     detector, graph = findings.detector, findings.graph
     shown = _shown_nodes(findings)
@@ -44,6 +56,8 @@ def payload(
     position[shown] = np.arange(len(shown))
     representation = detector.fits[0].representation(graph)
     xy = projection(findings.neighbourhood if representation is None else representation, findings.listed)[shown]
+    columns, cut_after = shown_columns(graph, shown, show)
+    features = FeatureStatistics(graph)
     summary = facts(findings)
     lowest_listed = summary["lowest_listed_score"]
     return {
@@ -61,26 +75,32 @@ def payload(
         },
         "first_look": [int(position[node]) for node in findings.first_look() if position[node] >= 0],
         "threshold": detector.threshold_ if lowest_listed is None else lowest_listed,
+        "level": _level(findings),
         "nodes": {
             "id": [str(node_id) for node_id in graph.ids[shown].tolist()],
+            "label": node_labels(graph, shown),
             "target": graph.is_target.numpy()[shown].astype(int).tolist(),
             "score": _rounded(detector.scores_[shown], 6),
-            "p_value": [None if np.isnan(p) else p for p in _rounded(findings.p_value[shown], 5)],
+            "p_value": [None if np.isnan(p) else _twelve_digits(p) for p in findings.p_value[shown].tolist()],
             "listed": findings.listed[shown].astype(int).tolist(),
             "group": findings.partition.label[shown].tolist(),
             "x": _rounded(xy[:, 0], 3),
             "y": _rounded(xy[:, 1], 3),
         },
+        "columns": columns,
+        "label_column": graph.label,
+        "cut_after": cut_after,
         "histogram": _histogram(findings),
         "groups": [_group(group, position) for group in findings.groups],
+        "families": _families(findings, features),
         "clusters": [_cluster(cluster) for cluster in findings.diagnosis.clusters],
-        "details": _details(findings, shown, position, explained),
+        "details": _details(findings, features, shown, position, explained),
         "images": _images(graph, shown, image_shape),
         "run": {
             "recoslip": __version__,
             "torch": torch.__version__,
             "method": detector.name,
-            "settings": detector.fits[0].json_params(),
+            "settings": _settings(detector.fits[0]),
         },
     }
 
@@ -97,6 +117,57 @@ def _shown_nodes(findings: Findings) -> NDArray[np.int64]:
     return np.sort(np.concatenate([order[:half], others[: MAX_NODES - half]]))
 
 
+def _level(findings: Findings) -> dict[str, Any]:
+    """Return what the page needs to list nodes by another level: its kind, what it promises, and all p-values.
+
+    The lowest p-values of all target nodes are given with their counts, so that the list is right where the page shows
+    some of the nodes alone.
+    """
+    detector = findings.detector
+    own = detector.max_fpr if findings.fdr is None else findings.fdr
+    p, count = np.unique(findings.p_value[findings.graph.is_target.numpy()], return_counts=True)
+    low = p <= max(MAX_LEVEL, own) * (1 + ROUNDING)
+    return {
+        "own": own,
+        "by_fdr": findings.fdr is not None,
+        "supported": findings.verdict.supported,
+        "assumption": findings.look.assumption(),
+        "transferred": detector.transferred_,
+        "p_values": [_twelve_digits(value) for value in p[low].tolist()],
+        "counts": count[low].tolist(),
+    }
+
+
+def _families(findings: Findings, features: FeatureStatistics) -> list[dict[str, Any]]:
+    """Return the groups of each family, and the features that their members have more of than the source."""
+    numbers = sorted({group.family for group in findings.groups if group.family is not None})
+    families = []
+    for number in numbers:
+        groups = [group.number for group in findings.groups if group.family == number]
+        members = np.flatnonzero(np.isin(findings.partition.label, groups))
+        families.append({"number": number, "groups": groups, "name": features.name(members)})
+    return families
+
+
+def _settings(detector: Detector) -> list[dict[str, str]]:
+    """Return each setting of a detector with its value and what it means, in words."""
+    values = detector.json_params()
+    meaning = {
+        field.name: field.metadata["param"].doc for field in dataclasses.fields(detector) if "param" in field.metadata
+    }
+    return [
+        {"name": name, "value": _in_words(value), "meaning": meaning.get(name, "")} for name, value in values.items()
+    ]
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(_in_words, value)) if isinstance(value, list) else str(value)
+
+
 def _histogram(findings: Findings) -> dict[str, list[float]]:
     """Return which fraction of the source, calibration and target nodes is in every bin of the score."""
     detector, is_target = findings.detector, findings.graph.is_target.numpy()
@@ -111,7 +182,11 @@ def _histogram(findings: Findings) -> dict[str, list[float]]:
 
 
 def _details(
-    findings: Findings, shown: NDArray[np.int64], position: NDArray[np.int64], explained: int
+    findings: Findings,
+    features: FeatureStatistics,
+    shown: NDArray[np.int64],
+    position: NDArray[np.int64],
+    explained: int,
 ) -> dict[str, dict[str, Any]]:
     """Return neighbours, traits and explanations of the listed nodes and the highest scores, by position."""
     detector, graph = findings.detector, findings.graph
@@ -131,7 +206,6 @@ def _details(
         }
     with_traits = listed[:MAX_WITH_TRAITS].tolist()
     if with_traits:
-        features = FeatureStatistics(graph)
         references = nearest_source(graph, findings.neighbourhood, with_traits).tolist()
         for node, similar in zip(with_traits, references, strict=True):
             details[str(position[node])] |= {
@@ -150,6 +224,7 @@ def _group(group: Group, position: NDArray[np.int64]) -> dict[str, Any]:
         **group.facts(),
         "exemplars": [int(position[node]) for node in group.exemplars if position[node] >= 0],
         "traits": [_trait(trait) for trait in group.traits],
+        "references": group.references,
         "internal_edges": group.internal_edges,
         "edges_to_listed": group.edges_to_listed,
         "edges_to_target": group.edges_to_target,
@@ -172,8 +247,9 @@ def _trait(trait: Trait) -> dict[str, Any]:
     return {
         "feature": trait.feature,
         "strength": round(trait.strength, 2),
-        "mean": _three_digits(trait.mean),
-        "reference": _three_digits(trait.reference),
+        "here": trait.here,
+        "reference": trait.there,
+        "source": trait.in_source,
     }
 
 
@@ -201,5 +277,6 @@ def _rounded(values: NDArray[np.float64], decimals: int) -> list[float]:
     return [round(value, decimals) for value in values.tolist()]
 
 
-def _three_digits(value: float) -> float:
-    return float(f"{value:.3g}")
+def _twelve_digits(value: float) -> float:
+    """Round a p-value: finer than the tolerance that levels are compared with."""
+    return float(f"{value:.12g}")

@@ -1,4 +1,4 @@
-"""Payload -> one self-contained HTML file that needs no network and runs no code but ours and plotly's."""
+"""Payload -> one self-contained HTML file that needs no network and runs no code but ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -20,6 +21,11 @@ from recoslip.graph import NodeGraph
 from recoslip.page.payload import FORMAT, payload
 from recoslip.storage import atomic_write
 
+# One script of small files, in this order: what a file declares, those after it use.
+SCRIPTS = ("dom.js", "nodes.js", "level.js", "histogram.js", "map.js", "table.js", "groups.js", "detail.js", "page.js")
+
+ROOM_CONFIG = '<script type="application/json" id="room-config">{}</script>'
+
 
 @dataclass(frozen=True, eq=False)
 class Report:
@@ -27,18 +33,30 @@ class Report:
 
     data: dict[str, Any]
 
-    def html(self) -> str:
-        """Return the page as HTML."""
+    def html(
+        self, *, scripts: Sequence[str] = (), styles: Sequence[str] = (), room: Mapping[str, Any] | None = None
+    ) -> str:
+        """Return the page as HTML.
+
+        Args:
+            scripts: JavaScript that is run before the page's own, for a page that a server of ours sends.
+            styles: style sheets after the page's own.
+            room: JSON values for those scripts, in an element with the id room-config. With it, the page may talk to
+                the server that it came from; without it, to nobody.
+        """
         if self.data["format"] != FORMAT:
             raise RecoslipError("this page was written by another version of recoslip; run detect again")
+        code, style = [*scripts, page_script()], [_asset("page.css"), *styles]
         inserts = {
             "title": html.escape(self.data["title"]),
-            "style": _asset("page.css"),
-            "plotly": _plotly(),
-            "script": _asset("page.js"),
             "data": embedded(self.data),
+            "config": "" if room is None else ROOM_CONFIG.format(embedded(room)),
+            "style": "\n".join(f"<style>{each}</style>" for each in style),
+            "script": "\n".join(f"<script>{each}</script>" for each in code),
+            "connect": "'none'" if room is None else "'self'",
+            "scriptHashes": " ".join(map(_policy_hash, code)),
+            "styleHashes": " ".join(map(_policy_hash, style)),
         }
-        inserts["hashes"] = " ".join(map(_policy_hash, (inserts["plotly"], inserts["script"])))
         return re.sub(r"/\*(\w+)\*/", lambda match: inserts[match[1]], _asset("page.html"))
 
     def save(self, path: str | Path) -> None:
@@ -59,6 +77,7 @@ def report(
     title: str = "What is new in this graph",
     image_shape: tuple[int, int] | None = None,
     explained: int = 10,
+    show: Sequence[str] | None = None,
     **options: Any,
 ) -> Report:
     """Build the page of a fitted detector.
@@ -70,10 +89,11 @@ def report(
         title: of the page.
         image_shape: rows and columns, if a node's features are the pixels of an image.
         explained: how many listed nodes, the highest scores first, get an explanation by GNNExplainer.
+        show: names of the table's columns to show, of those that the graph kept; by default all of them.
         **options: of `recoslip.analyse`, such as `fdr`.
     """
     findings = analyse(detector, graph, **options) if findings is None else findings
-    return Report(payload(findings, title=title, image_shape=image_shape, explained=explained))
+    return Report(payload(findings, title=title, image_shape=image_shape, explained=explained, show=show))
 
 
 def embedded(data: Any) -> str:
@@ -95,16 +115,12 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _policy_hash(script: str) -> str:
-    """Return the source expression that allows a script in a content-security policy."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+def page_script() -> str:
+    """Return the page's JavaScript; its files share one scope, which nothing outside sees."""
+    return '"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
 
 
 @cache
-def _plotly() -> str:
-    """Return the JavaScript of plotly."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as problem:
-        raise RecoslipError("the page needs plotly: pip install 'recoslip[report]'") from problem
-    return str(get_plotlyjs())
+def _policy_hash(text: str) -> str:
+    """Return the source expression that allows a script or a style sheet in a content-security policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,44 @@
+// A node -> a dialog with all that is known of it: the table's values, its traits, its explanation, its neighbours.
+
+const detail = $("detail");
+let opened = null;
+const detailAdditions = []; // functions of a node and a container at the top
+const openNode = () => (detail.open ? opened : null);
+const closeDetail = () => detail.close();
+
+function valuesTable(k) {
+  const present = userColumns.filter(([, values]) => values[k] !== null);
+  if (!present.length) return [];
+  return [make("h3", {}, "In the table"), make("table", { class: "values" }, make("tbody", {}, ...present.map(([name, values]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, written(values[k]))))))];
+}
+
+function explanation({ features, neighbours }) {
+  const content = [make("h3", {}, "What the score rests on (GNNExplainer)"), make("p", {}, `Features by weight: ${features.map(({ feature, weight }) => `${feature} (${weight})`).join(", ")}`)];
+  if (neighbours.length) content.push(make("p", {}, "Neighbours by weight:"), make("div", { class: "exemplars" }, ...neighbours.map(({ node }) => button(node))));
+  return content;
+}
+
+function open(k) {
+  const more = data.details[k];
+  opened = k;
+  const summary = `${label(k) === nodes.id[k] ? "" : `${nodes.id[k]}, `}${domain(k)}, score ${nodes.score[k].toFixed(4)}${nodes.p_value[k] === null ? "" : `, p-value ${pText(k)}`}${list[k] ? ", listed" : ""}${group(k) ? `, group ${group(k)}` : ""}`;
+  const added = make("div", { class: "added" });
+  const content = [
+    make("div", { class: "top" }, make("h2", { id: "detail-title" }, label(k)), make("button", { type: "button", onclick: closeDetail }, "Close")),
+    added,
+    make("p", {}, ...(nodes.group[k] > 0 ? [groupSwatch(nodes.group[k]), " "] : []), summary),
+    ...(data.images ? [image(k, "large")] : []),
+    ...valuesTable(k),
+  ];
+  if (more?.traits?.length) content.push(make("h3", {}, `Against the ${counted(more.references, "source node")} most like it`), traitTable(more.traits, "most like it"));
+  if (more?.explanation) content.push(...explanation(more.explanation));
+  if (more) content.push(make("h3", {}, "Neighbours"), make("p", {}, `${count(more.degree)} in all, ${count(more.source_neighbours)} of them source.`), make("div", { class: "exemplars" }, ...more.neighbours.map(button)));
+  else content.push(make("p", { class: "quiet" }, "Neighbours are given for listed nodes and the highest scores only."));
+  detail.replaceChildren(...content);
+  if (!detail.open) detail.showModal();
+  for (const add of detailAdditions) add(k, added);
+  detail.scrollTop = 0;
+  detail.querySelector("button").focus();
+  redraw();
+}
+detail.addEventListener("close", redraw);

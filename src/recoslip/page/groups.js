@@ -1,0 +1,41 @@
+// Groups of the listed nodes -> cards, under a heading for each family of groups that belong together.
+
+const MEMBERS = data.images ? 12 : 6; // shown on a card
+const groupCards = []; // [group, container for what others add to its card]
+const { has_structure: hasStructure, count: groupCount, stability } = facts.groups;
+
+// What nodes have of features, what those that they are compared with have, and the source.
+const traitTable = (traits, compared) => make("table", { class: "traits" },
+  make("thead", {}, make("tr", {}, ...["feature", "here", compared, "source"].map((heading) => make("th", { scope: "col" }, heading)))),
+  make("tbody", {}, ...traits.map((trait) => make("tr", {}, make("th", { scope: "row" }, trait.feature), ...[trait.here, trait.reference, trait.source].map((text) => make("td", { class: "number" }, text))))));
+
+function groupCard(g) {
+  const added = make("div", { class: "added" });
+  groupCards.push([g, added]);
+  return make("article", { class: `group edge-${hue(g.number)}`, "data-group": g.number },
+    make("h4", {}, groupSwatch(g.number), ` Group ${g.number}${g.name ? `: ${g.name}` : ""} (${counted(g.size, "node")})`),
+    added,
+    ...(g.evidence ? [make("p", { class: "evidence" }, g.evidence)] : []),
+    make("div", { class: "exemplars" }, ...g.exemplars.slice(0, MEMBERS).map(button)),
+    ...(g.traits.length ? [make("p", { class: "quiet" }, `What tells them from the ${counted(g.references, "source node")} most like them:`), traitTable(g.traits, "most like them")] : []),
+    make("p", { class: "quiet" }, `Edges: ${count(g.internal_edges)} inside, ${count(g.edges_to_listed)} to other listed nodes, ${count(g.edges_to_target)} to the rest of the target, ${count(g.edges_to_source)} to the source.`));
+}
+
+function showGroups() {
+  $("groups-section").hidden = !data.groups.length;
+  $("groups-note").textContent = (hasStructure
+    ? "Communities of the listed nodes, by their edges and, where those are few, by their features. Those that are more like each other than like any cluster of the source are one group; those of fewer than five nodes are left out."
+    : "The listed nodes are shown as one group: they are few, or no division of them is found again when some are left out, or its parts are more like each other than like any cluster of the source, or none was tried.")
+    + (data.groups.some((g) => g.evidence) ? " The groups with the most evidence of being new come first." : "")
+    + " Of a number the mean is given, of a category or a word of a table the share of the nodes that have it.";
+  for (const family of data.families) {
+    $("groups").append(
+      make("h3", {}, `Family ${family.number}${family.name ? `: ${family.name}` : ""}`),
+      make("p", { class: "quiet" }, `Groups ${and(family.groups.map(String))} are more alike, on average, than nine in ten pairs of different clusters of the source.`),
+      make("div", { class: "groups" }, ...data.groups.filter((g) => g.family === family.number).map(groupCard)));
+  }
+  const alone = data.groups.filter((g) => g.family === null);
+  if (alone.length && data.families.length) $("groups").append(make("h3", {}, "Groups without a family"));
+  if (alone.length) $("groups").append(make("div", { class: "groups" }, ...alone.map(groupCard)));
+  $("group").append(...data.groups.map((g) => make("option", { value: g.number }, String(g.number))));
+}

@@ -1,0 +1,113 @@
+"""Traits in the table's own units, and groups that belong together, on small graphs made by hand."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from recoslip import NodeGraph, read_graph
+from recoslip.findings.explanations import FeatureStatistics
+from recoslip.findings.group_profiles import nearest_to_group
+from recoslip.findings.groups import find_families
+from recoslip.findings.units import numbers_in_words
+from recoslip.graph.neighbourhood import similarity_features
+
+PRICES = [10.0, 20.0, 30.0, 40.0, 500.0, 700.0]
+CITIES = ["Oslo", "Oslo", "Oslo", "Rome", "Rome", "Rome"]
+TITLES = ["steel pan", "steel knife", "wooden knife", "wooden pan", "steel rotor", "rotor rotor"]
+
+
+@pytest.fixture
+def shop():
+    """Four source products and two target products, of three kinds of columns, whose blocks have other weights."""
+    table = pl.DataFrame(
+        {
+            "id": [f"P{k}" for k in range(6)],
+            "domain": ["source"] * 4 + ["target"] * 2,
+            "price": PRICES,
+            "city": CITIES,
+            "title": TITLES,
+        }
+    )
+    edges = pl.DataFrame({"a": ["P0", "P4"], "b": ["P1", "P5"]})
+    return read_graph(table, edges, text=["title"])
+
+
+def by_feature(traits):
+    return {trait.feature: (trait.here, trait.there, trait.in_source) for trait in traits}
+
+
+def test_traits_of_a_table_are_in_its_units(shop):
+    assert {column["weight"] for column in shop.encoding.values()} != {1.0}
+    traits = by_feature(FeatureStatistics(shop).traits([4, 5], [2, 3], count=20))
+    assert traits["price"] == ("600", "35", "25")
+    assert traits["city=Rome"] == ("100 %", "50 %", "25 %")
+    assert traits["title:rotor"] == ("100 %", "0 %", "0 %")
+    assert traits["title:steel"] == ("50 %", "0 %", "50 %")
+    assert traits["title:wooden"] == ("0 %", "100 %", "50 %")
+
+
+def test_of_one_node_a_word_is_there_or_not(shop):
+    traits = by_feature(FeatureStatistics(shop).traits([4], count=20))
+    assert traits["price"] == ("500", "25", "25")
+    assert traits["title:rotor"] == ("yes", "0 %", "0 %")
+    assert traits["title:knife"] == ("no", "50 %", "50 %")
+
+
+def test_features_without_a_table_stay_as_they_are():
+    graph = NodeGraph([[1.0], [3.0], [8.0]], np.empty((2, 0), dtype=int), [False, False, True])
+    trait = FeatureStatistics(graph).traits([2])[0]
+    assert (trait.feature, trait.mean, trait.reference) == ("feature 0", 8.0, 2.0)
+    assert (trait.here, trait.there, trait.in_source) == ("8", "2", "2")
+
+
+def test_numbers_get_the_digits_that_tell_them_apart():
+    assert numbers_in_words([2007.0, 1999.4, 1999.0]) == ["2007", "1999", "1999"]
+    assert numbers_in_words([0.123456, 0.123499]) == ["0.12346", "0.1235"]
+    assert numbers_in_words([5.0, 5.0]) == ["5", "5"]
+    assert numbers_in_words([-12345.6, 1e20]) == ["-12,346", "1e+20"]
+
+
+def kinds_graph(centres, size=40, noise=0.15):
+    """Known kinds are source and target, and kinds that begin with 'new' are target alone."""
+    rng = np.random.default_rng(0)
+    kinds = np.repeat([*centres], size)
+    x = rng.normal([centres[kind] for kind in kinds], noise)
+    is_new = np.char.startswith(kinds, "new")
+    graph = NodeGraph(x, np.empty((2, 0), dtype=int), is_new | (np.arange(len(kinds)) % 2 == 0))
+    label = np.full(len(kinds), -1)
+    for number, kind in enumerate([kind for kind in centres if kind.startswith("new")], start=1):
+        label[kinds == kind] = number
+    return graph, label
+
+
+KNOWN = {f"known {k}": 5 * np.eye(12)[k] + np.eye(12)[(k + 1) % 5] for k in range(5)}
+PETS = {"new cat": 5 * np.eye(12)[6] + 3 * np.eye(12)[7], "new dog": 5 * np.eye(12)[6] + 3 * np.eye(12)[8]}
+
+
+def families_of(centres):
+    graph, label = kinds_graph(centres)
+    return find_families(label, similarity_features(graph), graph.is_target.numpy())
+
+
+def test_groups_that_are_alike_are_a_family_and_others_have_none():
+    assert families_of(KNOWN | PETS | {"new rock": 5 * np.eye(12)[9]}) == [1, 1, None]
+    assert families_of(KNOWN | {"new rock": 5 * np.eye(12)[9]} | PETS) == [None, 1, 1]
+    rocks = {"new rock": 5 * np.eye(12)[9] + 3 * np.eye(12)[10], "new stone": 5 * np.eye(12)[9] + 3 * np.eye(12)[11]}
+    assert families_of(KNOWN | PETS | rocks) == [1, 1, 2, 2]
+
+
+def test_there_are_no_families_of_two_groups_nor_of_all_nor_of_none():
+    assert families_of(KNOWN | PETS) == [None, None]
+    assert families_of(KNOWN | PETS | {"new fox": 5 * np.eye(12)[6] + 3 * np.eye(12)[9]}) == [None, None, None]
+    apart = {f"new {k}": 5 * np.eye(12)[k] for k in (6, 7, 8)}
+    assert families_of(KNOWN | apart) == [None, None, None]
+    graph, _ = kinds_graph(KNOWN)
+    none = np.full(graph.num_nodes, -1)
+    assert find_families(none, similarity_features(graph), graph.is_target.numpy()) == []
+
+
+def test_a_group_is_compared_with_the_source_nodes_most_like_it():
+    similarity = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.8, 0.2], [0.1, 0.9]], dtype=np.float32)
+    is_target = np.array([False, False, False, True, True])
+    assert nearest_to_group(similarity, np.array([3]), is_target, count=2).tolist() == [0, 1]
+    assert nearest_to_group(similarity, np.array([4]), is_target, count=1).tolist() == [2]

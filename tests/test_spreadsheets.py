@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from recoslip.cli import app
-from recoslip.output import for_spreadsheets
+from recoslip.results import for_spreadsheets
 
 FORMULAS = [
     "=1+1",

@@ -17,6 +17,7 @@ from recoslip.findings.analysis import Findings, facts
 from recoslip.graph import NodeGraph
 from recoslip.json_files import read_json
 from recoslip.page.report import Report
+from recoslip.results import REVIEW, for_spreadsheets
 from recoslip.storage import (
     atomic_folder,
     atomic_write,
@@ -32,24 +33,8 @@ Format: TypeAlias = Literal["csv", "parquet"]
 # The files that an output folder may hold.
 FILES = ("scores.csv", "scores.parquet", "summary.json", "model", "report.html", "report.json")
 
-# What an output folder takes, about: the page with its libraries, and scores, model and page data per node.
-OVERHEAD, BYTES_PER_NODE = 2**24, 500
-
-# Texts that a spreadsheet takes for a formula, and texts that begin with an apostrophe, so that removing one apostrophe
-# from what is written restores every text.
-FORMULA = r"^['=+\-@\t\r\n＝＋－＠]"
-NUMBER = r"^[-+]?[0-9.]+$"
-
-
-def for_spreadsheets(table: pl.DataFrame) -> pl.DataFrame:
-    """Put an apostrophe before texts that a spreadsheet would run as formulas; numbers stay as they are.
-
-    >>> for_spreadsheets(pl.DataFrame({"id": ["=1+1", "-7", "it's", "'"]}))["id"].to_list()
-    ["'=1+1", '-7', "it's", "''"]
-    """
-    text = pl.col(pl.String)
-    is_formula = text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
-    return table.with_columns(pl.when(is_formula).then(text.str.replace("^", "'")).otherwise(text))
+# What an output folder takes, about: the page and the networks, and scores, similarities and page data per node.
+OVERHEAD, BYTES_PER_NODE = 2**22, 700
 
 
 def summarise(findings: Findings, seconds: float) -> dict[str, Any]:
@@ -105,8 +90,18 @@ def reserved(folder: str | os.PathLike[str], graph: NodeGraph, *, replace: bool)
         write(folder, findings, summary, page, table_format=table_format, replace=replace)
 
     with output_lock(folder):
-        check_output_folder(folder, ours=FILES, replace=replace, size=OVERHEAD + BYTES_PER_NODE * graph.num_nodes)
+        check_folder(folder, replace=replace, size=OVERHEAD + BYTES_PER_NODE * graph.num_nodes)
         yield write_there
+
+
+def check_folder(folder: str | os.PathLike[str], *, replace: bool, size: int = 0) -> None:
+    """Raise unless results can be written to a folder; one that holds people's verdicts is never replaced."""
+    if (resolve(folder) / REVIEW).exists():
+        raise RecoslipError(
+            f"{printable(folder)} holds a review ({REVIEW}), whose verdicts are about the list that is there; choose "
+            "another folder"
+        )
+    check_output_folder(folder, ours=FILES, replace=replace, size=size)
 
 
 def write(

@@ -1,0 +1,191 @@
+"""The folder of an earlier run -> its table of scores and its summary, or an error that names the damage.
+
+Tables that people open in a spreadsheet are written so that none of their texts is run as a formula.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from recoslip.errors import RecoslipError
+from recoslip.json_files import read_json
+from recoslip.storage import printable
+
+# The columns that every table of scores has, and group, which results without groups lack.
+COLUMNS = {
+    "id": pl.String,
+    "domain": pl.String,
+    "score": pl.Float64,
+    "p_value": pl.Float64,
+    "listed": pl.Boolean,
+    "group": pl.Int64,
+}
+OPTIONAL = ("group",)
+NAMES = ("scores.csv", "scores.parquet")
+REVIEW = "review.sqlite"  # verdicts on a run's nodes, in its folder
+# Texts that a spreadsheet takes for a formula, and texts that begin with an apostrophe, so that removing one apostrophe
+# from what is written restores every text.
+FORMULA = r"^['=+\-@\t\r\n＝＋－＠]"
+NUMBER = r"^[-+]?[0-9.]+$"
+
+AGAIN = "run detect or score again, or take the folder from a backup"
+
+
+def for_spreadsheets(table: pl.DataFrame) -> pl.DataFrame:
+    """Put an apostrophe before texts that a spreadsheet would run as formulas; numbers stay as they are.
+
+    >>> for_spreadsheets(pl.DataFrame({"id": ["=1+1", "-7", "it's", "'"]}))["id"].to_list()
+    ["'=1+1", '-7', "it's", "''"]
+    """
+    text = pl.col(pl.String)
+    is_formula = text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
+    return table.with_columns(pl.when(is_formula).then(text.str.replace("^", "'")).otherwise(text))
+
+
+def read_scores(folder: str | os.PathLike[str]) -> pl.DataFrame:
+    """Read the table of scores that detect, demo or score wrote into a folder.
+
+    Columns: id (text, whatever it was), domain ("source" or "target"), score, p_value (null for source nodes), listed,
+    group (null for nodes that are not listed, and everywhere in results without groups), then all others of the file.
+    The apostrophes that scores.csv has before texts that look like formulas are removed. The order is the file's.
+    """
+    path = scores_file(_result_folder(folder))
+    table = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
+    missing = [name for name in COLUMNS if name not in table.columns and name not in OPTIONAL]
+    if missing:
+        raise RecoslipError(
+            f"{printable(path)} must have the columns {', '.join(COLUMNS)}; {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing; {AGAIN}"
+        )
+    table = _typed(table, path)
+    _check_values(table, path)
+    return table
+
+
+def read_summary(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the summary that detect, demo or score wrote into a folder."""
+    path = _result_folder(folder) / "summary.json"
+    try:
+        summary: dict[str, Any] = read_json(path)
+    except FileNotFoundError as problem:
+        raise RecoslipError(
+            f"{printable(folder)} holds no summary.json; give a folder that recoslip detect, demo or score wrote"
+        ) from problem
+    except (OSError, ValueError) as problem:
+        raise RecoslipError(f"{printable(path)} cannot be read: {problem}; {AGAIN}") from problem
+    missing = [name for name in ("recoslip", "method") if not isinstance(summary.get(name), str)]
+    if missing:
+        raise RecoslipError(f"{printable(path)} does not say {missing[0]!r}: it is damaged or not recoslip's; {AGAIN}")
+    return summary
+
+
+def _result_folder(folder: str | os.PathLike[str]) -> Path:
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        kind = "a file" if path.exists() else "not there"
+        raise RecoslipError(
+            f"{printable(folder)} is {kind}, expected a folder; give one that recoslip detect, demo or score wrote"
+        )
+    return path
+
+
+def scores_file(folder: Path) -> Path:
+    """Return the path of the table of scores in a folder."""
+    present = [folder / name for name in NAMES if os.path.lexists(folder / name)]
+    if not present:
+        raise RecoslipError(
+            f"{printable(folder)} holds no scores.csv or scores.parquet; give a folder that recoslip detect, demo or "
+            "score wrote"
+        )
+    if len(present) > 1:
+        raise RecoslipError(f"{printable(folder)} holds both {' and '.join(NAMES)}; remove the one that is not wanted")
+    try:
+        is_file = stat.S_ISREG(present[0].stat().st_mode)  # a pipe would be waited for
+    except OSError:
+        is_file = False
+    if not is_file:
+        raise RecoslipError(f"{printable(present[0])} must be a file that can be opened; {AGAIN}")
+    return present[0]
+
+
+def _read_csv(path: Path) -> pl.DataFrame:
+    """Read a CSV file; our columns as text first, so that one wrong cell can be named."""
+    text: dict[str, type[pl.DataType]] = dict.fromkeys(COLUMNS, pl.String)
+    try:
+        with path.open("rb") as file:  # polars takes no path that is not UTF-8
+            table = pl.read_csv(file, infer_schema_length=None, schema_overrides=text)
+    except (OSError, UnicodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as problem:
+        raise _unreadable(path, problem) from problem
+    return table.with_columns(pl.col(pl.String).str.strip_prefix("'"))
+
+
+def _read_parquet(path: Path) -> pl.DataFrame:
+    """Read a Parquet file with Arrow; polars would abort the process at a damaged page."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with path.open("rb") as file:
+            return pl.DataFrame(ParquetFile(file).read())
+    except (OSError, ValueError, ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as problem:
+        raise _unreadable(path, problem) from problem
+
+
+def _unreadable(path: Path, problem: BaseException) -> RecoslipError:
+    reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+    return RecoslipError(f"{printable(path)} cannot be read as {path.suffix[1:]}: {reason}; {AGAIN}")
+
+
+def _typed(table: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Return the table with our columns first and of their types."""
+    columns = {
+        name: _cast(table[name], kind, path) if name in table.columns else pl.Series([None] * table.height, dtype=kind)
+        for name, kind in COLUMNS.items()
+    }
+    columns["p_value"] = columns["p_value"].fill_nan(None)
+    return table.drop(columns, strict=False).select(*(column.alias(name) for name, column in columns.items()), pl.all())
+
+
+def _cast(column: pl.Series, kind: type[pl.DataType], path: Path) -> pl.Series:
+    """Cast a column; raise with the first cell for which that fails."""
+    try:
+        if kind == pl.Boolean:  # TRUE and FALSE after a spreadsheet saved the file
+            words = column.cast(pl.String).str.to_lowercase()
+            cast = words.replace_strict({"true": True, "false": False}, default=None, return_dtype=pl.Boolean)
+        elif kind == pl.Int64:  # 1.0 after pandas saved the file
+            numbers = column.cast(pl.Float64, strict=False)
+            cast = numbers.set(numbers != numbers.floor(), None).cast(kind, strict=False)
+        else:
+            cast = column.cast(kind, strict=False)
+    except pl.exceptions.PolarsError as problem:
+        raise RecoslipError(
+            f"{printable(path)}: {column.name} has the type {column.dtype}, which cannot be used; {AGAIN}"
+        ) from problem
+    wrong = column.filter(cast.is_null() & column.is_not_null())
+    if len(wrong):
+        expected = {pl.Boolean: "true or false", pl.Int64: "a whole number"}.get(kind, "a number")
+        raise RecoslipError(f"{printable(path)}: {column.name} must be {expected}; got {str(wrong[0])!r}; {AGAIN}")
+    return cast
+
+
+def _check_values(table: pl.DataFrame, path: Path) -> None:
+    """Raise unless there are nodes, each has an id of its own, a domain, a score and a list status."""
+    if not table.height:
+        raise RecoslipError(f"{printable(path)} holds no node; {AGAIN}")
+    for name in ("id", "domain", "score", "listed"):
+        if table[name].has_nulls():
+            row = int(table[name].is_null().arg_max() or 0) + 1
+            raise RecoslipError(f"{printable(path)}: {name} is empty in row {row:,}; {AGAIN}")
+    if not table["score"].is_finite().all():
+        raise RecoslipError(f"{printable(path)}: scores must be finite numbers; {AGAIN}")
+    foreign = table["domain"].filter(~table["domain"].is_in(["source", "target"]))
+    if len(foreign):
+        raise RecoslipError(f"{printable(path)}: domain must be source or target; got {foreign[0]!r}; {AGAIN}")
+    if table["id"].n_unique() < table.height:
+        twice = table["id"].filter(table["id"].is_duplicated())[0]
+        raise RecoslipError(f"{printable(path)}: each node must be there once; {twice!r} is there twice; {AGAIN}")

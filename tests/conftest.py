@@ -27,6 +27,7 @@ SLOW = {
     "test_numbers.py",
     "test_page.py",
     "test_process.py",
+    "test_review_browser.py",
     "test_zoo.py",
 }
 

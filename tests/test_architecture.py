@@ -10,9 +10,10 @@ import recoslip
 PACKAGE = Path(recoslip.__file__).parent
 # Lowest first: a room may import those before it. CONTRIBUTING.md says what each holds.
 ROOMS = (
-    "_version", "errors", "wording", "memory", "json_files", "storage", "progress", "graph", "encoders", "tables",
-    "packed", "shift", "calibration", "datasets", "objectives", "fleet", "detectors", "metrics", "inspection",
-    "findings", "scoring", "watch", "page", "output", "cluster", "console", "bench", "cli", "__init__",
+    "_version", "errors", "wording", "memory", "json_files", "storage", "results", "progress", "graph", "encoders",
+    "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet", "detectors", "metrics", "inspection",
+    "findings", "scoring", "watch", "page", "output", "comparison", "review", "cluster", "console", "bench", "cli",
+    "__init__",
 )  # fmt: skip
 
 

@@ -311,7 +311,7 @@ def test_the_list_follows_the_rate_that_is_asked_for(run, tables, tmp_path):
 
 
 def test_without_the_extra_there_are_scores_and_no_page(tables, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "plotly", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "igraph", None)  # as if it were not installed
     monkeypatch.chdir(tables)
     settings = ["--method", "lp-pul", "--nodes", "nodes.csv", "--edges", "edges.csv", "--max-fpr", "0.2"]
     result = CliRunner().invoke(app, ["detect", *settings, "--out", str(tmp_path / "out")])

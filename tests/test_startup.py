@@ -7,8 +7,8 @@ import sys
 import pytest
 
 HEAVY = {
-    "torch", "torch_geometric", "sklearn", "polars", "pyarrow", "pandas", "scipy", "ray", "plotly", "igraph",
-    "matplotlib",
+    "torch", "torch_geometric", "sklearn", "polars", "pyarrow", "pandas", "scipy", "ray", "igraph",
+    "matplotlib", "starlette", "uvicorn",
 }  # fmt: skip
 
 COMMAND = """
@@ -45,6 +45,8 @@ def after(statements: str) -> set[str]:
         ["demo", "--help"],
         ["pack", "--help"],
         ["report", "--help"],
+        ["compare", "--help"],
+        ["review", "--help"],
         ["bench", "--help"],
         ["bench", "main", "--help"],
     ],

@@ -23,8 +23,22 @@ def at_least_percent(bound: float) -> str:
     >>> at_least_percent(0.128), at_least_percent(0.0628), at_least_percent(0.00068)
     ('12 %', '6.2 %', '0.068 %')
     """
+    if bound <= 0:
+        return "0 %"
     step = 0.01 if bound >= 0.1 else 10.0 ** (math.floor(math.log10(bound)) - 1)
     return percent(math.floor(bound / step + 1e-9) * step)
+
+
+def at_most_percent(bound: float) -> str:
+    """Write an upper bound of a fraction, rounded up.
+
+    >>> at_most_percent(0.121), at_most_percent(0.0621), at_most_percent(0.0)
+    ('13 %', '6.3 %', '0 %')
+    """
+    if bound <= 0:
+        return "0 %"
+    step = 0.01 if bound >= 0.1 else 10.0 ** (math.floor(math.log10(bound)) - 1)
+    return percent(math.ceil(bound / step - 1e-9) * step)
 
 
 def times(factor: float) -> str:

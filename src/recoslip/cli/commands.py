@@ -16,11 +16,13 @@ from typer.core import TyperGroup
 from recoslip._version import __version__
 from recoslip.bench.command import app as bench_app
 from recoslip.cli.check import check
+from recoslip.cli.compare import compare
 from recoslip.cli.demo import demo
 from recoslip.cli.detect import DetectCommand, detect
 from recoslip.cli.lists import datasets, methods
 from recoslip.cli.pack import pack
 from recoslip.cli.report import report
+from recoslip.cli.review import review
 from recoslip.cli.score import score
 from recoslip.cli.watch import watch
 from recoslip.console.messages import exit_if_done, print_problem, stderr
@@ -91,8 +93,10 @@ app.command(
 )(detect)
 app.command()(score)
 app.command()(watch)
+app.command()(compare)
 app.command()(pack)
 app.command()(report)
+app.command()(review)
 app.command()(methods)
 app.command()(datasets)
 app.add_typer(bench_app, name="bench")

@@ -1,0 +1,193 @@
+"""The command `review`: a run's folder -> a room in the browser where people decide, or their decisions as tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from recoslip.cli.options import Quiet
+from recoslip.console.messages import make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from recoslip.review.room import Room
+
+PROPOSED = 0  # the size of a sample that was not given
+SAMPLE = "sample.csv"  # in the run's folder
+
+
+def review(
+    folder: Annotated[Path, typer.Argument(help="Folder that detect wrote.")],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the room; 0 is the run's own, or a free one.")
+    ] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for a team.")] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name that the room is opened under, such as a proxy's; may be repeated.")
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+    new_token: Annotated[
+        bool, typer.Option("--new-token", help="Make the addresses that were given away before invalid.")
+    ] = False,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Import a CSV table (id, verdict; maybe note, who, group); no server.")
+    ] = None,
+    export: Annotated[Path | None, typer.Option(help="Write the decisions to a CSV table; no server.")] = None,
+    queue: Annotated[
+        int, typer.Option(min=0, max=1000, help="With --export: add so many nodes whose verdict teaches most.")
+    ] = 0,
+    sample: Annotated[
+        int | None,
+        typer.Option(help=f"Draw the certificate's sample of so many nodes, 0 as proposed, into {SAMPLE}; no server."),
+    ] = None,
+    who: Annotated[str | None, typer.Option(help="Who decides; default: the user of this machine.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Decide about the nodes of a run, with colleagues, in the browser or in tables."""
+    from recoslip.errors import SettingError
+    from recoslip.storage import resolve
+
+    console = make_console(quiet)
+    path = resolve(folder)
+    if queue and export is None:
+        raise SettingError("--queue adds nodes to the table that --export names; give --export too")
+    if decisions is not None or export is not None or sample is not None:
+        _without_server(console, path, decisions, export, queue, sample, who)
+        return
+    _serve(console, path, host, port, allow_host or [], open_browser=not no_browser, new_token=new_token)
+
+
+def _without_server(
+    console: Console,
+    folder: Path,
+    decisions: Path | None,
+    export_to: Path | None,
+    queue: int,
+    sample: int | None,
+    who: str | None,
+) -> None:
+    from recoslip.review.decisions import check_name, export, read_decisions
+    from recoslip.review.room import Room, user_name
+    from recoslip.storage import atomic_write, printable, resolve
+
+    name = check_name(user_name() if who is None else who)
+    with Room(folder) as room:
+        if decisions is not None:
+            count = room.take_in(read_decisions(decisions, room.ranking, name))
+            what = "decision is" if count == 1 else "decisions are"
+            console.print(
+                f"{count:,} {what} new in {escape(printable(decisions))}.",
+                soft_wrap=True,
+            )
+        if sample is not None:
+            _draw(console, room, name, sample)
+        console.print(room.summary())
+        certificate = room.certificate()
+        if certificate is not None:
+            console.print(escape(certificate.sentence), soft_wrap=True)
+        if decisions is not None and room.can_learn():
+            _learn(console, room)
+        if export_to is not None:
+            table = export(room.decisions, room.ranking, room.queue(queue) if queue else ())
+            atomic_write(resolve(export_to), table)
+            console.print(f"written: {escape(printable(export_to))}", soft_wrap=True)
+
+
+def _learn(console: Console, room: Room) -> None:
+    """Write the ranking after the verdicts; a model that does not learn takes nothing from the decisions."""
+    from recoslip.errors import RecoslipError
+    from recoslip.review.room import REVIEWED
+    from recoslip.storage import printable
+
+    try:
+        room.learn()
+    except RecoslipError as problem:
+        console.print(f"[yellow]note:[/] the nodes are not ranked anew: {escape(str(problem))}", soft_wrap=True)
+    else:
+        path = printable(room.folder / REVIEWED)
+        console.print(f"The ranking after these verdicts: {escape(path)}", soft_wrap=True)
+
+
+def _draw(console: Console, room: Room, who: str, size: int) -> None:
+    """Draw the sample, or take the one that was drawn, and write it as a table to fill in."""
+    from recoslip.review.decisions import to_fill_in
+    from recoslip.review.store import ConflictError
+    from recoslip.storage import atomic_write, printable
+
+    drawn = room.sampled()
+    if drawn is not None and size not in (PROPOSED, len(drawn.nodes)):
+        raise ConflictError(
+            f"a sample of {len(drawn.nodes):,} nodes was drawn already, and a certificate rests on the first one; "
+            "--sample 0 writes it again"
+        )
+    nodes = room.draw(who, size or None) if drawn is None else list(drawn.nodes)
+    path = room.folder / SAMPLE
+    atomic_write(path, to_fill_in(room.ranking, nodes))
+    console.print(
+        f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}", soft_wrap=True
+    )
+    console.print(
+        f"Fill in the column verdict, then: recoslip review {escape(printable(room.folder))} --decisions FILE",
+        soft_wrap=True,
+    )
+
+
+def _serve(
+    console: Console,
+    folder: Path,
+    host: str,
+    port: int,
+    names: list[str],
+    *,
+    open_browser: bool,
+    new_token: bool,
+) -> None:
+    from recoslip.errors import RecoslipError
+    from recoslip.review import listening
+    from recoslip.review.room import Room
+    from recoslip.storage import printable
+
+    try:
+        from recoslip.review import server
+    except ModuleNotFoundError as problem:
+        if problem.name not in ("starlette", "uvicorn"):
+            raise
+        raise RecoslipError("the review room needs starlette and uvicorn: pip install 'recoslip[review]'") from problem
+    with Room(folder) as room, listening.bind_own(host, port, room.store.run) as bound:
+        if new_token:
+            room.store.renew_token()
+        number = bound.getsockname()[1]
+        serving = server.make_server(room, host, number, names)
+        address = listening.address(host, number, room.store.token)
+        print(f"The review room: {address}", flush=True)  # whole, however narrow the terminal is
+        console.print("Ctrl-C closes it; every decision is kept.", style="dim")
+        if host not in listening.LOCAL:
+            console.print(
+                "[yellow]note:[/] others in the network can reach this address, and can read what is sent: put TLS or "
+                "a proxy with TLS in front, and name it with --allow-host."
+            )
+        if open_browser:
+            _open_browser(address)
+        try:
+            serving.run(sockets=[bound])
+        except KeyboardInterrupt:
+            console.print(
+                f"The room is closed. {room.summary()} Everything is kept in {escape(printable(room.store.path))}",
+                soft_wrap=True,
+            )
+
+
+def _open_browser(address: str) -> None:
+    """Open the address; the socket listens already, so that the browser waits until the server answers."""
+    import os
+    import sys
+    import threading
+    import webbrowser
+
+    has_screen = not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if has_screen:  # elsewhere a browser for terminals would take this one
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

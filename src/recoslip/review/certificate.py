@@ -1,0 +1,201 @@
+"""A run's list + verdicts on a random sample -> a certificate: how much of the list is new, and how much in all.
+
+It rests on the draw and on the verdicts alone. Nothing is assumed about how source and target differ.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from recoslip.errors import RecoslipError
+from recoslip.review.bounds import Bounds, bounds, least, sample_size
+from recoslip.review.ranking import Ranking
+from recoslip.wording import at_least_percent, at_most_percent, counted
+
+ERROR = 0.05  # probability that a statement is wrong
+AIM = 0.85  # of the list, that is to be certified if all of the sample is new
+REST = 20  # nodes of the sample that are not listed, at least
+
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#1a202c;background:#fff}
+h1{font-size:1.4rem}table{border-collapse:collapse;width:100%;font-size:.85rem}code{overflow-wrap:anywhere}
+td,th{text-align:left;padding:.15rem .6rem .15rem 0;border-bottom:1px solid #cbd5e0;overflow-wrap:anywhere}
+.sure{font-size:1.2rem;border-left:.3rem solid #2f855a;padding-left:.8rem}
+"""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Nodes that were drawn at random, without replacement, from the list and from the rest of the target."""
+
+    nodes: tuple[str, ...]  # in the order of their review, those of the list first
+    from_list: int  # how many of them are listed
+    listed: int  # nodes of the list
+    rest: int  # target nodes that are not listed
+    seed: int  # of the draw
+    digest: str  # SHA-256 of the table of scores that it was drawn from
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self) | {"nodes": list(self.nodes)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Sample:
+        """Rebuild it from `to_json`."""
+        return cls(**{**values, "nodes": tuple(values["nodes"])})
+
+
+def propose(ranking: Ranking) -> int:
+    """Return how many nodes to draw: enough to certify most of the list if all of them are new, and as many others."""
+    listed = int(ranking.listed.sum())
+    of_list = sample_size(listed, AIM, ERROR)
+    return of_list + min(int(ranking.is_target.sum()) - listed, max(of_list, REST))
+
+
+def draw(ranking: Ranking, size: int, seed: int) -> Sample:
+    """Draw a sample: half of it from the list, the other half from the rest of the target, where there are as many."""
+    listed, rest = np.flatnonzero(ranking.listed), np.flatnonzero(ranking.is_target & ~ranking.listed)
+    if not 1 <= size <= len(listed) + len(rest):
+        raise RecoslipError(f"a sample has 1 to {len(listed) + len(rest):,} nodes, the target's; got {size:,}")
+    of_list = min(len(listed), max(-(-size // 2), size - len(rest)))
+    rng = np.random.default_rng(seed)
+    chosen = np.concatenate(
+        [rng.permutation(listed)[:of_list], rng.permutation(rest)[: size - of_list]],
+    )
+    nodes = tuple(ranking.ids[node] for node in chosen.tolist())
+    return Sample(nodes, of_list, len(listed), len(rest), seed, ranking.digest)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Verdicts on the part of a sample that was drawn from one set of nodes."""
+
+    population: int
+    drawn: int
+    confirmed: int
+    rejected: int
+
+    @property
+    def undecided(self) -> int:
+        """Drawn nodes without a verdict."""
+        return self.drawn - self.confirmed - self.rejected
+
+    def least(self) -> int:
+        """Return how many of all are new, at least: with 95 % confidence."""
+        return least(self.population, self.drawn, self.confirmed, ERROR)
+
+    def bounds(self, error: float) -> Bounds:
+        """Return how many of all are new, at least and at most."""
+        return bounds(self.population, self.drawn, self.confirmed, self.rejected, error)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a sample and its verdicts certify."""
+
+    sample: Sample
+    verdicts: Mapping[str, bool]  # of nodes of the sample: whether they are new
+    of_list: Tally
+    of_rest: Tally
+
+    @property
+    def precision(self) -> float:
+        """A lower bound, with 95 % confidence, of the fraction of the list that is new."""
+        return self.of_list.least() / max(1, self.sample.listed)
+
+    @property
+    def share(self) -> tuple[float, float]:
+        """Bounds, with 95 % confidence, of the fraction of the target that is new."""
+        parts = [part.bounds(ERROR / 2) for part in (self.of_list, self.of_rest)]
+        target = self.sample.listed + self.sample.rest
+        return sum(part.low for part in parts) / target, sum(part.high for part in parts) / target
+
+    @property
+    def sentence(self) -> str:
+        """Say what is certified."""
+        if not self.verdicts:
+            return (
+                f"Nothing is certified yet: none of the {counted(len(self.sample.nodes), 'drawn node')} has a verdict."
+            )
+        return f"{self._about_list()} {self._about_target()}".lstrip()
+
+    def _about_list(self) -> str:
+        tally = self.of_list
+        if not tally.drawn:
+            return ""
+        undecided = f", {tally.undecided:,} without a verdict, which count as known" if tally.undecided else ""
+        return (
+            f"95 % sure that at least {at_least_percent(self.precision)} of this list of "
+            f"{counted(tally.population, 'node')} is new ({tally.confirmed:,} of {tally.drawn:,} drawn at random are "
+            f"confirmed{undecided})."
+        )
+
+    def _about_target(self) -> str:
+        low, high = self.share
+        target = counted(self.sample.listed + self.sample.rest, "target node")
+        return f"95 % sure that {at_least_percent(low)} to {at_most_percent(high)} of all {target} are new."
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        low, high = self.share
+        return {
+            "sentence": self.sentence,
+            "confidence": 1 - ERROR,
+            "precision_at_least": self.precision,
+            "novel_share": {"low": low, "high": high},
+            "list": asdict(self.of_list),
+            "rest": asdict(self.of_rest),
+            "seed": self.sample.seed,
+            "scores_sha256": self.sample.digest,
+        }
+
+    def html(self) -> str:
+        """Return one page to print or to file, without scripts."""
+        sample = self.sample
+        words = {True: "new", False: "known"}
+        rows = "".join(
+            f"<tr><td>{k}</td><td>{html.escape(node)}</td><td>{'list' if k <= sample.from_list else 'rest'}</td>"
+            f"<td>{words.get(self.verdicts.get(node), 'no verdict')}</td></tr>"  # type: ignore[arg-type]
+            for k, node in enumerate(sample.nodes, start=1)
+        )
+        basis = (
+            f"{counted(sample.from_list, 'node')} of the {sample.listed:,} listed and "
+            f"{counted(len(sample.nodes) - sample.from_list, 'node')} of the {sample.rest:,} other target nodes were "
+            "drawn at random, without replacement. The bounds are exact (Clopper and Pearson, for a finite number of "
+            "nodes) and hold whenever the review ends, because a drawn node without a verdict "
+            "counts as known for a lower bound and as new for an upper one. Each statement alone is wrong with a "
+            "probability of at most 5 %, if the verdicts are right. Nothing is assumed about the detector, nor about "
+            "how source and target differ."
+        )
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Certificate</title>'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+            f"<style>{STYLE}</style></head><body><main><h1>Certificate</h1>"
+            f'<p class="sure">{html.escape(self.sentence)}</p><p>{html.escape(basis)}</p>'
+            f"<p>Table of scores, SHA-256: <code>{html.escape(sample.digest)}</code>. "
+            f"Seed of the draw (NumPy's default generator): <code>{sample.seed}</code>.</p>"
+            "<table><thead><tr><th>drawn</th><th>node</th><th>from</th><th>verdict</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table></main></body></html>\n"
+        )
+
+
+def certify(sample: Sample, verdicts: Mapping[str, bool]) -> Certificate:
+    """Say what verdicts on a sample certify.
+
+    Args:
+        sample: what was drawn.
+        verdicts: whether nodes are new; those outside the sample are left out.
+    """
+    own = {node: verdicts[node] for node in sample.nodes if node in verdicts}
+    parts = (sample.nodes[: sample.from_list], sample.listed), (sample.nodes[sample.from_list :], sample.rest)
+    tallies = []
+    for nodes, population in parts:
+        confirmed = sum(own.get(node) is True for node in nodes)
+        tallies.append(Tally(population, len(nodes), confirmed, sum(own.get(node) is False for node in nodes)))
+    return Certificate(sample, own, *tallies)

@@ -1,0 +1,47 @@
+"""The folder of a run -> the page of its review."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from recoslip.errors import RecoslipError
+from recoslip.json_files import read_json
+from recoslip.page.report import Report
+from recoslip.review.store import ReviewError
+from recoslip.storage import printable
+
+# One function of small files, in this order: what a file declares, those after it use. The page calls it when drawn.
+SCRIPTS = ("outbox.js", "state.js", "queue.js", "news.js", "keys.js", "view.js", "room.js")
+
+
+def room_page(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the page's HTML with the room and its configuration, and the ids of its nodes in their order."""
+    try:
+        data = read_json(folder / "report.json")
+        html = Report(data).html(scripts=[_script()], styles=[_asset("room.css")], room=config)
+        return html, list(map(str, data["nodes"]["id"]))
+    except FileNotFoundError as problem:
+        raise ReviewError(
+            f"{printable(folder)} holds no report.json, which the page is made from; run detect again where "
+            "recoslip[report] is installed"
+        ) from problem
+    except RecoslipError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ReviewError(f"{printable(folder)}/report.json cannot be read: {problem!r}; run detect again") from problem
+
+
+@cache
+def _script() -> str:
+    """Return the room's JavaScript."""
+    return '"use strict";\nwindow.recoslipRoom = (api) => {\n' + "\n".join(map(_asset, SCRIPTS)) + "};\n"
+
+
+@cache
+def _asset(name: str) -> str:
+    """Return the text of a file of this package."""
+    return (files("recoslip.review") / name).read_text(encoding="utf-8")

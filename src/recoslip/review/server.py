@@ -1,0 +1,259 @@
+"""A room -> the pages and answers that browsers get, from one process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import socket
+from collections.abc import Collection
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from recoslip.errors import RecoslipError
+from recoslip.json_files import JsonFileError, parse_json
+from recoslip.review.decisions import check_name, export, parse_decisions
+from recoslip.review.guard import NOTHING, Guard
+from recoslip.review.listening import LOCAL, allowed_hosts
+from recoslip.review.page import room_page
+from recoslip.review.room import Room, user_name
+from recoslip.review.store import Entry, ReviewError
+
+log = logging.getLogger("recoslip")
+
+MAX_BODY, MAX_IMPORT = 2**16, 2**23  # bytes
+MAX_EVENTS = 100  # in one request
+LONGEST_WAIT = 20.0  # seconds that a request for news is kept waiting
+LOOK_EVERY = 0.3  # seconds: other processes write into the journal too
+POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
+
+
+class TooLargeError(RecoslipError):
+    """A request has a longer body than is allowed."""
+
+    status = 413
+
+
+class Answers:
+    """The answers to the requests of a room, one function each."""
+
+    def __init__(self, room: Room, page: str, shown: list[str]) -> None:
+        """Store what is answered with.
+
+        Args:
+            room: the review.
+            page: the HTML of the page.
+            shown: the ids of the nodes on the page, in its order.
+        """
+        self.room, self._page = room, page
+        position = {node: k for k, node in enumerate(room.ranking.ids)}
+        if unknown := [node for node in shown if node not in position]:
+            raise ReviewError(f"report.json names {unknown[0]!r:.60}, which the scores do not have; run detect again")
+        self._shown = [position[node] for node in shown]
+        self.is_closing = False  # requests that wait for news are answered then
+
+    def routes(self) -> list[Route]:
+        """Return the addresses and what answers them."""
+        return [
+            Route("/", self.page),
+            Route("/api/state", self.state),
+            Route("/api/events", self.events, methods=["POST"]),
+            Route("/api/queue", self.queue),
+            Route("/api/scores", self.scores),
+            Route("/api/learn", self.learn, methods=["POST"]),
+            Route("/api/certificate", self.certificate),
+            Route("/api/sample", self.sample, methods=["POST"]),
+            Route("/certificate.html", self.certificate_page),
+            Route("/api/export.csv", self.export),
+            Route("/api/import", self.import_, methods=["POST"]),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        """Answer with the page."""
+        return _html(self._page)
+
+    async def state(self, request: Request) -> Response:
+        """Answer with what is new since a number; with `wait`, as soon as there is something."""
+        since, wait = _number(request, "since", 0), min(_number(request, "wait", 0), LONGEST_WAIT)
+        rankings = _number(request, "rankings", self.room.rankings)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait
+        while loop.time() < end and self.room.rankings == rankings and not self.is_closing:
+            if await run_in_threadpool(self.room.store.last) > since or await request.is_disconnected():
+                break
+            await asyncio.sleep(LOOK_EVERY)
+        return JSONResponse(await run_in_threadpool(self.room.changes, since))
+
+    async def events(self, request: Request) -> Response:
+        """Record the events of a request, all or none."""
+        sent = (await _body(request, MAX_BODY)).get("events")
+        if type(sent) is not list or not 1 <= len(sent) <= MAX_EVENTS:
+            raise ReviewError(f"expected a list of 1 to {MAX_EVENTS} events under 'events'")
+        recorded = await run_in_threadpool(self.room.record, [_entry(event) for event in sent])
+        return JSONResponse({"events": [{"seq": event.seq, "key": event.key} for event in recorded]})
+
+    async def queue(self, request: Request) -> Response:
+        """Answer with the nodes whose verdict teaches most."""
+        return JSONResponse({"nodes": await run_in_threadpool(self.room.queue, _number(request, "count", 20))})
+
+    async def learn(self, request: Request) -> Response:
+        """Learn from the verdicts and answer with the new scores."""
+        await _body(request, MAX_BODY)
+        await run_in_threadpool(self.room.learn)
+        return await self.scores(request)
+
+    async def scores(self, request: Request) -> Response:
+        """Answer with the scores that were learned last, in the order of the page's nodes."""
+        scores = self.room.scores
+        values = None if scores is None else [round(value, 6) for value in scores[self._shown].tolist()]
+        return JSONResponse({"rankings": self.room.rankings, "scores": values})
+
+    async def certificate(self, request: Request) -> Response:
+        """Answer with the sample, how far it is reviewed, and what it certifies."""
+        return JSONResponse(await run_in_threadpool(self._certificate))
+
+    def _certificate(self) -> dict[str, Any]:
+        sample, certificate = self.room.sampled(), self.room.certificate()
+        if sample is None or certificate is None:
+            return {"proposed": self.room.proposed(), "nodes": None}
+        return {"nodes": list(sample.nodes), "sentence": certificate.sentence, "facts": certificate.facts()}
+
+    async def certificate_page(self, request: Request) -> Response:
+        """Answer with the certificate as a page of its own."""
+        certificate = await run_in_threadpool(self.room.certificate)
+        if certificate is None:
+            raise ReviewError("there is no certificate before a sample is drawn")
+        return _html(certificate.html())
+
+    async def sample(self, request: Request) -> Response:
+        """Draw the sample of the certificate."""
+        sent = await _body(request, MAX_BODY)
+        size, who = sent.get("size"), sent.get("who")
+        if type(who) is not str or (size is not None and type(size) is not int):
+            raise ReviewError("expected a name under 'who' and a number, or nothing, under 'size'")
+        return JSONResponse({"nodes": await run_in_threadpool(self.room.draw, check_name(who), size)})
+
+    async def export(self, request: Request) -> Response:
+        """Answer with what stands, as CSV."""
+        table = await run_in_threadpool(lambda: export(self.room.decisions, self.room.ranking))
+        headers = {"Content-Disposition": 'attachment; filename="decisions.csv"'}
+        return Response(table, media_type="text/csv; charset=utf-8", headers=headers)
+
+    async def import_(self, request: Request) -> Response:
+        """Record what a table says that was filled in by hand."""
+        sent = await _body(request, MAX_IMPORT)
+        table, who = sent.get("csv"), sent.get("who")
+        if type(table) is not str or type(who) is not str:
+            raise ReviewError("expected a table under 'csv' and a name under 'who'")
+        count = await run_in_threadpool(self._take_in, table, check_name(who))
+        return JSONResponse({"recorded": count})
+
+    def _take_in(self, table: str, who: str) -> int:
+        return self.room.take_in(parse_decisions(table.encode(), self.room.ranking, who, "the table"))
+
+
+def make_app(answers: Answers, hosts: Collection[str]) -> Guard:
+    """Return the application behind its guard."""
+    store = answers.room.store
+    app = Starlette(
+        routes=answers.routes(),
+        exception_handlers={RecoslipError: _sentence, 404: _nothing_here, 405: _nothing_here, 500: _failure},
+    )
+    return Guard(app, token=store.token, cookie=f"recoslip_{store.run[:12]}", hosts=hosts)
+
+
+async def _sentence(request: Request, problem: Exception) -> Response:
+    return JSONResponse({"error": str(problem)}, getattr(problem, "status", 422))
+
+
+async def _nothing_here(request: Request, problem: Exception) -> Response:
+    return JSONResponse({"error": "there is nothing at this address"}, getattr(problem, "status_code", 404))
+
+
+async def _failure(request: Request, problem: Exception) -> Response:
+    log.error("%s %s failed: %r", request.method, request.url.path, problem)
+    return JSONResponse({"error": "the server failed at this; its terminal says why"}, 500)
+
+
+def _html(page: str) -> Response:
+    """Answer with a page; its own policy is sent as a header too, which alone can forbid frames."""
+    found = POLICY.search(page)
+    policy = f"{found[1]}; frame-ancestors 'none'" if found else f"{NOTHING}; style-src 'unsafe-inline'"
+    return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+
+
+async def _body(request: Request, limit: int) -> dict[str, Any]:
+    """Return the JSON object of a request, unless it is larger than `limit` bytes."""
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise TooLargeError(f"a request may have {limit:,} bytes, and this one has more; send less at once")
+        chunks.append(chunk)
+    try:
+        return dict(parse_json(b"".join(chunks).decode("utf-8")))
+    except (JsonFileError, UnicodeDecodeError) as problem:
+        raise ReviewError(f"expected a JSON object: {problem}") from problem
+
+
+def _entry(sent: Any) -> Entry:
+    """Read an event of a request."""
+    texts: dict[str, type] = dict.fromkeys(("key", "who", "kind", "node", "group", "value", "note"), str) | {
+        "group": int
+    }
+    if type(sent) is not dict or not {"key", "who", "kind"} <= set(sent) <= set(texts):
+        raise ReviewError(f"an event has key, who and kind, and maybe {', '.join(list(texts)[3:])}")
+    given = {name: value for name, value in sent.items() if value is not None}
+    for name, value in given.items():
+        if type(value) is not texts[name] or (type(value) is int and not 0 < value < 2**31):
+            raise ReviewError(f"{name} of an event cannot be {value!r:.60}")
+    try:
+        json.dumps(given, ensure_ascii=False).encode()
+    except UnicodeEncodeError as problem:
+        raise ReviewError("an event holds half a character, which no text has") from problem
+    return Entry(**given | {"who": check_name(given["who"])})
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not text.isdecimal() or len(text) > 15:
+        raise ReviewError(f"{name} must be a whole number; got {text!r:.40}")
+    return int(text)
+
+
+def make_server(room: Room, host: str, port: int, names: Collection[str] = ()) -> uvicorn.Server:
+    """Return a server of the room; `run(sockets=[...])` runs it until it is interrupted."""
+    suggested = user_name() if host in LOCAL else ""  # in a team, everybody says who they are
+    page, shown = room_page(room.folder, {"run": room.store.run[:16], "suggested": suggested})
+    answers = Answers(room, page, shown)
+    config = uvicorn.Config(
+        make_app(answers, allowed_hosts(host, port, names)),
+        lifespan="off",
+        ws="none",
+        log_level="critical",
+        access_log=False,  # an address may hold the token
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+    )
+    return RoomServer(config, answers)
+
+
+class RoomServer(uvicorn.Server):
+    """A server that lets nobody wait for news when it closes."""
+
+    def __init__(self, config: uvicorn.Config, answers: Answers) -> None:
+        super().__init__(config)
+        self._answers = answers
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer the requests that wait, then close."""
+        self._answers.is_closing = True
+        await super().shutdown(sockets)

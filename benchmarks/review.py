@@ -6,8 +6,8 @@ python benchmarks/review.py --records docs/results/review/records.jsonl --table
 
 Cases are those of the panel. A detector is fitted once per case, and what a review needs of it is kept in the folder
 --fits: scores, p-values, similarity vectors (rounded to 1/127), the truth, and the AU-ROC of the oracle on nodes that
-it was not trained on. Then reviewers are simulated: they take the queue ten nodes at a time, and one verdict in twenty
-is wrong. AU-ROC is that of the target nodes without a verdict, before and after, over the same nodes.
+it was not trained on. Then reviewers are simulated: they take the queue five nodes at a time, and one verdict in
+twenty is wrong. AU-ROC is that of the target nodes without a verdict, before and after, over the same nodes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHOSEN_ON = ("acmv9", "blogcatalog", "flickr")  # graphs that the constants were
 CASES = ("mixed0", "mixed1", "mixed2", "unshifted", "grown", "common", "rare")
 VERDICTS = (10, 20, 50)
 WRONG = 0.05
-BATCH = 10  # nodes that a reviewer takes from the queue at once
+BATCH = 5  # nodes that a reviewer takes from the queue at once
 REVIEWERS = 3
 REVIEWS = 1000
 LEVEL = 0.01  # false-positive rate of the lists that certificates are about

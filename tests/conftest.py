@@ -31,6 +31,9 @@ SLOW = {
     "test_zoo.py",
 }
 
+# Ray lowers the priority of its processes, so that on busy cores its tests would wait for all others to end.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # RECOSLIP_FUZZ=20 draws other cases in every run, and in test_fuzz.py 20 times as many.
 settings.register_profile(
     "recoslip",

@@ -125,6 +125,14 @@ def test_the_draw_can_be_repeated_and_holds_every_node_once():
     assert draw(run, 40, 9).nodes != one.nodes
 
 
+def test_what_is_proposed_is_drawn_half_from_the_list():
+    run = ranking(102, 648)
+    sample = draw(run, propose(run), 0)
+    assert sample.from_list == sample_size(102, 0.85, 0.05) == len(sample.nodes) / 2
+    assert propose(ranking(0, 500)) == 20
+    assert propose(ranking(500, 0)) == sample_size(500, 0.85, 0.05)
+
+
 def test_a_short_list_or_a_short_rest_gives_its_place_to_the_other():
     assert draw(ranking(3, 70), 20, 0).from_list == 3
     assert draw(ranking(70, 3), 20, 0).from_list == 17

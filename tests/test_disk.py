@@ -21,7 +21,7 @@ from recoslip.cli import app
 from recoslip.datasets import csbm
 from recoslip.errors import RecoslipError
 
-SIZES = [0, 100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000, 4_000_000]  # bytes
+SIZES = [0, 100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 80_000]  # bytes
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def test_report_on_a_full_disk_keeps_the_earlier_page(tables, tmp_path):
     out = tmp_path / "out"
     detect(tables, out)
     before = (out / "report.html").read_bytes()
-    for size in (0, 10_000, 4_000_000):
+    for size in (0, 10_000, 80_000):
         with file_size_limit(size):
             assert_one_line(CliRunner().invoke(app, ["report", str(out)]))
     assert (out / "report.html").read_bytes() == before
@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tables, tmp_path):
 def test_a_small_disk_that_fills_up(tables, fitted, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.system(f"mount -t tmpfs -o size=1m tmpfs {disk} 2>/dev/null"):
+    if os.system(f"mount -t tmpfs -o size=100k tmpfs {disk} 2>/dev/null"):
         pytest.skip("needs the right to mount")
     try:
         assert_one_line(detect(tables, disk / "out"))

@@ -18,7 +18,7 @@ def test_the_guide_runs_as_written_and_finds_the_drones_three_times(forked, tmp_
     for name, body in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
         (tmp_path / name).write_text(body, encoding="utf-8")
     commands = re.findall(r"^\$ (.*)$", text, re.MULTILINE)
-    assert Counter(command.split()[0] for command in commands) == {"python": 4, "recoslip": 10}
+    assert Counter(command.split()[0] for command in commands) == {"python": 5, "recoslip": 12}
     for command in commands:
         first, *rest = shlex.split(command)
         if first == "python":
@@ -27,6 +27,9 @@ def test_the_guide_runs_as_written_and_finds_the_drones_three_times(forked, tmp_
             result = forked.run(*rest, cwd=tmp_path)
         rings = "week4.csv" in command
         assert result.returncode == (10 if rings else 0), result.stdout + result.stderr
+        if "sample_reviewed.csv" in command:
+            said = " ".join(result.stdout.split())
+            assert re.search(r"95 % sure that at least \d+ % of this list", said), said  # of a random draw
         if rings:
             assert "A new category has appeared: group 1" in result.stdout
     listed = pl.read_csv(tmp_path / "out" / "scores.csv").filter("listed")

@@ -129,7 +129,8 @@ def test_forged_sizes_are_errors_of_the_table_and_not_of_memory(suffix, value, t
     content = path.read_bytes()
     free(monkeypatch, 64 * MIB)
     refused = 0
-    for position in range(len(content)):
+    positions = range(0, len(content), 3)
+    for position in positions:
         path.write_bytes(content[:position] + bytes([value]) + content[position + 1 :])
         try:
             read_graph(path, None)
@@ -137,7 +138,7 @@ def test_forged_sizes_are_errors_of_the_table_and_not_of_memory(suffix, value, t
             pytest.fail(f"byte {position}: {problem}")
         except RecoslipError:
             refused += 1
-    assert refused > len(content) / 20
+    assert refused > len(positions) / 20
 
 
 @pytest.mark.parametrize("cut", [1, 10, 1000])
@@ -215,28 +216,36 @@ def test_a_table_of_zeros_is_refused_under_a_cap_and_read_without(zeros):
     assert need <= estimate <= 2.5 * need
 
 
-def shapes():
+def shape_of(kind):
+    """Return the columns of a nodes table, those of an edges table if there is one, and the columns of text."""
     rng = np.random.default_rng(0)
     rows = 60_000
     base = {"id": range(rows), "domain": np.arange(rows) % 2}
     values = [f"value {k}" for k in range(40)]
-    words = np.array([f"word{k}" for k in range(20_000)])[np.minimum(rng.zipf(1.3, (rows, 15)), 19_999)]
+    if kind == "categories":
+        return base | {f"c{k}": rng.choice(values, rows) for k in range(10)}, None, ()
+    if kind == "numbers and a category":
+        return base | {f"x{k}": rng.normal(size=rows) for k in range(40)} | {"c": rng.choice(values, rows)}, None, ()
+    if kind == "text":
+        words = np.array([f"word{k}" for k in range(20_000)])[np.minimum(rng.zipf(1.3, (rows, 15)), 19_999)]
+        return base | {"t": [" ".join(row) for row in words]}, None, ("t",)
+    if kind == "vectors":
+        return base | {"v": list(rng.normal(size=(rows, 64)))}, None, ()
     ends = rng.integers(0, rows, (2, 600_000))
-    numbers = {f"x{k}": rng.normal(size=rows) for k in range(40)}
-    yield "numbers", base | numbers, None, ()
-    yield "categories", base | {f"c{k}": rng.choice(values, rows) for k in range(10)}, None, ()
-    yield "numbers and a category", base | numbers | {"c": rng.choice(values, rows)}, None, ()
-    yield "text", base | {"t": [" ".join(row) for row in words]}, None, ("t",)
-    yield "vectors", base | {"v": list(rng.normal(size=(rows, 64)))}, None, ()
-    yield "edges", base | {"x": rng.normal(size=rows)}, {"a": ends[0], "b": ends[1]}, ()
+    return base | {"x": rng.normal(size=rows)}, {"a": ends[0], "b": ends[1]}, ()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the highest need is read from Linux")
 @pytest.mark.parametrize(
-    ("shape", "suffix"), [*((shape, "parquet") for shape in range(1, 6)), (2, "csv.gz"), (3, "csv.gz")]
+    ("kind", "suffix"),
+    [
+        *((kind, "parquet") for kind in ("categories", "numbers and a category", "text", "vectors", "edges")),
+        ("numbers and a category", "csv.gz"),
+        ("text", "csv.gz"),
+    ],
 )
-def test_the_estimate_is_at_least_the_need_and_at_most_two_and_a_half_times(shape, suffix, tmp_path):
-    _, nodes, edges, text = list(shapes())[shape]
+def test_the_estimate_is_at_least_the_need_and_at_most_two_and_a_half_times(kind, suffix, tmp_path):
+    nodes, edges, text = shape_of(kind)
     nodes = write(pl.DataFrame(nodes), tmp_path / f"n.{suffix}")
     edges = None if edges is None else write(pl.DataFrame(edges), tmp_path / f"e.{suffix}")
     need, estimate = run_capped(nodes, edges, text)

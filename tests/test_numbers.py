@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_bits(name, batch_size, graph, split):
 @pytest.mark.parametrize("batch_size", [0, 64])
 @pytest.mark.parametrize("name", ["reco-slip-plus", "reco-slip"])
 def test_the_number_of_threads_changes_no_more_than_rounding(name, batch_size):
-    data = load_dataset("csbm", nodes=800, features=40, categories=4, split_seed=0)
+    data = load_dataset("csbm", nodes=400, features=40, categories=4, split_seed=0)
     before = torch.get_num_threads()
     scores = []
     try:

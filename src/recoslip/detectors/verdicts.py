@@ -1,9 +1,11 @@
 r"""Scores of a detector + verdicts on a few nodes -> scores of the others, and whose verdict would teach most.
 
-The margin of a node is taken for a Gaussian process: its mean is what the detector said, $m = \log \frac{f}{1 - f}$,
-and two nodes deviate from it alike the nearer they are, by the kernel $k(u, v) = A^2 \exp(-|u - v|^2 / 2 l^2)$ of their
-similarity vectors, which are averages over neighbourhoods. A verdict is an observation of the margin, $\pm y$ with
-variance $\sigma^2$: reviewers err, too. Given verdicts on $V$,
+The margin of a node is taken for a Gaussian process. Its mean is what the detector said, $m = \log \frac{f}{1 - f}$,
+and two nodes deviate from it alike the nearer their similarity vectors are, which are averages over neighbourhoods:
+
+$$ k(u, v) = A^2 \exp(-|x_u - x_v|^2 / 2 l^2). $$
+
+A verdict is an observation of the margin, $\pm y$ with variance $\sigma^2$: reviewers err, too. Given verdicts on $V$,
 
 $$ m' = m + k(\cdot, V) (k(V, V) + \sigma^2)^{-1} (y - m_V). $$
 
@@ -22,7 +24,7 @@ Scores: TypeAlias = NDArray[np.float64]
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 AMPLITUDE = 2.0  # A: how far the detector's margins are off, as a standard deviation
-NOISE = 2.0  # sigma: how far a verdict is off
+NOISE = 2.5  # sigma: how far a verdict is off
 VERDICT = 3.0  # y: the margin of f = 0.95
 NEAR = 0.02  # fraction of the nodes that lie within the length scale l of a node, about
 MIN_NEAR = 10  # and the least number of them

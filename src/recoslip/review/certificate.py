@@ -19,7 +19,7 @@ from recoslip.wording import at_least_percent, at_most_percent, counted
 
 ERROR = 0.05  # probability that a statement is wrong
 AIM = 0.85  # of the list, that is to be certified if all of the sample is new
-REST = 20  # nodes of the sample that are not listed, at least
+WITHOUT_LIST = 20  # nodes to draw where nothing is listed
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#1a202c;background:#fff}
@@ -52,9 +52,9 @@ class Sample:
 
 def propose(ranking: Ranking) -> int:
     """Return how many nodes to draw: enough to certify most of the list if all of them are new, and as many others."""
-    listed = int(ranking.listed.sum())
+    listed, rest = int(ranking.listed.sum()), int((ranking.is_target & ~ranking.listed).sum())
     of_list = sample_size(listed, AIM, ERROR)
-    return of_list + min(int(ranking.is_target.sum()) - listed, max(of_list, REST))
+    return of_list + min(rest, of_list or WITHOUT_LIST)
 
 
 def draw(ranking: Ranking, size: int, seed: int) -> Sample:

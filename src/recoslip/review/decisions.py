@@ -164,9 +164,8 @@ def export(decisions: Decisions, nodes: Ranking, queue: Sequence[str] = ()) -> s
         if k is not None:
             row |= {"group": _group(nodes, k), "score": f"{nodes.score[k]:.6f}"}
     columns = ("id", "verdict", "note", "who", "group", "score", "state")
-    return _csv(
-        pl.DataFrame([[row.get(column, "") for column in columns] for row in rows], _text(columns), orient="row")
-    )
+    table = pl.DataFrame([[row.get(column, "") for column in columns] for row in rows], _text(columns), orient="row")
+    return _csv(_with_kept(table, nodes))
 
 
 def _rows(decisions: Decisions, subject: Subject) -> list[dict[str, str]]:
@@ -184,7 +183,8 @@ def to_fill_in(nodes: Ranking, ids: Sequence[str]) -> str:
     """Write a table of nodes in their order, with an empty column for the verdicts."""
     position = {node: k for k, node in enumerate(nodes.ids)}
     rows = [[node, "", "", _group(nodes, position[node]), f"{nodes.score[position[node]]:.6f}"] for node in ids]
-    return _csv(pl.DataFrame(rows, _text(("id", "verdict", "note", "group", "score")), orient="row"))
+    table = pl.DataFrame(rows, _text(("id", "verdict", "note", "group", "score")), orient="row")
+    return _csv(_with_kept(table, nodes))
 
 
 def reviewed(decisions: Decisions, nodes: Ranking, scores: NDArray[Any]) -> str:
@@ -200,7 +200,16 @@ def reviewed(decisions: Decisions, nodes: Ranking, scores: NDArray[Any]) -> str:
             "group": [_group(nodes, k) for k in range(len(nodes.ids))],
         }
     )
-    return _csv(table.filter(pl.Series(nodes.is_target)).sort("score", descending=True, maintain_order=True))
+    ranked = table.filter(pl.Series(nodes.is_target)).sort("score", descending=True, maintain_order=True)
+    return _csv(_with_kept(ranked, nodes))
+
+
+def _with_kept(table: pl.DataFrame, nodes: Ranking) -> pl.DataFrame:
+    """Add the user's own columns; one that is called as one of ours has `own_` before its name."""
+    renamed = nodes.kept.rename({name: f"own_{name}" for name in nodes.kept.columns if name in table.columns})
+    if not renamed.width:
+        return table
+    return table.join(renamed.with_columns(id=pl.Series(nodes.ids)), on="id", how="left", maintain_order="left")
 
 
 def _group(nodes: Ranking, k: int) -> str:

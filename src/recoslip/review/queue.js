@@ -8,7 +8,7 @@ async function fillQueue() {
   if (order === "score") queue = byScore();
   else if (order === "sample") queue = sample?.nodes ?? [];
   else {
-    const { nodes: found } = await get(`/api/queue?count=20`);
+    const { nodes: found } = await get(`/api/queue?count=8`);
     const seen = queue.slice(0, Math.max(0, queue.indexOf(current)) + 1);
     if (order === "teaching") queue = [...seen, ...found.filter((id) => !seen.includes(id))];
   }

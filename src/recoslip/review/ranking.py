@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.errors import RecoslipError
-from recoslip.results import read_scores, scores_file
+from recoslip.results import COLUMNS, read_scores, scores_file
 from recoslip.storage import printable
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Ranking:
     listed: NDArray[np.bool_]
     group: NDArray[np.int64]  # 0: listed, in no group; -1: not listed
     digest: str  # SHA-256 of the table of scores
+    kept: pl.DataFrame = field(default_factory=pl.DataFrame)  # the user's own columns
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Ranking:
@@ -49,6 +51,7 @@ class Ranking:
             table["listed"].to_numpy(),
             table["group"].fill_null(-1).to_numpy(),
             digest,
+            table.drop(*COLUMNS, "uncertainty", strict=False),
         )
 
     def learn(self, confirmed: Collection[str], rejected: Collection[str]) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ const VERDICTS = {
 const ALL_SHOWN = 8; // columns of the user's table before the rest is folded
 const NEIGHBOURS = 8;
 const FEED = 6;
-const FEW = 5; // undecided nodes in the queue, below which more are asked for
+const FEW = 4; // undecided nodes in the queue, below which more are asked for
 
 // What the server says
 const standing = { nodes: new Map(), groups: new Map() };

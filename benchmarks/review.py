@@ -30,7 +30,7 @@ from recoslip.review.certificate import certify, draw, propose
 from recoslip.review.ranking import Ranking
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr")
-CHOSEN_ON = ("acmv9", "blogcatalog", "flickr")  # graphs that the constants were chosen on, draw 0
+CHOSEN_ON = ("acmv9", "blogcatalog", "citationv1", "flickr"), ("mixed0", "mixed1", "unshifted", "grown")  # draw 0
 CASES = ("mixed0", "mixed1", "mixed2", "unshifted", "grown", "common", "rare")
 VERDICTS = (10, 20, 50)
 WRONG = 0.05
@@ -167,7 +167,7 @@ def table(records: list[Record]) -> str:
     for (case, graph, drawn), by_count in sorted(rows.items()):
         gains = {count: [r["after"] - r["before"] for r in own] for count, own in by_count.items()}
         first = by_count[VERDICTS[0]][0]
-        mark = "" if graph in CHOSEN_ON and drawn == 0 and case != "rare" else " *"
+        mark = "" if graph in CHOSEN_ON[0] and case in CHOSEN_ON[1] and drawn == 0 else " *"
         lines.append(
             f"| {case} {drawn}{mark} | {graph} | {first['unreviewed']:.3f} | {first['oracle']:.3f} | "
             + " | ".join(f"{np.mean(gains[count]):+.3f}" for count in VERDICTS)

@@ -5,8 +5,10 @@ import datetime
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
-from recoslip import NodeGraph, analyse, detector, read_graph
+from recoslip import NodeGraph, analyse, detector, read_graph, scoring
+from recoslip.cli import app
 from recoslip.errors import GraphError, TableError
 from recoslip.packed import open_packed, pack
 
@@ -104,9 +106,10 @@ def test_a_packed_graph_has_the_same_columns(tmp_path):
 
 
 def test_the_table_of_scores_has_them_and_ours_keep_their_names():
-    graph = read_graph(nodes(title=TITLES, score=range(40)), None, keep=["score"], ignore=["score"])
+    own = {"score": range(40), "own_score": TITLES, "self": TITLES, "uncertainty": TITLES}
+    graph = read_graph(nodes(title=TITLES, **own), None, keep=list(own), ignore=list(own))
     table = analyse(detector("lp-pul").fit(graph), graph, grouped=False).table()
-    assert table.columns[-2:] == ["title", "own_score"]
+    assert table.columns[-5:] == ["title", "own_score", "own_own_score", "self", "own_uncertainty"]
     row = table.row(by_predicate=pl.col("id") == "p7", named=True)
     assert (row["title"], row["own_score"]) == ("Paper 7", 7)
 
@@ -119,3 +122,21 @@ def test_new_nodes_and_old_ones_have_them():
     assert graph.label == "title"
     assert graph.columns["title"].tolist() == [*TITLES, "New paper"]
     assert graph.columns["price"].tolist() == [None] * 40 + [4]
+
+
+def test_new_nodes_that_are_scored_alone_have_them():
+    fitted = detector("domain-discriminator", epochs=2).fit(read_graph(nodes(title=TITLES), None), calibration=0.2)
+    new = pl.DataFrame({"id": ["q1"], "size": [3.0], "title": ["New paper"]})
+    assert scoring.score(fitted, fitted.read_table(new)).table["title"].to_list() == ["New paper"]
+
+
+def test_a_column_to_show_that_was_not_packed_is_refused_before_training(tmp_path):
+    nodes(title=TITLES).write_parquet(tmp_path / "n.parquet")
+    pl.DataFrame({"a": ["p0"], "b": ["p2"]}).write_csv(tmp_path / "e.csv")
+    pack(tmp_path / "n.parquet", tmp_path / "e.csv", tmp_path / "packed")
+    arguments = ["detect", "--nodes", str(tmp_path / "packed"), "--out", str(tmp_path / "out"), "--show", "titel"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "--show titel: the graph was packed without this column" in " ".join(result.stderr.split())
+    assert "training" not in result.stdout
+    assert not (tmp_path / "out").exists()

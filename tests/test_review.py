@@ -23,7 +23,7 @@ from recoslip.errors import RecoslipError
 from recoslip.results import REVIEW
 from recoslip.review import listening
 from recoslip.review import server as review_server
-from recoslip.review.decisions import Decisions, export, only_new, parse_decisions
+from recoslip.review.decisions import Decisions, export, only_new, parse_decisions, to_fill_in
 from recoslip.review.room import REVIEWED, Room
 from recoslip.review.store import CannotWriteError, ConflictError, Entry, ReviewError, Store, new_key
 
@@ -35,7 +35,8 @@ def make_folder(folder, rotations=2):
     drawn = csbm(nodes=120, categories=3, noise=0.4, features=4)
     ids = np.array([f"n{k:03}" for k in range(120)], dtype=object)
     ids[np.flatnonzero(drawn.is_target.numpy())[: len(HOSTILE)]] = HOSTILE
-    graph = NodeGraph(drawn.x, drawn.edge_index, drawn.is_target, ids=ids)
+    kept = {"Group": [f"shelf {k % 3}" for k in range(120)], "self": range(120)}
+    graph = NodeGraph(drawn.x, drawn.edge_index, drawn.is_target, ids=ids, columns=kept)
     fitted = detector("domain-discriminator", epochs=30, hidden_channels=8, max_fpr=0.3).fit(graph, rotations=rotations)
     findings = analyse(fitted, graph)
     page = recoslip.report(fitted, graph, findings=findings, explained=0)
@@ -718,3 +719,46 @@ def test_a_new_token_closes_old_addresses(store):
     old = store.token
     store.renew_token()
     assert store.token != old
+
+
+# Whom the queue asks about, and the user's own columns
+
+
+def test_the_queue_leaves_out_what_is_unsure_or_disputed_alone_or_with_its_group(room):
+    group = a_group(room)
+    members = {room.ranking.ids[k] for k in np.flatnonzero(room.ranking.group == group)}
+    others = [node for node in targets(room, 200) if node not in members]
+    room.record([verdict(group, "confirmed", "Ada"), verdict(group, "rejected", "Ben"), verdict(others[0], "unsure")])
+    room.record([verdict(others[1], "confirmed", "Ada"), verdict(others[1], "rejected", "Ben")])
+    asked = room.queue(1000)
+    assert set(asked) == {n for n, t in zip(room.ranking.ids, room.ranking.is_target, strict=True) if t} - members - {
+        others[0],
+        others[1],
+    }
+
+
+def test_a_member_that_somebody_decided_on_is_out_of_its_groups_dispute(room):
+    group = a_group(room)
+    member = room.ranking.ids[int(np.flatnonzero(room.ranking.group == group)[0])]
+    room.record([verdict(group, "confirmed", "Ada"), verdict(group, "rejected", "Ben"), verdict(member, "confirmed")])
+    assert member not in room.decisions.disputed(room.ranking)
+    assert member in room.decisions.decided(room.ranking)["confirmed"]
+
+
+def test_tables_have_the_users_columns_and_can_be_read_back(room):
+    node = targets(room, 1)[0]
+    table = pl.read_csv(io.StringIO(to_fill_in(room.ranking, [node])), infer_schema=False)
+    assert table.columns == ["id", "verdict", "note", "group", "score", "own_Group", "self"]
+    assert table["own_Group"][0].startswith("shelf")
+    filled = table.with_columns(verdict=pl.lit("new")).write_csv()
+    assert [entry.value for entry in parse_decisions(filled.encode(), room.ranking, "Ada", "table")] == ["confirmed"]
+    room.record([verdict(node, "confirmed")])
+    assert "shelf" in export(room.decisions, room.ranking)
+
+
+def test_a_table_in_which_several_people_disagree_is_refused(room):
+    node = targets(room, 1)[0]
+    rows = f"id,verdict,who\n{node},new,Ada\n{node},known,Ben\n"
+    assert len(parse_decisions(rows.encode(), room.ranking, "x", "table")) == 2
+    with pytest.raises(RecoslipError, match="row 4: several people disagree about this"):
+        parse_decisions(f"{rows}{node},new,Cleo\n".encode(), room.ranking, "x", "table")

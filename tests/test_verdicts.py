@@ -45,7 +45,7 @@ def reviewed(fitted, drawn, novel, count):
 def test_one_verdict_moves_a_node_and_its_neighbour_by_hand():
     angles = np.array([0.0, 0.3, 2.0])
     model = VerdictModel(on_circle(angles), np.array([0.5, 0.6, 0.7]))
-    model.observe([0], [])
+    model.observe([0], [])  # its margin is 0
     distance = ((on_circle(angles) - on_circle(angles)[0]) ** 2).sum(axis=1)
     kernel = AMPLITUDE**2 * np.exp(-distance / (2 * model.length**2))
     expected = margin(np.array([0.5, 0.6, 0.7])) + kernel * VERDICT / (AMPLITUDE**2 + NOISE**2)
@@ -71,6 +71,24 @@ def test_a_verdict_that_says_what_the_detector_said_changes_nothing():
     model = VerdictModel(x, f)
     model.observe([7, 30], [])
     assert model.scores() == pytest.approx(f)
+
+
+def test_confirming_a_node_never_lowers_another_and_rejecting_one_never_raises_another():
+    rng = np.random.default_rng(2)
+    x, f = on_circle(rng.uniform(0, 6, 60)), np.concatenate([[0.9999, 0.0001], rng.uniform(0.001, 0.999, 58)])
+    for node in range(60):
+        model = VerdictModel(x, f)
+        model.observe([node], [])
+        assert (model.scores() >= f - 1e-9).all()
+        model.observe([], [node])
+        assert (model.scores() <= f + 1e-9).all()
+
+
+def test_scores_near_0_and_1_stay_apart():
+    f = np.array([0.5, 0.99991, 0.9999, 0.00001, 0.00002])
+    model = VerdictModel(on_circle(np.array([0.0, 3.0, 3.0, 3.0, 3.0])), f)
+    model.observe([0], [])
+    assert np.argsort(model.scores()).tolist() == np.argsort(f).tolist()
 
 
 def test_without_verdicts_scores_are_the_detectors():

@@ -11,7 +11,7 @@ import polars as pl
 from recoslip._version import __version__
 from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg
 from recoslip.detectors.base import Detector
-from recoslip.findings.analysis import Findings, analyse, facts
+from recoslip.findings.analysis import Findings, analyse, facts, with_columns_of
 from recoslip.graph.ids import id_hashes
 from recoslip.inspection.drift import DriftCheck
 from recoslip.tables.new_nodes import NewNodes
@@ -99,6 +99,7 @@ def _score_alone(detector: Detector, look: DriftCheck, fdr: float | None) -> Sco
             "listed": listed,
         }
     )
+    frame = with_columns_of(frame, graph, is_new)
     promise = (
         "No promise goes with this list: the new nodes are compared with "
         f"{counted(int(detector.calibration_.sum()), 'source node')} of all regions together, as these scored in the "

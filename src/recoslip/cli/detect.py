@@ -38,7 +38,7 @@ from recoslip.cli.options import (
     WeightColumn,
     check_format,
 )
-from recoslip.cli.page import has_report_extra, make_page
+from recoslip.cli.page import check_shown, has_report_extra, make_page
 from recoslip.cli.printing import print_look, print_most_novel, print_outcome, print_training
 from recoslip.cli.training import fit, fit_on_cluster
 from recoslip.console.messages import make_console
@@ -147,6 +147,7 @@ def detect(
     with output_lock(out):
         output.check_folder(out, replace=force)  # before anything is read
         graph = read(nodes, edges, context)
+        check_shown(graph, show)
         console.print(escape(repr(graph)))
         look = look_at(graph, align)
         print_look(look.rows(), console)
@@ -174,7 +175,7 @@ def detect(
             findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra(), look=look)
             summary = output.summarise(findings, seconds)
             page_title = title or f"What is new in {printable(nodes.name)}"
-            page = make_page(findings, page_title, console, show=split_names(show) or None)
+            page = make_page(findings, page_title, console, show=split_names(show))
             write(findings, summary, page, scores_format)
     if as_json:
         print(json.dumps(summary))

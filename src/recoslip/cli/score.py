@@ -117,7 +117,7 @@ def score(
         page = None
         if scored.findings is not None:
             page_title = title or f"What is new in {printable(nodes.name)}"
-            page = make_page(scored.findings, page_title, console, show=split_names(show) or None)
+            page = make_page(scored.findings, page_title, console, show=split_names(show))
         output.write_scores(out, scored.table, summary, page, table_format=scores_format, replace=force)
     if as_json:
         print(json.dumps(summary))

@@ -651,10 +651,20 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         copy.scores_[new], copy.scores_[known] = 1.0, 0.0
         return copy
 
-    def queue(self, confirmed: Sequence[Any], rejected: Sequence[Any], count: int = 20) -> NDArray[np.int64]:
-        """Return the positions of target nodes whose verdicts would teach `learn` most, given those so far."""
+    def queue(
+        self, confirmed: Sequence[Any], rejected: Sequence[Any], count: int = 20, *, without: Sequence[Any] = ()
+    ) -> NDArray[np.int64]:
+        """Return the positions of target nodes whose verdicts would teach `learn` most, given those so far.
+
+        Args:
+            confirmed: ids of target nodes that are novel.
+            rejected: ids of target nodes that are known.
+            count: how many.
+            without: ids of further target nodes that are not to be asked about.
+        """
         model, target, decided = self._observed(confirmed, rejected)
-        return np.asarray(target[model.queue(count, ~np.isin(target, np.concatenate(decided)))])
+        left_out = np.concatenate([*decided, self._positions_of(without)])
+        return np.asarray(target[model.queue(count, ~np.isin(target, left_out))])
 
     def _observed(
         self, confirmed: Sequence[Any], rejected: Sequence[Any]

@@ -5,11 +5,12 @@ and two nodes deviate from it alike the nearer their similarity vectors are, whi
 
 $$ k(u, v) = A^2 \exp(-|x_u - x_v|^2 / 2 l^2). $$
 
-A verdict is an observation of the margin, $\pm y$ with variance $\sigma^2$: reviewers err, too. Given verdicts on $V$,
+A verdict on $v$ is an observation of its margin with variance $\sigma^2$, for reviewers err, too: at least $y$ if it
+was confirmed, $y_v = \max(y, m_v)$, and at most $-y$ if it was rejected, $y_v = \min(-y, m_v)$. Given verdicts on $V$,
 
-$$ m' = m + k(\cdot, V) (k(V, V) + \sigma^2)^{-1} (y - m_V). $$
+$$ m' = m + k(\cdot, V) (k(V, V) + \sigma^2)^{-1} (y_V - m_V). $$
 
-Where the detector was right already, nothing changes; far from every verdict, nothing changes either.
+Where the detector was as sure as a verdict already, nothing changes; far from every verdict, nothing changes either.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ VERDICT = 3.0  # y: the margin of f = 0.95
 NEAR = 0.02  # fraction of the nodes that lie within the length scale l of a node, about
 MIN_NEAR = 10  # and the least number of them
 MIN_LENGTH = 1e-3  # of the length scale, where nodes are equal
-LOWEST = 1e-3  # scores nearer to 0 or 1 count as so near
+LOWEST = 1e-3  # where a verdict contradicts a score nearer to 0 or 1, it counts as so near
+TINY = 1e-12  # keeps the margins of all others finite, and apart
 MAX_SAMPLE = 20_000  # nodes that the length scale is measured among, and that a queue is chosen to teach about
 MAX_ENTRIES = 2 * 10**8  # of the matrix of verdicts and nodes: of more verdicts, a sample is learned from
 CANDIDATES = 200  # nodes that are compared as the next of a queue
@@ -47,8 +49,7 @@ class VerdictModel:
 
     def __init__(self, similarity: NDArray[np.floating], scores: Scores, seed: int = 0) -> None:
         self.x = np.asarray(similarity, dtype=np.float32)
-        clipped = np.clip(scores, LOWEST, 1 - LOWEST)
-        self.margin = np.log(clipped / (1 - clipped))
+        self.margin = _logit(scores, TINY)
         self.rng = np.random.default_rng(seed)
         self.length = self._length_scale()
         self.nodes = np.empty(0, dtype=np.int64)  # with a verdict
@@ -67,16 +68,18 @@ class VerdictModel:
     def observe(self, confirmed: Positions, rejected: Positions) -> None:
         """Take verdicts into account: the positions of nodes that are novel, and of nodes that are known."""
         nodes = np.array([*confirmed, *rejected], dtype=np.int64)
-        value = np.repeat([VERDICT, -VERDICT], [len(confirmed), len(rejected)])
+        margin = _logit(1 / (1 + np.exp(-self.margin[nodes])), LOWEST)
+        is_confirmed = np.arange(len(nodes)) < len(confirmed)
+        residual = np.where(is_confirmed, np.maximum(VERDICT - margin, 0), np.minimum(-VERDICT - margin, 0))
         most = max(50, MAX_ENTRIES // max(1, len(self.x)))
         if len(nodes) > most:
             kept = np.sort(self.rng.choice(len(nodes), most, replace=False))
-            nodes, value = nodes[kept], value[kept]
+            nodes, residual = nodes[kept], residual[kept]
         from scipy.linalg import solve_triangular
 
         covariance = self._kernel(nodes, nodes) + NOISE**2 * np.eye(len(nodes))
         self.nodes, self.cholesky = nodes, np.linalg.cholesky(covariance)
-        self.residual = solve_triangular(self.cholesky, value - self.margin[nodes], lower=True)
+        self.residual = solve_triangular(self.cholesky, residual, lower=True)
 
     def scores(self) -> Scores:
         """Return f of all nodes, given the verdicts."""
@@ -130,6 +133,12 @@ class VerdictModel:
     def _kernel(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
         distance = _squared_distance(self.x[rows], self.x[columns])
         return np.asarray(AMPLITUDE**2 * np.exp(-distance / (2 * self.length**2)))
+
+
+def _logit(f: Scores, nearest: float) -> Scores:
+    """Return the margins of scores, which are no nearer to 0 and 1 than `nearest`."""
+    clipped = np.clip(f, nearest, 1 - nearest)
+    return np.asarray(np.log(clipped / (1 - clipped)))
 
 
 def _squared_distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -26,6 +26,8 @@ from recoslip.inspection.check import Check, look_as_it_is
 from recoslip.shift import Mask
 from recoslip.wording import counted
 
+RESERVED = ("uncertainty", "group")  # columns of a table of scores that some have
+
 
 @dataclass(frozen=True, eq=False)
 class Findings:
@@ -81,12 +83,25 @@ class Findings:
                 "group": pl.Series([None if number < 0 else number for number in label], dtype=pl.Int64),
             }
         )
-        kept = {
-            f"own_{name}" if name in frame.columns else name: pl.Series(values.tolist(), strict=False)
-            for name, values in self.graph.columns.items()
-        }
-        frame = frame.with_columns(**kept)
+        frame = with_columns_of(frame, self.graph)
         return frame.sort(["domain", "score"], descending=True, maintain_order=True)  # "target" sorts after "source"
+
+
+def with_columns_of(table: pl.DataFrame, graph: NodeGraph, nodes: Mask | None = None) -> pl.DataFrame:
+    """Add the columns of the user's table that were kept; those called as one of ours have `own_` before their names.
+
+    Args:
+        table: one row per node.
+        graph: that the columns were kept with.
+        nodes: (nodes,) those that the table is about; all by default.
+    """
+    taken, added = {*table.columns, *RESERVED}, []
+    for name, values in graph.columns.items():
+        while name in taken:
+            name = f"own_{name}"
+        taken.add(name)
+        added.append(pl.Series(name, (values if nodes is None else values[nodes]).tolist(), strict=False))
+    return table.with_columns(added)
 
 
 def analyse(

@@ -26,6 +26,7 @@ WORDS = {
     "unsure": ("unsure", "u", "maybe", "?"),
 }
 VERDICT_OF = {word: verdict for verdict, words in WORDS.items() for word in words}
+READ = ("id", "verdict", "note", "who", "group")  # columns of a table that is filled in
 MAX_NAMED = 5  # rows that an error names
 
 
@@ -134,7 +135,16 @@ class Decisions:
 
     def contradictions(self) -> list[Subject]:
         """Return the nodes and groups that people contradict each other about."""
-        return [subject for subject, standing in self.standing.items() if standing.is_contradiction]
+        return [subject for subject, standing in list(self.standing.items()) if standing.is_contradiction]
+
+    def disputed(self, nodes: Ranking) -> list[str]:
+        """Return the target nodes that people contradict each other about, by themselves or with their group."""
+        about = set(self.contradictions())
+        return [
+            node
+            for node, group, is_target in zip(nodes.ids, nodes.group.tolist(), nodes.is_target.tolist(), strict=True)
+            if is_target and (node in about or (group in about and not self.verdict(node, group)))
+        ]
 
     def last_of(self, who: str, subject: Subject) -> str:
         """Return the last verdict of a person on a node or group, whether it still stands or was overruled."""
@@ -157,7 +167,7 @@ def _subject(event: Entry) -> Subject:
 def export(decisions: Decisions, nodes: Ranking, queue: Sequence[str] = ()) -> str:
     """Write what stands as CSV: a row per person and node or group, then the nodes that are still to be decided."""
     position = {node: k for k, node in enumerate(nodes.ids)}
-    rows = [row for subject in decisions.standing for row in _rows(decisions, subject)]
+    rows = [row for subject in list(decisions.standing) for row in _rows(decisions, subject)]
     rows += [{"id": node} for node in queue]
     for row in rows:
         k = position.get(row.get("id", ""))
@@ -206,7 +216,8 @@ def reviewed(decisions: Decisions, nodes: Ranking, scores: NDArray[Any]) -> str:
 
 def _with_kept(table: pl.DataFrame, nodes: Ranking) -> pl.DataFrame:
     """Add the user's own columns; one that is called as one of ours has `own_` before its name."""
-    renamed = nodes.kept.rename({name: f"own_{name}" for name in nodes.kept.columns if name in table.columns})
+    ours = {*table.columns, *READ}
+    renamed = nodes.kept.rename({name: f"own_{name}" for name in nodes.kept.columns if name.strip().lower() in ours})
     if not renamed.width:
         return table
     return table.join(renamed.with_columns(id=pl.Series(nodes.ids)), on="id", how="left", maintain_order="left")
@@ -246,6 +257,7 @@ def parse_decisions(content: bytes, nodes: Ranking, who: str, name: str) -> list
     problems: list[str] = []
     entries: list[Entry] = []
     seen: dict[tuple[str, Subject], tuple[int, str]] = {}
+    verdicts: dict[Subject, list[str]] = {}
     for number, row in enumerate(table.iter_rows(named=True), 2):  # as a spreadsheet counts, with the heading
         cells = {column: value if column == "id" else value.strip() for column, value in row.items()}
         if not cells.get("verdict") and not cells.get("note"):
@@ -258,6 +270,10 @@ def parse_decisions(content: bytes, nodes: Ranking, who: str, name: str) -> list
         before = seen.setdefault((entry.who, _subject(entry)), (number, entry.value))
         if before[1] != entry.value:
             problems.append(f"row {number}: it contradicts row {before[0]}, which is about the same by the same person")
+        about = verdicts.setdefault(_subject(entry), [])
+        about += [entry.value] if entry.value in ("confirmed", "rejected") else []
+        if len(about) > 2 and len(set(about)) > 1:
+            problems.append(f"row {number}: several people disagree about this in one table; keep what they agreed on")
         entries.append(entry)
     if problems:
         more = f"; and {len(problems) - MAX_NAMED:,} more rows" if len(problems) > MAX_NAMED else ""
@@ -272,7 +288,8 @@ def _table(content: bytes, name: str) -> pl.DataFrame:
             raise TableError(f"{name} is empty; expected a table with the columns id and verdict")
         separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets of some countries write semicolons
         table = pl.read_csv(io.StringIO(text), separator=separator, infer_schema=False).fill_null("")
-        table = table.rename({column: column.strip().lower() for column in table.columns})
+        names = {column.strip().lower(): column for column in reversed(table.columns)}  # the first of several counts
+        table = table.select(**{name: pl.col(names[name]) for name in READ if name in names})
     except (UnicodeDecodeError, pl.exceptions.PolarsError) as problem:
         raise TableError(f"{name} cannot be read as CSV in UTF-8: {problem}") from problem
     missing = [column for column in ("id", "verdict") if column not in table.columns]

@@ -58,13 +58,15 @@ class Ranking:
         """Return scores that take verdicts on target nodes into account, in the order of `ids`."""
         return np.asarray(self._model.learn(list(confirmed), list(rejected)).scores_[self._position])
 
-    def queue(self, confirmed: Collection[str], rejected: Collection[str], count: int = 20) -> list[str]:
+    def queue(
+        self, confirmed: Collection[str], rejected: Collection[str], count: int = 20, without: Collection[str] = ()
+    ) -> list[str]:
         """Return the nodes whose verdicts teach most, given those so far; the highest, where nothing can be learned."""
-        decided = {*confirmed, *rejected}
+        decided = {*confirmed, *rejected, *without}
         if not hasattr(self._model, "similarity_"):
             left = (self.ids[k] for k in np.flatnonzero(self.is_target) if self.ids[k] not in decided)
             return list(islice(left, count))
-        chosen = self._model.queue(list(confirmed), list(rejected), count)
+        chosen = self._model.queue(list(confirmed), list(rejected), count, without=list(without))
         row = np.argsort(self._position)  # of each node of the model in this table
         return [self.ids[row[node]] for node in chosen.tolist()]
 

@@ -86,10 +86,9 @@ class Room:
             raise ReviewError(f"a queue has 1 to {MAX_QUEUE:,} nodes; got {count}")
         decisions = self.decisions
         decided = decisions.decided(self.ranking)
-        left_out = {*decided["unsure"], *map(str, decisions.contradictions())}
+        left_out = {*decided["unsure"], *decisions.disputed(self.ranking)}
         with self._computing:
-            found = self.ranking.queue(decided["confirmed"], decided["rejected"], count + len(left_out))
-        return [node for node in found if node not in left_out][:count]
+            return self.ranking.queue(decided["confirmed"], decided["rejected"], count, left_out)
 
     def learn(self) -> NDArray[Any]:
         """Rank the target nodes by what the verdicts teach, and write the ranking; raise while that is under way."""

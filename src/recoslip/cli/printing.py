@@ -89,4 +89,7 @@ def print_outcome(summary: dict[str, Any], out: Path, console: Console, *, has_p
     after = f" after {summary['seconds']:.1f} s of training" if trained else ""
     console.print(f"Written to {escape(printable(out))}{after}: {files}", soft_wrap=True)
     if has_page:
-        console.print(f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser.", soft_wrap=True)
+        decide = f", or decide on it: [bold]recoslip review {escape(printable(out))}[/bold]" if trained else ""
+        console.print(
+            f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser{decide}.", soft_wrap=True
+        )

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import quote
 
 from recoslip.errors import RecoslipError
-from recoslip.results import REVIEW
+from recoslip.results import NAMES, REVIEW
 from recoslip.storage import printable
 
 VERSION = 1  # of the tables
@@ -125,7 +125,7 @@ def now() -> str:
 def run_of(folder: Path) -> str:
     """Return the hash of a run's summary and scores: a review belongs to one run."""
     digest = hashlib.sha256()
-    scores = [name for name in ("scores.csv", "scores.parquet") if (folder / name).is_file()]
+    scores = [name for name in NAMES if (folder / name).is_file()]
     if not scores or not (folder / "summary.json").is_file():
         raise ReviewError(
             f"{printable(folder)} holds no summary.json with scores.csv or scores.parquet; give the folder that "

@@ -1,12 +1,13 @@
 # make demo: see it work.  make test: everything CI checks.  make quick: its fast part, for the working day.
 # make torture: half an hour of processor time of what may go wrong around a command.
+# make docs: the documentation as a site, in site/.  make gallery: its real pages, which takes minutes, before make docs.
 # make install: set-up for tests alone.  make coverage: the branches that the tests take; longer than the tests alone.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := -m pytest -n 3 --dist worksteal  # one more than the cores: tests of clusters wait for processes of their own
 
-.PHONY: demo test quick torture check coverage install clean
+.PHONY: demo test quick torture check coverage docs gallery install clean
 
 demo: .venv/.demo
 	$(BIN)/recoslip demo
@@ -32,12 +33,23 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet  # docs/decisions/docs.md says what is not warned of
+
+gallery: .venv/.demo
+	$(PIP) -e '.[cells,review]'
+	$(BIN)/python docs/gallery.py docs/gallery
+
 install: .venv/.dev
 
 # One stamp for each set of installed packages; that of the tests includes that of the demo.
 .venv/.demo: pyproject.toml constraints.txt
-	$(call install,report)
+	$(call install,review)
 	@touch .venv/.demo
+
+.venv/.docs: pyproject.toml constraints.txt
+	$(call install,docs)
+	@touch .venv/.docs
 
 .venv/.dev: pyproject.toml constraints.txt
 	$(call install,dev)
@@ -52,4 +64,4 @@ define install
 endef
 
 clean:
-	rm -rf .venv recoslip-demo .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv recoslip-demo site docs/gallery .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

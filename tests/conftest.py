@@ -19,7 +19,6 @@ SLOW = {
     "test_cluster.py",
     "test_disk.py",
     "test_fuzz.py",
-    "test_guide.py",
     "test_hostile.py",
     "test_injections.py",
     "test_interruptions.py",
@@ -28,6 +27,7 @@ SLOW = {
     "test_page.py",
     "test_process.py",
     "test_review_browser.py",
+    "test_tutorials.py",
     "test_zoo.py",
 }
 

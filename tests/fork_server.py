@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IMPORTED = [
-    "igraph", "leidenalg", "pyarrow.parquet", "scipy.sparse.csgraph", "sklearn.cluster",
+    "sknetwork.clustering", "pyarrow.parquet", "scipy.sparse.csgraph", "sklearn.cluster",
     "sklearn.decomposition", "sklearn.linear_model", "sklearn.manifold", "sklearn.preprocessing",
     "torch_geometric.explain",
 ]  # fmt: skip

@@ -310,16 +310,6 @@ def test_the_list_follows_the_rate_that_is_asked_for(run, tables, tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-def test_without_the_extra_there_are_scores_and_no_page(tables, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "igraph", None)  # as if it were not installed
-    monkeypatch.chdir(tables)
-    settings = ["--method", "lp-pul", "--nodes", "nodes.csv", "--edges", "edges.csv", "--max-fpr", "0.2"]
-    result = CliRunner().invoke(app, ["detect", *settings, "--out", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
-    assert "recoslip[report]" in result.output
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model", "scores.csv", "summary.json"]
-
-
 def test_version_help_and_datasets(run, tmp_path):
     assert run("--version", cwd=tmp_path).stdout == f"recoslip {recoslip.__version__}\n"
     shown = run("detect", "--help", cwd=tmp_path).stdout

@@ -683,7 +683,6 @@ def test_the_command_scores_new_nodes_as_the_library_does(run, folder, tmp_path,
 
 
 def test_with_old_nodes_there_is_a_page_and_without_none_and_never_a_model(run, folder, tmp_path):
-    pytest.importorskip("igraph")
     result = run("score", "run", *NEW, *WITH, "--out", tmp_path / "a", "--title", "Today", cwd=folder)
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [
         "report.html", "report.json", "scores.csv", "summary.json",

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HEAVY = {
-    "torch", "torch_geometric", "sklearn", "polars", "pyarrow", "pandas", "scipy", "ray", "igraph",
+    "torch", "torch_geometric", "sklearn", "polars", "pyarrow", "pandas", "scipy", "ray", "sknetwork",
     "matplotlib", "starlette", "uvicorn",
 }  # fmt: skip
 

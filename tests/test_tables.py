@@ -262,7 +262,7 @@ def frame(**columns):
         (frame(v=[1.0, float("inf"), 2.0]), None, {}, "infinite"),
         (frame(v=[1.0, 1e200, 2.0]), None, {}, "column 'v' holds infinite or extreme values"),
         (frame(y=[2000.0, float("nan"), 2009.0]), None, {"time": "y", "since": 2007}, "'y' is empty in 1 rows"),
-        (frame(t=["02/03/2007"] * 3), None, {"time": "t", "since": "2007-01-01"}, "dates such as 2007-01-31"),
+        (frame(t=["02/03/2007"] * 3), None, {"time": "t", "since": "2007-01-01"}, "may be 2007-03-02 or 2007-02-03"),
         (frame(), EDGES, {"source_column": "to", "target_column": "to"}, "cannot be in one column"),
         (frame(), None, {"features": "v"}, "a list of column names"),
         (frame(id=[b"a", b"b", b"c"]), None, {}, "text or whole numbers"),
@@ -280,7 +280,7 @@ def test_bad_tables_are_refused_with_what_to_do(nodes, edges, options, message):
 
 
 def test_unreadable_files_are_refused(tmp_path):
-    empty, broken, other = tmp_path / "n.csv", tmp_path / "n.parquet", tmp_path / "n.xlsx"
+    empty, broken, other = tmp_path / "n.csv", tmp_path / "n.parquet", tmp_path / "n.docx"
     empty.write_text("")
     broken.write_bytes(b"not parquet at all")
     other.write_text("x")

@@ -10,6 +10,7 @@ import lazy_loader
 from recoslip._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from recoslip import cells as cells
     from recoslip.comparison import compare as compare
     from recoslip.datasets.load import load_dataset as load_dataset
     from recoslip.detectors.base import Detector as Detector
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
+    submodules=["cells"],
     submod_attrs={
         "comparison": ["compare"],
         "datasets.load": ["load_dataset"],

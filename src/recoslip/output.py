@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -31,7 +31,10 @@ from recoslip.storage import (
 Format: TypeAlias = Literal["csv", "parquet"]
 
 # The files that an output folder may hold.
-FILES = ("scores.csv", "scores.parquet", "summary.json", "model", "report.html", "report.json")
+FILES = (
+    "scores.csv", "scores.parquet", "summary.json", "model", "report.html", "report.json",
+    "graph.graphml", "graph.gexf", "cells.h5ad",
+)  # fmt: skip
 
 # What an output folder takes, about: the page and the networks, and scores, similarities and page data per node.
 OVERHEAD, BYTES_PER_NODE = 2**22, 700
@@ -75,7 +78,8 @@ def summarise(findings: Findings, seconds: float) -> dict[str, Any]:
     return result
 
 
-Write: TypeAlias = "Callable[[Findings, dict[str, Any], Report | None, Format], None]"
+More: TypeAlias = "Mapping[str, Callable[[Path], None]]"  # further files of ours, by name, and what writes each
+Write: TypeAlias = "Callable[[Findings, dict[str, Any], Report | None, Format, More], None]"
 
 
 @contextmanager
@@ -86,8 +90,10 @@ def reserved(folder: str | os.PathLike[str], graph: NodeGraph, *, replace: bool)
     read-only or too full, another process that writes there.
     """
 
-    def write_there(findings: Findings, summary: dict[str, Any], page: Report | None, table_format: Format) -> None:
-        write(folder, findings, summary, page, table_format=table_format, replace=replace)
+    def write_there(
+        findings: Findings, summary: dict[str, Any], page: Report | None, table_format: Format, more: More
+    ) -> None:
+        write(folder, findings, summary, page, table_format=table_format, replace=replace, more=more)
 
     with output_lock(folder):
         check_folder(folder, replace=replace, size=OVERHEAD + BYTES_PER_NODE * graph.num_nodes)
@@ -112,11 +118,14 @@ def write(
     *,
     table_format: Format = "csv",
     replace: bool = False,
+    more: More | None = None,
 ) -> None:
-    """Write scores, summary, model and page into a folder that appears complete or not at all."""
+    """Write scores, summary, model, page and further files into a folder that appears complete or not at all."""
     with atomic_folder(folder, ours=FILES, replace=replace) as temporary:
         _write_into(temporary, findings.table(), summary, page, table_format)
         findings.detector.save(temporary / "model")
+        for name, write_file in (more or {}).items():
+            write_file(temporary / name)
 
 
 def write_scores(
@@ -156,8 +165,7 @@ def rebuild_page(folder: str | os.PathLike[str]) -> Path:
             data = read_json(path / "report.json")
         except FileNotFoundError as problem:
             raise RecoslipError(
-                f"{printable(folder)} holds no report.json; recoslip detect and demo write it where recoslip[report] "
-                "is installed"
+                f"{printable(folder)} holds no report.json; recoslip detect and demo write it"
             ) from problem
         except (OSError, ValueError) as problem:
             raise RecoslipError(

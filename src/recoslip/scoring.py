@@ -60,7 +60,7 @@ def score(detector: Detector, new: NewNodes, *, fdr: float | None = None, groupe
         detector: fitted.
         new: what its `read_table` returned.
         fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
-        grouped: whether to divide the listed nodes into groups, which needs `recoslip[report]`.
+        grouped: whether to divide the listed nodes into groups.
     """
     look = look_at_new(detector, new)
     is_target = new.graph.is_target.numpy()

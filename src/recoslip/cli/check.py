@@ -14,6 +14,7 @@ from recoslip.cli.options import (
     BlockWeights,
     DomainColumn,
     DropUnknown,
+    EncodingName,
     Features,
     IdColumn,
     Ignore,
@@ -42,7 +43,11 @@ if TYPE_CHECKING:
 def check(
     context: typer.Context,
     nodes: Annotated[
-        Path, typer.Argument(help="Table of nodes (.csv, .tsv, .parquet or .arrow), or the folder of a packed graph.")
+        Path,
+        typer.Argument(
+            help="A table of nodes (.csv, .tsv, .parquet, .arrow, .xlsx), a graph (.graphml, .gexf, .gml, .pt), cells "
+            "(.h5ad), or the folder of a packed graph."
+        ),
     ],
     edges: Annotated[Path | None, typer.Argument(help="Table of edges; without it the graph has none.")] = None,
     id_column: IdColumn = "id",
@@ -58,6 +63,7 @@ def check(
     weight: WeightColumn = None,
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
+    encoding: EncodingName = None,
     block_weights: BlockWeights = "",
     align: AlignOption = "auto",
     allow_leak: AllowLeak = "",
@@ -77,13 +83,37 @@ def check(
     refuse_leaks(look, allow_leak)
 
 
+def input_files(given: list[Path] | None, nodes: Path | None, edges: Path | None) -> tuple[Path, Path | None]:
+    """Return the files that arguments and options name: nodes or a whole graph, and perhaps edges."""
+    from recoslip.errors import SettingError
+
+    files = list(given or [])
+    if nodes is None and files:
+        nodes = files.pop(0)
+    if edges is None and files:
+        edges = files.pop(0)
+    if nodes is None:
+        raise SettingError("no graph was given: recoslip detect graph.graphml, or recoslip detect nodes.csv edges.csv")
+    if files:
+        raise SettingError(f"a graph is one file or two, nodes and edges; {str(files[0])!r} is one too many")
+    return nodes, edges
+
+
 def read(nodes: Path, edges: Path | None, context: typer.Context) -> NodeGraph:
-    """Read the tables, or open the packed graph."""
+    """Read the tables or the graph, or open the packed graph."""
+    from recoslip.errors import SettingError
+
+    if nodes.is_dir() and edges is not None:
+        raise SettingError(f"a packed graph has its own edges; leave {str(edges)!r} out")
     if nodes.is_dir():
         from recoslip.packed import open_packed
 
         refuse_table_options(context)
         return open_packed(nodes)
+    if nodes.suffix.lower() == ".pt":
+        from recoslip.tables.pyg_files import read_pyg_file
+
+        return read_pyg_file(nodes, edges, **read_graph_arguments(context))
     from recoslip.tables import read_graph
 
     return read_graph(nodes, edges, **read_graph_arguments(context))

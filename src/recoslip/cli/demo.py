@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from recoslip.cli.options import Force, Json, Quiet, ScoresFormat, check_format
-from recoslip.cli.page import has_report_extra, make_page
+from recoslip.cli.page import make_page
 from recoslip.cli.printing import print_outcome, print_training
 from recoslip.cli.training import fit
 from recoslip.console.messages import make_console
@@ -46,7 +46,7 @@ def demo(
     with output.reserved(out, graph, replace=force or is_demo(out)) as write:
         model = detector(AUTO, random_state=seed, device=device)
         fitted, seconds = fit(model, graph, data.split, 0.0, default_rotations(graph), console)
-        findings = analyse(fitted, graph, grouped=has_report_extra())
+        findings = analyse(fitted, graph)
         truth = {
             "auroc_test": auroc(data.novel, fitted.scores_, test),
             "auroc_target": auroc(data.novel, fitted.scores_, graph.is_target.numpy()),
@@ -54,7 +54,7 @@ def demo(
         }
         summary = output.summarise(findings, seconds) | {"dataset": "digits", "truth": truth}
         page = make_page(findings, "Handwritten digits: what is new?", console, image_shape=(8, 8))
-        write(findings, summary, page, scores_format)
+        write(findings, summary, page, scores_format, {})
     if as_json:
         print(json.dumps(summary))
         return
@@ -66,7 +66,7 @@ def demo(
         f"AU-ROC against the truth: [bold]{truth['auroc_test']:.3f}[/] on the {int(test.sum())} held-out target nodes, "
         f"{truth['auroc_target']:.3f} on all {summary['target']:,}"
     )
-    print_outcome(summary, out, console, has_page=page is not None)
+    print_outcome(summary, out, console, has_page=True)
 
 
 def is_demo(folder: Path) -> bool:

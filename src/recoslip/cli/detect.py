@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from recoslip.cli.check import look_at, read, refuse_leaks
+from recoslip.cli.check import input_files, look_at, read, refuse_leaks
 from recoslip.cli.method_settings import parse_settings, print_settings_of_methods, read_settings_file
 from recoslip.cli.options import (
     AlignOption,
@@ -18,6 +19,7 @@ from recoslip.cli.options import (
     BlockWeights,
     DomainColumn,
     DropUnknown,
+    EncodingName,
     Features,
     Force,
     IdColumn,
@@ -36,9 +38,10 @@ from recoslip.cli.options import (
     TextColumns,
     TimeColumn,
     WeightColumn,
+    WriteGraph,
     check_format,
 )
-from recoslip.cli.page import check_shown, has_report_extra, make_page
+from recoslip.cli.page import check_shown, make_page
 from recoslip.cli.printing import print_look, print_most_novel, print_outcome, print_training
 from recoslip.cli.training import fit, fit_on_cluster
 from recoslip.console.messages import make_console
@@ -49,11 +52,31 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from recoslip.detectors.base import Detector
+    from recoslip.findings.analysis import Findings
     from recoslip.graph import NodeGraph
+    from recoslip.inspection.check import Check
 
 
 class DetectCommand(TyperCommand):
-    """A command whose help ends with the settings of every method, which are looked up when the help is shown."""
+    """A command that takes the settings of every method as options, which its help looks up when it is shown."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Set aside options that the command does not declare, with their values; they are settings of the method."""
+        declared = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        own, settings, remaining = [], [], iter(args)
+        for argument in remaining:
+            name, has_value, _ = argument.partition("=")
+            if argument == "--":
+                own += [argument, *remaining]
+            elif name.startswith("--") and name not in {*declared, "--help"}:
+                settings += (
+                    [argument] if has_value else [argument, *([value] if (value := next(remaining, "")) else [])]
+                )
+            else:
+                own.append(argument)
+        super().parse_args(ctx, own)
+        ctx.args = settings + ctx.args
+        return list(ctx.args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
@@ -63,11 +86,23 @@ class DetectCommand(TyperCommand):
 
 def detect(
     context: typer.Context,
-    nodes: Annotated[
-        Path, typer.Option(help="Table of nodes (.csv, .tsv, .parquet or .arrow), or the folder of a packed graph.")
-    ],
     out: Annotated[Path, typer.Option(help="Folder to write the results to.")],
-    edges: Annotated[Path | None, typer.Option(help="Table of edges; without it the graph has none.")] = None,
+    graph_files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="GRAPH | NODES [EDGES]",
+            help="A graph (.graphml, .gexf, .gml, .pt of PyTorch Geometric), cells (.h5ad), the folder of a packed "
+            "graph, or a table of nodes (.csv, .tsv, .parquet, .arrow, .xlsx) and one of edges.",
+            show_default=False,
+        ),
+    ] = None,
+    nodes_option: Annotated[
+        Path | None, typer.Option("--nodes", help="The table of nodes, instead of the first argument.")
+    ] = None,
+    edges_option: Annotated[
+        Path | None,
+        typer.Option("--edges", help="The table of edges, instead of the second; without any the graph has none."),
+    ] = None,
     id_column: IdColumn = "id",
     domain: DomainColumn = "domain",
     target_value: TargetValue = None,
@@ -81,6 +116,7 @@ def detect(
     weight: WeightColumn = None,
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
+    encoding: EncodingName = None,
     block_weights: BlockWeights = "",
     label: Label = None,
     show: Show = "",
@@ -121,6 +157,7 @@ def detect(
     as_json: Json = False,
     force: Force = False,
     table_format: ScoresFormat = "csv",
+    write_graph: WriteGraph = None,
 ) -> None:
     """Score the nodes of your own graph.
 
@@ -129,13 +166,15 @@ def detect(
     from recoslip import output
     from recoslip.detectors.params import Number, Whole
     from recoslip.errors import SettingError
-    from recoslip.findings.analysis import analyse
+    from recoslip.graph_files import FORMATS, check_graph_format, graph_writers
     from recoslip.shift import default_rotations
     from recoslip.storage import output_lock, printable
 
     console = make_console(quiet or as_json)
+    nodes, edges = input_files(graph_files, nodes_option, edges_option)
     detector = _build_detector(context, method, config, random_state=seed, device=device)
     scores_format = check_format(table_format)
+    graph_formats = check_graph_format(write_graph or (own if (own := nodes.suffix[1:].lower()) in FORMATS else None))
     if fdr is not None:
         Number(0, 1, open_ends=True)("fdr", fdr)
     if calibration is not None:
@@ -172,17 +211,35 @@ def detect(
                     workers=workers,
                     storage=storage,
                 )
-            findings = analyse(fitted, graph, fdr=fdr, grouped=has_report_extra(), look=look)
+            findings, more = _analyse(fitted, look, fdr, nodes)
+            more |= graph_writers(findings, graph_formats)
             summary = output.summarise(findings, seconds)
             page_title = title or f"What is new in {printable(nodes.name)}"
             page = make_page(findings, page_title, console, show=split_names(show))
-            write(findings, summary, page, scores_format)
+            write(findings, summary, page, scores_format, more)
     if as_json:
         print(json.dumps(summary))
         return
     print_training(fitted, console)
     print_most_novel(findings.table().head(10), console)
-    print_outcome(summary, out, console, has_page=page is not None)
+    print_outcome(summary, out, console, has_page=True, more=more)
+
+
+def _analyse(
+    fitted: Detector, look: Check, fdr: float | None, nodes: Path
+) -> tuple[Findings, dict[str, Callable[[Path], None]]]:
+    """Turn scores into findings; of cells, described by their genes, and with a file of annotated cells to write."""
+    if nodes.suffix.lower() != ".h5ad":
+        from recoslip.findings.analysis import analyse
+
+        return analyse(fitted, look.prepared, fdr=fdr, look=look), {}
+    from recoslip import cells
+    from recoslip.tables.cells import open_cells
+
+    adata = open_cells(nodes)
+    findings = cells.analyse_cells(adata, fitted, look, fdr=fdr)
+    cells.annotate(adata, findings)
+    return findings, {"cells.h5ad": lambda path: cells.write_annotated(nodes, adata, path)}
 
 
 def _build_detector(context: typer.Context, method: str, config: Path | None, **options: Any) -> Detector:

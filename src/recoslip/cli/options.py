@@ -18,6 +18,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result in the output folder.")]
 ScoresFormat = Annotated[str, typer.Option("--format", help="Format of the table of scores: csv or parquet.")]
 
+WriteGraph = Annotated[
+    str | None,
+    typer.Option(
+        help="Also write the graph with scores as attributes of its nodes: graphml or gexf; default: as the graph came."
+    ),
+]
+
 IdColumn = Annotated[str, typer.Option("--id", help="Column of the nodes table with the names of the nodes.")]
 DomainColumn = Annotated[str, typer.Option(help="Column of the nodes table that separates source from target.")]
 TargetValue = Annotated[str | None, typer.Option(help="Value of the --domain column that means target.")]
@@ -32,14 +39,22 @@ Features = Annotated[
 Ignore = Annotated[str, typer.Option(help="Columns not to use as features, separated by commas.")]
 TextColumns = Annotated[str, typer.Option(help="Columns of free text, separated by commas.")]
 SourceColumn = Annotated[
-    str | None, typer.Option(help="Column of the edges table with one end of each edge; default: the first.")
+    str | None,
+    typer.Option(
+        help="Column of the edges table with one end of each edge; default: the first that holds ids of nodes."
+    ),
 ]
 TargetColumn = Annotated[
-    str | None, typer.Option(help="Column of the edges table with the other end of each edge; default: the second.")
+    str | None,
+    typer.Option(help="Column of the edges table with the other end of each edge; default: the second such column."),
 ]
 WeightColumn = Annotated[str | None, typer.Option(help="Column of the edges table with the weights of the edges.")]
 DropUnknown = Annotated[
     bool, typer.Option("--drop-unknown", help="Leave out edges to unknown nodes instead of refusing them.")
+]
+EncodingName = Annotated[
+    str | None,
+    typer.Option("--encoding", help="Encoding of text files that are not UTF-8, such as utf-16, latin-1 or cp1252."),
 ]
 Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values instead of refusing them.")]
 
@@ -73,7 +88,7 @@ AllowLeak = Annotated[
 ]
 
 _SAME_NAME = (
-    "domain", "target_value", "since", "source_column", "target_column", "weight", "drop_unknown", "impute",
+    "domain", "target_value", "since", "source_column", "target_column", "weight", "drop_unknown", "impute", "encoding",
 )  # fmt: skip
 
 

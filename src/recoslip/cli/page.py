@@ -1,12 +1,10 @@
-"""Findings -> the page, where what it needs is installed."""
+"""Findings -> the page."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from recoslip.console.option_values import split_names
 
@@ -14,11 +12,6 @@ if TYPE_CHECKING:
     from recoslip.findings.analysis import Findings
     from recoslip.graph import NodeGraph
     from recoslip.page.report import Report
-
-
-def has_report_extra() -> bool:
-    """Say whether recoslip[report] is installed, which groups and pages need."""
-    return all(find_spec(name) for name in ("igraph", "leidenalg"))
 
 
 def check_shown(graph: NodeGraph, show: str) -> None:
@@ -34,12 +27,9 @@ def check_shown(graph: NodeGraph, show: str) -> None:
             )
 
 
-def make_page(findings: Findings, title: str, console: Console, **options: Any) -> Report | None:
-    """Build the page of findings; None where recoslip[report] is not installed."""
+def make_page(findings: Findings, title: str, console: Console, **options: Any) -> Report:
+    """Build the page of findings."""
     from recoslip.page.report import report
 
-    if not has_report_extra():
-        console.print(escape("no page and no groups: pip install 'recoslip[report]' adds both"), style="dim")
-        return None
     console.print("making the page", style="dim")
     return report(findings.detector, findings.graph, findings=findings, title=title, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,9 @@ def print_most_novel(scores: pl.DataFrame, console: Console) -> None:
     console.print(table)
 
 
-def print_outcome(summary: dict[str, Any], out: Path, console: Console, *, has_page: bool) -> None:
+def print_outcome(
+    summary: dict[str, Any], out: Path, console: Console, *, has_page: bool, more: Iterable[str] = ()
+) -> None:
     """Print the verdict, the promise, what to look at first, warnings, and what was written where."""
     console.print(f"\n[bold]{escape(summary['headline'])}[/bold]", soft_wrap=True)
     console.print(escape(summary["advice"]), soft_wrap=True)
@@ -86,6 +89,7 @@ def print_outcome(summary: dict[str, Any], out: Path, console: Console, *, has_p
 
     trained = "seconds" in summary
     files = "scores, summary.json" + (", model" if trained else "") + (", report.html" if has_page else "")
+    files = ", ".join([files, *more])
     after = f" after {summary['seconds']:.1f} s of training" if trained else ""
     console.print(f"Written to {escape(printable(out))}{after}: {files}", soft_wrap=True)
     if has_page:

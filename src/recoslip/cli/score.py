@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from recoslip.cli.options import (
     DropUnknown,
+    EncodingName,
     Force,
     IdColumn,
     Impute,
@@ -26,7 +27,7 @@ from recoslip.cli.options import (
     check_format,
     kept_columns,
 )
-from recoslip.cli.page import has_report_extra, make_page
+from recoslip.cli.page import make_page
 from recoslip.cli.printing import print_look, print_most_novel, print_outcome
 from recoslip.console.messages import make_console
 from recoslip.console.option_values import parse_pairs, split_names
@@ -59,6 +60,7 @@ def score(
     weight: WeightColumn = None,
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
+    encoding: EncodingName = None,
     rename: Annotated[
         str, typer.Option(help="Columns that have another name now, such as price_eur=price, separated by commas.")
     ] = "",
@@ -98,6 +100,7 @@ def score(
         "weight": weight,
         "drop_unknown": drop_unknown,
         "impute": impute,
+        "encoding": encoding,
         "rename": parse_pairs("--rename", rename),
         **kept_columns({"label": label, "show": show, "keep": keep}),
     }
@@ -112,7 +115,7 @@ def score(
             options |= {"old_nodes": Path(old[0]), "old_edges": None if old[1] == NO_EDGES else Path(old[1])}
         new = detector.read_table(nodes, edges, **options)
         print_look(scoring.look_at_new(detector, new).rows(), console)
-        scored = scoring.score(detector, new, fdr=fdr, grouped=has_report_extra())
+        scored = scoring.score(detector, new, fdr=fdr)
         summary = scored.summary()
         page = None
         if scored.findings is not None:

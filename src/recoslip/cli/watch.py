@@ -13,6 +13,7 @@ from rich.markup import escape
 from recoslip.cli.options import (
     BlockWeights,
     DropUnknown,
+    EncodingName,
     Features,
     IdColumn,
     Ignore,
@@ -50,6 +51,7 @@ def watch(
     block_weights: BlockWeights = "",
     impute: Impute = False,
     drop_unknown: DropUnknown = False,
+    encoding: EncodingName = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -96,13 +98,14 @@ def watch(
             block_weights=parse_numbers("--block-weights", block_weights),
             impute=impute,
             drop_unknown=drop_unknown,
+            encoding=encoding,
         )
         if as_json:
             print(json.dumps(asdict(Watch(state).state.batches[0])))
         console.print(f"The watch has begun: {escape(printable(state))}", soft_wrap=True)
         return
     _refuse_settings(context)
-    outcome = Watch(state).add(nodes, edges, drop_unknown=drop_unknown)
+    outcome = Watch(state).add(nodes, edges, drop_unknown=drop_unknown, encoding=encoding)
     if as_json:
         print(json.dumps(outcome.facts()))
     else:

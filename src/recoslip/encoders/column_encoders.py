@@ -9,7 +9,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -17,7 +17,8 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import MAX_CATEGORIES, Encoding
+from recoslip.encoders.columns import MAX_CATEGORIES, Column, Encoding
+from recoslip.encoders.numbers import DecimalMark, are_numbers, decimal_marks, to_numbers, two_readings
 from recoslip.errors import TableError
 
 MIN_FREQUENCY = 5  # values of a category column that occur in fewer rows are pooled
@@ -57,8 +58,13 @@ class ColumnEncoder:
         encoder = cls.fit(series)
         return encoder, encoder.transform(series)
 
-    def read(self, series: pl.Series) -> pl.Series:
-        """Return a column as the type that is encoded, with null for what is missing."""
+    def read(self, series: pl.Series, hint: DecimalMark | None = None) -> pl.Series:
+        """Return a column as the type that is encoded, with null for what is missing.
+
+        Args:
+            series: the column.
+            hint: the decimal mark of the file that it comes from, if the file implies one.
+        """
         return series
 
     def transform(self, series: pl.Series) -> Matrix:
@@ -79,8 +85,9 @@ class ColumnEncoder:
         return pl.Series(self.name, [None] * rows, dtype=pl.Null)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was learned as JSON values, without the name."""
-        return {"encoding": self.encoding, **{key: value for key, value in asdict(self).items() if key != "name"}}
+        """Return what was learned as JSON values, without the name and what is not known."""
+        learned = {key: value for key, value in asdict(self).items() if key != "name" and value is not None}
+        return {"encoding": self.encoding, **learned}
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ class NumberEncoder(ColumnEncoder):
     median: float
     mean: float  # of the values less the median
     scale: float
+    decimal: DecimalMark | None = None  # of numbers that came as text with commas
 
     @classmethod
     def fit(cls, series: pl.Series) -> Self:
@@ -106,9 +114,9 @@ class NumberEncoder(ColumnEncoder):
         scaler = StandardScaler().fit((values - median).fill_null(0.0).sort().to_numpy()[:, None])
         return cls(series.name, median, float(scaler.mean_[0]), float(scaler.scale_[0]))
 
-    def read(self, series: pl.Series) -> pl.Series:
-        """Return numbers, also where they came as text."""
-        return _numbers(series)
+    def read(self, series: pl.Series, hint: DecimalMark | None = None) -> pl.Series:
+        """Return numbers, also where they came as text; with the decimal mark that they had when it was fitted."""
+        return _numbers(series, self.decimal, hint)
 
     def transform(self, series: pl.Series) -> Matrix:
         """Return the features of rows."""
@@ -323,11 +331,19 @@ ENCODERS: Mapping[Encoding, type[ColumnEncoder]] = {
 }
 
 
+def fit_column(column: Column, series: pl.Series) -> tuple[ColumnEncoder, Matrix]:
+    """Fit the encoder of a column to its values, as `Column.read` returned them, and return their features, too."""
+    encoder, matrix = ENCODERS[column.encoding].fit_transform(series)
+    return (replace(encoder, decimal=column.decimal) if isinstance(encoder, NumberEncoder) else encoder), matrix
+
+
 def encoder_from_json(name: str, values: Mapping[str, Any]) -> ColumnEncoder:
     """Rebuild an encoder from `to_json`; raise ValueError where the values cannot be those of one."""
     kind = next((each for each in ENCODERS.values() if each.encoding == values.get("encoding")), None)
     learned = {key: value for key, value in values.items() if key != "encoding"}
-    if kind is None or set(learned) != {field.name for field in fields(kind)} - {"name"}:
+    if kind is NumberEncoder and learned.pop("decimal", ".") not in (".", ","):
+        raise ValueError(f"column {name!r}: decimal must be a point or a comma")
+    if kind is None or set(learned) != {field.name for field in fields(kind)} - {"name", "decimal"}:
         raise ValueError(f"column {name!r} has no encoder that is known")
     for key, value in learned.items():
         of_texts = key in ("values", "rare", "words")
@@ -339,7 +355,7 @@ def encoder_from_json(name: str, values: Mapping[str, Any]) -> ColumnEncoder:
             raise ValueError(f"column {name!r}: {key} has the wrong type")
     if not 0 <= learned.get("spare", 0) <= MAX_WORDS:
         raise ValueError(f"column {name!r}: spare is out of range")
-    encoder = kind(name, **learned)
+    encoder = kind(name, **learned, **{key: value for key, value in values.items() if key == "decimal"})
     lengths = {len(value) for key, value in learned.items() if isinstance(value, list)}
     if isinstance(encoder, CategoryEncoder):
         lengths = {len(encoder.shares), len(encoder.feature_names)}
@@ -360,16 +376,22 @@ def encoder_from_json(name: str, values: Mapping[str, Any]) -> ColumnEncoder:
     return encoder
 
 
-def _numbers(series: pl.Series) -> pl.Series:
+def _numbers(series: pl.Series, known: DecimalMark | None = None, hint: DecimalMark | None = None) -> pl.Series:
     """Return a column as numbers, missing ones null; text is read as numbers where all of it is."""
     if series.dtype == pl.String:
-        values = series.str.strip_chars().cast(pl.Float64, strict=False)
-        unreadable = values.is_null() & series.is_not_null()
+        marks = decimal_marks(series, known=known, hint=hint)
+        if len(marks) == 2:
+            raise TableError(
+                f"column {series.name!r} must hold numbers, as when the model was fitted; {two_readings(series)}"
+            )
+        mark = marks[0] if marks else known or "."
+        unreadable = ~are_numbers(series, mark)
         if unreadable.any():
             raise TableError(
                 f"column {series.name!r} must hold numbers, as when the model was fitted; got "
                 f"{series.filter(unreadable)[0]!r} and {int(unreadable.sum()) - 1:,} more such rows; correct them"
             )
+        values = to_numbers(series, mark)
     elif series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null):
         values = series.cast(pl.Float64)
     else:

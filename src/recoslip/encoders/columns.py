@@ -8,12 +8,23 @@ from typing import Literal, Protocol, TypeAlias
 
 import polars as pl
 
+from recoslip.encoders.numbers import (
+    DecimalMark,
+    are_codes,
+    decimal_marks,
+    spells_missing,
+    to_numbers,
+    two_readings,
+)
+from recoslip.encoders.origin import FRAME, Origin
 from recoslip.errors import TableError, nearest
 
 Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
 
 MOST_NAMES = 20  # of columns, in a line
 MAX_CATEGORIES = 50  # one-hot features per column; the rarest values are pooled into the last
+LOOK_ROWS = 200  # of a text column that are looked at before all of it is
+NAMED_SPELLINGS = 3  # of missing values, in a message
 
 
 @dataclass(frozen=True)
@@ -22,7 +33,14 @@ class Column:
 
     name: str
     encoding: Encoding
-    reason: str = ""  # why the column is unused
+    reason: str = ""  # why the column is unused, or how its text is read as numbers
+    decimal: DecimalMark | None = None  # of numbers with commas
+
+    def read(self, series: pl.Series) -> pl.Series:
+        """Return the column as the type that is encoded, with null for what is missing."""
+        if self.encoding == "number" and series.dtype == pl.String:
+            return to_numbers(series, self.decimal or ".")
+        return series
 
 
 class ColumnReader(Protocol):
@@ -46,11 +64,12 @@ def plan_columns(
     features: Sequence[str] | None,
     ignore: Sequence[str],
     text: Sequence[str],
+    origin: Origin = FRAME,
 ) -> list[Column]:
     """Decide how each column is encoded.
 
-    Numbers, true/false and vectors become features. Text is a category if its values repeat; otherwise it is unused,
-    unless `text` names it.
+    Numbers, true/false and vectors become features, also where numbers are written as text. Other text is a category if
+    its values repeat; otherwise it is unused, unless `text` names it.
 
     Args:
         table: the nodes table.
@@ -58,6 +77,7 @@ def plan_columns(
         features: the only columns to use; None: all.
         ignore: columns not to use.
         text: columns of free text.
+        origin: where the table comes from.
     """
     for name in (*(features or ()), *ignore, *text):
         require_column(table.columns, name, "nodes")
@@ -74,7 +94,7 @@ def plan_columns(
         elif features is not None and name not in features:
             columns.append(Column(name, "unused", "not among the chosen features"))
         else:
-            column = _guess_encoding(name, table)
+            column = _guess_encoding(name, table, origin)
             if column.encoding == "unused" and features is not None:
                 raise TableError(f"column {name!r} cannot be a feature: {column.reason}")
             columns.append(column)
@@ -94,7 +114,13 @@ def require_column(columns: Sequence[str], name: str, table: str) -> None:
 
 def describe(columns: Sequence[Column]) -> str:
     """Describe in one line how the columns are encoded; of many, the first."""
-    used = _list_some([f"{column.name} ({column.encoding})" for column in columns if column.encoding != "unused"])
+    used = _list_some(
+        [
+            f"{column.name} ({column.encoding}{f': {column.reason}' if column.reason else ''})"
+            for column in columns
+            if column.encoding != "unused"
+        ]
+    )
     unused = _list_some([f"{column.name} ({column.reason})" for column in columns if column.encoding == "unused"])
     return f"{used}; unused: {unused}" if unused else used
 
@@ -104,7 +130,7 @@ def _list_some(names: list[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + rest
 
 
-def _guess_encoding(name: str, table: ColumnReader) -> Column:
+def _guess_encoding(name: str, table: ColumnReader, origin: Origin) -> Column:
     dtype = table.schema[name]
     if dtype.is_numeric() or dtype == pl.Boolean:
         return Column(name, "number")
@@ -114,8 +140,8 @@ def _guess_encoding(name: str, table: ColumnReader) -> Column:
         return Column(name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         series = table[name]
-        if dtype == pl.String and _looks_like_date(series).all():
-            return Column(name, "unused", f"dates are no feature; for the domain use --time {name}")
+        if dtype == pl.String and (special := _dates_or_numbers(name, series, origin)):
+            return special
         distinct = series.n_unique()
         if distinct <= max(MAX_CATEGORIES, len(series) // 20) and distinct < len(series):
             return Column(name, "category")
@@ -125,21 +151,60 @@ def _guess_encoding(name: str, table: ColumnReader) -> Column:
     return Column(name, "unused", f"{dtype} is no feature; for the domain use --time {name}")
 
 
-def _looks_like_date(series: pl.Series) -> pl.Series:
-    """Return for each text whether it starts with a date such as 2007-01-31; false where it is missing."""
-    return series.str.contains(r"^\d{4}-\d{2}-\d{2}([T ]|$)").fill_null(False)
+def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | None:
+    """Return what becomes of a column of text that holds dates, numbers or nothing; None if it holds other text."""
+    for texts in (series.head(LOOK_ROWS), series):  # most columns of text are told by their first rows
+        missing = spells_missing(texts)
+        present = texts.filter(~missing)
+        are_dates = bool(_looks_like_date(present).all())
+        marks = [] if are_codes(present) else decimal_marks(present, hint=origin.decimal)
+        if not are_dates and not marks:
+            return None
+    if not len(present):
+        return Column(name, "unused", "empty")
+    if are_dates:
+        return Column(name, "unused", f"dates are no feature; for the domain use --time {name}")
+    if len(marks) == 2:
+        return Column(name, "unused", two_readings(present))
+    has_commas = bool(present.str.contains(",", literal=True).any())
+    how = [{".": "commas between thousands", ",": "decimal commas"}[marks[0]]] if has_commas else []
+    how += [f"missing values written {_spellings(texts.filter(missing))}"] if texts.filter(missing).count() else []
+    return Column(name, "number", ", ".join(how) or "written as text", marks[0] if has_commas else None)
 
 
-def refuse_missing(columns: Sequence[pl.Series], first_row: int = 0) -> None:
-    """Raise if a value is missing; the first value of each column is in row `first_row` of the table."""
+def _looks_like_date(texts: pl.Series) -> pl.Series:
+    """Return for each text whether it starts with a date such as 2007-01-31, 31.1.2007 or 1/31/2007."""
+    ours, theirs = r"[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[0-9]{1,2}(\.[0-9]{1,2}\.|/[0-9]{1,2}/)[0-9]{4}"
+    return texts.str.contains(rf"^\s*({ours}|{theirs})([T ]|$)")
+
+
+def _spellings(texts: pl.Series) -> str:
+    """Name how missing values are written, the first few spellings; "" if all are empty."""
+    names = texts.drop_nulls().unique(maintain_order=True)
+    return ", ".join(map(repr, names[:NAMED_SPELLINGS].to_list()))
+
+
+def refuse_missing(
+    columns: Sequence[pl.Series], origin: Origin = FRAME, given: Sequence[pl.Series] | None = None
+) -> None:
+    """Raise if a value is missing.
+
+    Args:
+        columns: the columns, as `Column.read` returned them.
+        origin: where the table comes from; the first value of each column is in its first row.
+        given: the columns as they were before, which say how missing values are written.
+    """
     found = []
-    for series in columns:
+    for series, before in zip(columns, given or columns, strict=True):
         missing = is_missing(series)
         if missing.any():
-            first = first_row + int(missing.arg_max() or 0)
-            found.append(f"{series.name!r} in {missing.sum()} rows (first: row {first})")
+            written = _spellings(before.filter(missing)) if before.dtype == pl.String else ""
+            first = f"first: {origin.first(missing)}{f', written {written}' if written else ''}"
+            found.append(f"{series.name!r} in {missing.sum()} rows ({first})")
     if found:
-        raise TableError(f"missing values: {'; '.join(found)}; fill them, ignore the columns, or pass --impute")
+        raise TableError(
+            f"missing values: {'; '.join(found)} ({origin.counting}); fill them, ignore the columns, or pass --impute"
+        )
 
 
 def is_missing(series: pl.Series) -> pl.Series:

@@ -13,8 +13,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.encoders.blocks import Chunks, block_weights
-from recoslip.encoders.column_encoders import ENCODERS, ColumnEncoder, Drift, TextEncoder, encoder_from_json
+from recoslip.encoders.column_encoders import (
+    ColumnEncoder,
+    Drift,
+    NumberEncoder,
+    TextEncoder,
+    encoder_from_json,
+    fit_column,
+)
 from recoslip.encoders.columns import Column, Encoding, is_missing, refuse_missing
+from recoslip.encoders.origin import FRAME, Origin
 from recoslip.errors import TableError, nearest
 
 DENSE_FRACTION = 0.3  # fraction of non-zeros from which the feature matrix is dense
@@ -42,8 +50,18 @@ class TableEncoder:
         """One name per feature."""
         return [name for column in self.columns for name in column.feature_names]
 
+    def text_columns(self, rename: Mapping[str, str] | None = None) -> list[str]:
+        """Return the columns that must be read as text from a file, for 1.234 has a thousands separator in them."""
+        of_comma = [each.name for each in self.columns if isinstance(each, NumberEncoder) and each.decimal == ","]
+        return [*of_comma, *(new for new, old in (rename or {}).items() if old in of_comma)]
+
     def transform(
-        self, table: pl.DataFrame, *, impute: bool = False, rename: Mapping[str, str] | None = None
+        self,
+        table: pl.DataFrame,
+        *,
+        impute: bool = False,
+        rename: Mapping[str, str] | None = None,
+        origin: Origin = FRAME,
     ) -> TableFeatures:
         """Encode the rows of another table; a row's features depend on no other row.
 
@@ -54,22 +72,24 @@ class TableEncoder:
             table: the table.
             impute: fill missing values, by what was learned, and columns that are missing altogether.
             rename: names of the table's columns -> the names that they had in the table it was fitted on.
+            origin: where the table comes from.
         """
         renamed = _renamed(table, rename or {}, [column.name for column in self.columns])
-        series = []
+        given = []
         for column in self.columns:
             if column.name in renamed.columns:
-                series.append(column.read(renamed[column.name]))
+                given.append(renamed[column.name])
             elif impute:
-                series.append(column.empty(table.height))
+                given.append(column.empty(table.height))
             else:
                 raise TableError(
                     f"the nodes table has no column {column.name!r}{nearest(column.name, renamed.columns)}, which the "
                     f"model was fitted with; add it, name the one that it is now (--rename new={column.name}), or pass "
                     "--impute to fill it"
                 )
+        series = [column.read(values, origin.decimal) for column, values in zip(self.columns, given, strict=True)]
         if not impute:
-            refuse_missing(series)
+            refuse_missing(series, origin, given)
         blocks = [column.transform(values) for column, values in zip(self.columns, series, strict=True)]
         drift = {
             column.name: column.drift(values, block)
@@ -99,7 +119,13 @@ class TableEncoder:
 
 
 def fit_encoder(
-    table: pl.DataFrame, columns: Sequence[Column], *, impute: bool, weights: Mapping[str, float], spare_words: int = 0
+    table: pl.DataFrame,
+    columns: Sequence[Column],
+    *,
+    impute: bool,
+    weights: Mapping[str, float],
+    spare_words: int = 0,
+    origin: Origin = FRAME,
 ) -> tuple[TableEncoder, TableFeatures]:
     """Fit an encoder to a table, and encode it.
 
@@ -109,21 +135,22 @@ def fit_encoder(
         impute: whether missing values are filled; otherwise they are refused.
         weights: of the blocks, see `block_weights`.
         spare_words: features of each text column that words share which this table does not have.
+        origin: where the table comes from.
     """
-    series = {column.name: table[column.name] for column in columns if column.encoding != "unused"}
+    used = [column for column in columns if column.encoding != "unused"]
+    series = {column.name: column.read(table[column.name]) for column in used}
     if not impute:
-        refuse_missing(list(series.values()))
+        refuse_missing(list(series.values()), origin, [table[column.name] for column in used])
     encoders: list[ColumnEncoder] = []
     blocks: list[Any] = []
-    for column in columns:
-        if column.encoding != "unused":
-            fitted, block = ENCODERS[column.encoding].fit_transform(series[column.name])
-            if isinstance(fitted, TextEncoder) and spare_words:
-                fitted = replace(fitted, spare=spare_words)
-                block = fitted.transform(series[column.name])
-            encoders.append(fitted)
-            # Single precision at once, for double precision takes twice the memory.
-            blocks.append(block.astype(np.float32, copy=False))
+    for column in used:
+        fitted, block = fit_column(column, series[column.name])
+        if isinstance(fitted, TextEncoder) and spare_words:
+            fitted = replace(fitted, spare=spare_words)
+            block = fitted.transform(series[column.name])
+        encoders.append(fitted)
+        # Single precision at once, for double precision takes twice the memory.
+        blocks.append(block.astype(np.float32, copy=False))
     own = column_weights([each.encoding for each in encoders], [_all_rows(block) for block in blocks], weights)
     encoder = TableEncoder(tuple(encoders), own)
     return encoder, TableFeatures(_side_by_side(blocks, own), _count_missing(list(series.values())), {})

@@ -46,6 +46,7 @@ class Findings:
     verdict: Verdict
     look: Check  # at the graph, before training
     neighbourhood: NDArray[np.float64] = field(repr=False)  # (nodes, width) neighbourhood features
+    described: NodeGraph = field(repr=False)  # the same nodes, with the features that groups and nodes are described by
     before_scoring: tuple[tuple[str, str], ...] = ()  # of new nodes: what a look at their table found, row by row
 
     def headline(self) -> str:
@@ -112,6 +113,7 @@ def analyse(
     max_growth: float | None = None,
     grouped: bool = True,
     look: Check | None = None,
+    described: NodeGraph | None = None,
 ) -> Findings:
     """Turn the scores of a fitted detector into findings.
 
@@ -122,8 +124,10 @@ def analyse(
         max_growth: how many times as frequent a known category may have become among the nodes that it is compared
             with, for the novel share's lower end; by default 2 to 10, the more the fewer source nodes there are, or as
             much as a cluster of known nodes grew within its region.
-        grouped: whether to divide the listed nodes into groups, which needs `recoslip[report]`.
+        grouped: whether to divide the listed nodes into groups.
         look: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is looked at as it is.
+        described: the same nodes with other features, which groups and nodes are described by, such as the genes of
+            cells whose features are principal components; by default `graph`.
     """
     is_target = graph.is_target.numpy()
     if not detector.is_fitted_on(graph):
@@ -134,11 +138,12 @@ def analyse(
                 "calibrated by; analyse a graph that has them, under the ids that they had"
             )
     listed = detector.predict() if fdr is None else detector.shortlist(fdr)
-    seed = detector.random_state % 2**31  # NumPy and igraph take no larger ones
+    seed = detector.random_state % 2**31  # NumPy's older generators take no larger ones
     reduced = reduced_features(graph)
     neighbourhood, similarity = neighbourhood_features(graph, reduced), similarity_features(graph)
     look = look_as_it_is(graph, reduced, neighbourhood) if look is None else look
-    features = FeatureStatistics(graph)
+    described = graph if described is None else described
+    features = FeatureStatistics(described)
     p, region = detector.p_values(), detector.region_
     diagnosis = diagnose(detector, graph, listed, reduced, similarity, features, seed=seed)
     if max_growth is None:
@@ -167,6 +172,7 @@ def analyse(
         verdict=verdict,
         look=look,
         neighbourhood=neighbourhood,
+        described=described,
     )
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.errors import RecoslipError
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import k_means
@@ -215,35 +212,26 @@ def _stability(weights: sp.csr_array, membership: NDArray[np.int64], resolution:
 
 def _null_stability(edges: sp.csr_array, x: NDArray[np.float64], resolution: float, seed: int) -> float:
     """Stability without structure: of as many nodes in one Gaussian cloud of the same shape, their edges rewired."""
-    import igraph
-
     rng = np.random.default_rng(seed)
-    upper = sp.triu(edges, k=1).tocoo()
     stabilities = []
-    for draw in range(NULL_DRAWS):
+    for _ in range(NULL_DRAWS):
         cloud = rng.multivariate_normal(x.mean(axis=0), np.atleast_2d(np.cov(x.T)), len(x), method="svd")
-        rewired = igraph.Graph(n=len(x), edges=np.column_stack([upper.row, upper.col]))
-        if rewired.ecount() > 1:
-            with _seeded(seed + draw):
-                rewired.rewire(n=10 * rewired.ecount())
-        ends = np.array(rewired.get_edgelist(), dtype=np.int64).reshape(-1, 2).T
-        one_way = sp.coo_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=edges.shape).tocsr()
-        weights = _affinity(sp.csr_array(one_way + one_way.T), cloud)
+        weights = _affinity(_rewired(edges, rng), cloud)
         membership = _leiden(weights, resolution, seed)
         divided = _is_divided(membership)
         stabilities.append(_stability(weights, membership, resolution, seed) if divided else 0.0)
     return max(stabilities)
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed Python's global generator, which igraph draws from, and restore its state at the end."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)
+def _rewired(edges: sp.csr_array, rng: np.random.Generator) -> sp.csr_array:
+    """Join the ends of all edges at random, so that nodes keep their degrees but for loops and repeated edges."""
+    upper = sp.triu(edges, k=1).tocoo()
+    ends = rng.permutation(np.concatenate([upper.row, upper.col])).reshape(2, -1)
+    ends = ends[:, ends[0] != ends[1]]
+    one_way = sp.coo_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=edges.shape).tocsr()
+    both = sp.csr_array(one_way + one_way.T)
+    both.data[:] = 1
+    return both
 
 
 def _affinity(edges: sp.csr_array, x: NDArray[np.float64]) -> sp.csr_array:
@@ -258,18 +246,10 @@ def _affinity(edges: sp.csr_array, x: NDArray[np.float64]) -> sp.csr_array:
 
 def _leiden(weights: sp.csr_array, resolution: float, seed: int) -> NDArray[np.int64]:
     """Return the community of each node."""
-    try:
-        import igraph
-        import leidenalg
-    except ImportError as problem:
-        raise RecoslipError("groups need igraph and leidenalg: pip install 'recoslip[report]'") from problem
-    upper = sp.triu(weights, k=1).tocoo()
-    network = igraph.Graph(n=weights.shape[0], edges=np.column_stack([upper.row, upper.col]))
-    partition = leidenalg.find_partition(
-        network,
-        leidenalg.RBConfigurationVertexPartition,
-        weights=upper.data.tolist(),
-        resolution_parameter=resolution,
-        seed=seed,
-    )
-    return np.asarray(partition.membership, dtype=np.int64)
+    from sknetwork.clustering import Leiden
+
+    if not weights.nnz:
+        return np.arange(weights.shape[0])
+    # The algorithm runs over the nodes in their order, unless it shuffles them.
+    leiden = Leiden(resolution, shuffle_nodes=True, random_state=seed)
+    return np.asarray(leiden.fit_predict(sp.csr_matrix(weights)), dtype=np.int64)

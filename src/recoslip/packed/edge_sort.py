@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.graph import EdgeRepairs
-from recoslip.graph.validation import check_total_weights, check_weights
+from recoslip.graph.validation import check_total_weights
 from recoslip.packed.format import EDGE_INDEX, EDGE_WEIGHT, create_array, map_array, save_array
 from recoslip.packed.steps import Step
 from recoslip.packed.table_file import TableFile
@@ -103,22 +103,21 @@ def _sort_chunks(
             counts.append(RunCounts(*done))
         else:
             chunk = table.rows(offset, chunk_rows, reader.columns)
-            counts.append(_write_run(run, chunk, reader, nodes, first_edge=sum(before.edges for before in counts)))
+            counts.append(_write_run(run, chunk, reader, nodes, offset))
         runs.append(run)
         report(min(offset + chunk_rows, table.height))
     return runs, counts
 
 
-def _write_run(run: EdgeFile, chunk: pl.DataFrame, reader: EdgeReader, nodes: int, first_edge: int) -> RunCounts:
-    """Sort a chunk of the table into a run; `first_edge` is the number of the chunk's first edge."""
+def _write_run(run: EdgeFile, chunk: pl.DataFrame, reader: EdgeReader, nodes: int, offset: int) -> RunCounts:
+    """Sort a chunk of the table, which is from row `offset` on, into a run."""
     dropped_before = reader.dropped
-    (left, right), weight = reader.read(chunk)
+    (left, right), weight = reader.read(chunk, offset)
     no_loop = left != right
     forward = left[no_loop] * nodes + right[no_loop]
     backward = right[no_loop] * nodes + left[no_loop]
     keys, inverse = np.unique(np.concatenate([2 * forward, 2 * backward + 1]), return_inverse=True)
     if weight is not None and run.weights is not None:
-        check_weights(weight, first_edge)
         save_array(run.weights, np.bincount(inverse, np.tile(weight[no_loop], 2), minlength=len(keys)))
     save_array(run.edges, keys)
     counts = RunCounts(len(left), int((~no_loop).sum()), reader.dropped - dropped_before)

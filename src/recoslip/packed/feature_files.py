@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.encoders.blocks import Chunks
-from recoslip.encoders.column_encoders import ENCODERS, ColumnEncoder, VectorEncoder, encoder_from_json
+from recoslip.encoders.column_encoders import ColumnEncoder, VectorEncoder, encoder_from_json, fit_column
 from recoslip.encoders.columns import Column, refuse_missing
 from recoslip.encoders.table_encoder import DENSE_FRACTION, weighted
 from recoslip.packed.format import (
@@ -68,10 +68,11 @@ def encode_to_files(table: TableFile, column: Column, impute: bool, work: Path, 
         if column.encoding == "vector":
             encoder: ColumnEncoder = _encode_vectors(table, column.name, impute, values, chunk_rows)
         else:
-            series = table[column.name]
+            given = table[column.name]
+            series = column.read(given)
             if not impute:
-                refuse_missing([series])
-            fitted: tuple[ColumnEncoder, Any] = ENCODERS[column.encoding].fit_transform(series)
+                refuse_missing([series], table.origin, [given])
+            fitted: tuple[ColumnEncoder, Any] = fit_column(column, series)
             encoder, matrix = fitted
             sparse = sp.issparse(matrix)
             if sparse:
@@ -96,7 +97,7 @@ def _encode_vectors(table: TableFile, name: str, impute: bool, path: Path, chunk
         for offset in offsets:
             series = table.rows(offset, chunk_rows, [name])[name]
             if not impute:
-                refuse_missing([series], offset)
+                refuse_missing([series], table.origin.from_row(offset))
             yield series
 
     encoder = VectorEncoder.fit_chunks(name, chunks())

@@ -12,7 +12,7 @@ from recoslip.errors import TableError
 from recoslip.packed.format import rename_when_written
 from recoslip.packed.steps import Step
 from recoslip.storage import printable
-from recoslip.tables.files import scan
+from recoslip.tables.files import origin_of, read_errors, scan
 from recoslip.tables.formats import table_format
 from recoslip.tables.options import ReadOptions, TableName
 from recoslip.tables.paths import polars_path
@@ -30,16 +30,23 @@ class TableFile:
     """
 
     def __init__(self, path: Path, name: TableName, work: Path, options: ReadOptions) -> None:
-        lazy = scan(path, name, options)
-        if table_format(path) != "parquet":
+        if table_format(path) == "parquet":
+            with scan(path, name, options) as lazy:
+                self.lazy = lazy
+        else:
             converted, step = work / f"{name}.parquet", Step(work / f"{name}.json")
             if step.result() is None:
-                with rename_when_written(converted) as temporary:
+                with (
+                    scan(path, name, options) as lazy,
+                    rename_when_written(converted) as temporary,
+                    read_errors(path, name, of_values=True),
+                ):
                     lazy.sink_parquet(polars_path(temporary))
                 step.complete("converted", [converted])
-            lazy = pl.scan_parquet(polars_path(converted))
-        self.lazy, self.schema = lazy, lazy.collect_schema()
-        self.height = int(lazy.select(pl.len()).collect().item())
+            self.lazy = pl.scan_parquet(polars_path(converted))
+        self.options, self.origin = options, origin_of(path, name, options)
+        self.schema = self.lazy.collect_schema()
+        self.height = int(self.lazy.select(pl.len()).collect().item())
         if self.height == 0 and name == "nodes":
             raise TableError(f"{printable(path)} has no rows")
 

@@ -12,21 +12,34 @@ import numpy as np
 import polars as pl
 
 from recoslip.encoders.table_encoder import TableEncoder, column_weights
-from recoslip.errors import OutOfMemory, RecoslipError, TableError
+from recoslip.errors import OutOfMemory, RecoslipError
 from recoslip.json_files import JsonFileError, read_json
-from recoslip.packed.edge_sort import SortedEdges, sort_edges
+from recoslip.packed.edge_sort import EdgeFile, SortedEdges, sort_edges
 from recoslip.packed.feature_files import encode_to_files, write_feature_matrix
-from recoslip.packed.format import CHUNK_ROWS, FILES, FORMAT, INDEX, IS_TARGET, KEPT, NODES, VERSION, checksum, remove
+from recoslip.packed.format import (
+    CHUNK_ROWS,
+    FILES,
+    FORMAT,
+    INDEX,
+    IS_TARGET,
+    KEPT,
+    NODES,
+    VERSION,
+    checksum,
+    map_array,
+    remove,
+)
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
 from recoslip.storage import atomic_write, check_output_folder, output_lock, printable, replace_folder, resolve
-from recoslip.tables.edges import EdgeReader
-from recoslip.tables.files import table_errors
+from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader
+from recoslip.tables.files import check_file, table_errors
 from recoslip.tables.kept_columns import shown_values
 from recoslip.tables.options import NodeRows, ReadOptions
 from recoslip.tables.paths import polars_path
+from recoslip.tables.read import name_ends
 
-WORK_VERSION = 4  # of the intermediate files
+WORK_VERSION = 5  # of the intermediate files
 INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
 
 
@@ -62,6 +75,8 @@ def pack(
     try:
         with output_lock(final), table_errors():
             check_output_folder(folder, ours=FILES, replace=replace)
+            check_file(Path(nodes), "nodes", read_options)
+            check_file(Path(edges), "edges", read_options)
             _prepare_working_folder(work, _fingerprint(Path(nodes), Path(edges), options, chunk_rows))
             packed = _pack_into(work, Path(nodes), Path(edges), read_options, progress, chunk_rows)
             check_output_folder(folder, ours=FILES, replace=replace)  # others than us may have written there
@@ -83,8 +98,6 @@ def _fingerprint(nodes: Path, edges: Path, options: dict[str, Any], chunk_rows: 
     """Describe the inputs; intermediate files are reused only by a call with the same inputs."""
     files = []
     for path in (nodes, edges):
-        if not path.is_file():
-            raise TableError(f"there is no file {printable(path)}")
         files.append([str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns])
     plain = {name: value if isinstance(value, str | bool | None) else repr(value) for name, value in options.items()}
     return [WORK_VERSION, files, plain, chunk_rows]
@@ -114,9 +127,10 @@ def _pack_into(
 ) -> Path:
     """Make the packed graph in the working folder, and return its folder there."""
     node_table = TableFile(nodes, "nodes", work, options)
-    edge_table = TableFile(edges, "edges", work, options)
-    rows = options.node_rows(node_table)
-    reader = EdgeReader(edge_table.columns, printable(edges), rows.ids, options)
+    rows = options.node_rows(node_table, node_table.origin)
+    edge_table = TableFile(edges, "edges", work, name_ends(edges, rows.ids, options))
+    sample = edge_table.rows(0, SAMPLE_EDGES, edge_table.columns)
+    reader = EdgeReader(sample, printable(edges), rows.ids, edge_table.options, edge_table.origin)
     reader.check_header()
     used = [column for column in rows.columns if column.encoding != "unused"]
     phases = Phases(progress, node_table.height * len(used) + 2 * edge_table.height)
@@ -125,6 +139,8 @@ def _pack_into(
         encoded.append(encode_to_files(node_table, column, options.impute, work, chunk_rows))
         phases.phase(node_table.height)(node_table.height)
     sorted_edges = sort_edges(edge_table, reader, node_table.height, work, chunk_rows, phases)
+    if edge_table.height and not sorted_edges.repairs.loops and not any(_size(each) for each in sorted_edges.ranges):
+        reader.refuse_no_edge(sample)
     packed = work / "graph"
     remove(packed)
     packed.mkdir()
@@ -140,10 +156,15 @@ def _pack_into(
     return packed
 
 
+def _size(file: EdgeFile) -> int:
+    return int(map_array(file.edges).size)
+
+
 def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder: Path) -> None:
     np.save(folder / IS_TARGET, rows.is_target)
-    own = {"id": options.id, "category": options.category, "time": options.time}
-    columns = {name: table[column].alias(name) for name, column in own.items() if column is not None}
+    own = {"category": options.category, "time": options.time}
+    columns = {"id": rows.names.alias("id")}
+    columns |= {name: table[column].alias(name) for name, column in own.items() if column is not None}
     columns |= {f"{KEPT}{name}": shown_values(table[name]) for name in rows.kept}
     pl.DataFrame(columns).write_parquet(polars_path(folder / NODES))
 

@@ -57,7 +57,7 @@ def payload(
     representation = detector.fits[0].representation(graph)
     xy = projection(findings.neighbourhood if representation is None else representation, findings.listed)[shown]
     columns, cut_after = shown_columns(graph, shown, show)
-    features = FeatureStatistics(graph)
+    features = FeatureStatistics(findings.described)
     summary = facts(findings)
     lowest_listed = summary["lowest_listed_score"]
     return {

@@ -26,8 +26,7 @@ def room_page(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[str]]:
         return html, list(map(str, data["nodes"]["id"]))
     except FileNotFoundError as problem:
         raise ReviewError(
-            f"{printable(folder)} holds no report.json, which the page is made from; run detect again where "
-            "recoslip[report] is installed"
+            f"{printable(folder)} holds no report.json, which the page is made from; run detect again"
         ) from problem
     except RecoslipError:
         raise

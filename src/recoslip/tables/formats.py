@@ -7,18 +7,22 @@ from typing import IO, Literal, TypeAlias
 
 import polars as pl
 
-Format: TypeAlias = Literal["text", "parquet", "arrow"]
+Format: TypeAlias = Literal["text", "parquet", "arrow", "excel"]
 
 _FORMATS: dict[str, Format] = {
-    **dict.fromkeys(("csv", "tsv", "txt"), "text"),
+    **dict.fromkeys(("csv", "tsv", "txt", "zip"), "text"),
     **dict.fromkeys(("parquet", "pq"), "parquet"),
     **dict.fromkeys(("arrow", "feather", "ipc"), "arrow"),
+    **dict.fromkeys(("xlsx", "xlsm", "xlsb", "xls", "ods"), "excel"),
 }
+ENDINGS = ".csv, .tsv, .txt (these also .gz or .zip), .parquet, .arrow, .feather or .xlsx"
 
 
 def extension(path: Path) -> str:
-    """Return the extension that says the format: that before .gz, in lower case."""
-    return path.name.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+    """Return the extension that says the format: that before .gz or .zip, if there is one, in lower case."""
+    name = path.name.lower()
+    inner = name.removesuffix(".gz").removesuffix(".zip").rsplit(".", 1)[-1]
+    return "zip" if name.endswith(".zip") and inner not in _FORMATS else inner
 
 
 def table_format(path: Path) -> Format | None:
@@ -28,11 +32,16 @@ def table_format(path: Path) -> Format | None:
 
 def csv_header(source: Path | IO[bytes], path: Path) -> tuple[str, list[str]]:
     """Return the separator and the columns of a text file called `path`, by its first line in `source`."""
-    separator = "," if extension(path) == "csv" else "\t"
-    header = pl.read_csv(source, separator=separator, n_rows=0).columns
-    if len(header) == 1 and ";" in header[0]:
-        separator = ";"
-        if not isinstance(source, Path):
-            source.seek(0)
-        header = pl.read_csv(source, separator=separator, n_rows=0).columns
-    return separator, header
+    usual = "\t" if extension(path) in ("tsv", "txt") else ","
+    own = usual, _header(source, usual)
+    if len(own[1]) == 1:
+        for separator in (";", "\t", ","):
+            if separator != usual and separator in own[1][0]:
+                return separator, _header(source, separator)
+    return own
+
+
+def _header(source: Path | IO[bytes], separator: str) -> list[str]:
+    if not isinstance(source, Path):
+        source.seek(0)
+    return pl.read_csv(source, separator=separator, n_rows=0).columns

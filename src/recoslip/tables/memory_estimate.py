@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from recoslip.encoders.columns import MAX_CATEGORIES
+from recoslip.encoders.numbers import decimal_marks
 from recoslip.encoders.table_encoder import DENSE_FRACTION
 from recoslip.tables.kept_columns import may_be_label
 from recoslip.tables.options import ReadOptions
@@ -27,6 +28,7 @@ NODE = 250  # the ids of a node, in several forms, and its domain
 PYTHON_TEXT = 60  # a text as a Python object, without its characters
 ENCODED = 4  # a feature in single precision
 CATEGORY_STEP = 100  # a category while its column is encoded
+NUMBER_STEP = 80  # a number while it is read from text
 VECTOR_STEP = 32  # a value of a vector while its column is encoded
 SPARSE_ENTRY = 12  # a non-zero feature in a sparse matrix
 SPARSE_JOIN = 44  # a feature while the columns are joined to a sparse matrix
@@ -60,6 +62,9 @@ def estimate_nodes(sample: TableSample, options: ReadOptions) -> int:
             sparse, words_kept = True, words_kept + words
             step = max(step, PYTHON_TEXT + length + WORD * words)
             distinct_words = max(distinct_words, DISTINCT_WORD * distinct)
+        elif dtype == pl.String and decimal_marks(pl.Series(sample.texts.get(name, ()), dtype=pl.String)):
+            numbers += 1
+            step = max(step, NUMBER_STEP + 2 * _text_length(name, sample))
         elif dtype in (pl.String, pl.Categorical, pl.Enum):
             if _may_be_category(name, sample):
                 sparse, categories = True, categories + 1

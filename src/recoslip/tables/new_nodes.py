@@ -12,15 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from recoslip.encoders.columns import require_column
+from recoslip.encoders.origin import Origin
 from recoslip.encoders.table_encoder import TableEncoder, TableFeatures, same_encoding, stack_rows
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
 from recoslip.tables.files import table_errors
 from recoslip.tables.kept_columns import choose_kept, choose_label, column_arrays
-from recoslip.tables.node_columns import ids_as_text
+from recoslip.tables.node_columns import own_ids
 from recoslip.tables.options import ReadOptions
-from recoslip.tables.read import Table, read_edges, to_frame
+from recoslip.tables.read import Table, read_edges, table_origin, to_frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,7 @@ def read_new_nodes(
     rename: Mapping[str, str] | None = None,
     label: str | None = None,
     keep: Sequence[str] = (),
+    encoding: str | None = None,
 ) -> NewNodes:
     """Read nodes that a detector was not fitted on, with the encoder of those it was fitted on.
 
@@ -65,14 +67,15 @@ def read_new_nodes(
             has, too, is taken from there.
         old_edges: table of the old nodes' edges; not with a graph, which has its own.
         id: column of the nodes tables with the ids.
-        source_column: column of the edges tables with one end of the edge; the first by default.
-        target_column: column of the edges tables with the other end; the second by default.
+        source_column: column of the edges tables with one end of the edge; by default it is found, as in `read_graph`.
+        target_column: column of the edges tables with the other end.
         weight: column of the edges tables with positive weights.
         drop_unknown: drop edges whose ends are in no table. Where old nodes are not given, that is always done.
         impute: fill missing values by what the encoder learned, and columns that are missing.
         rename: names of the new table's columns -> the names that the encoder knows them by.
         label: column that names the nodes on the page, as in `read_graph`.
         keep: further columns of the new table to show beside the nodes; old nodes have them where their table has.
+        encoding: of text files that are not UTF-8, as in `read_graph`.
     """
     options = ReadOptions(
         id=id,
@@ -82,14 +85,17 @@ def read_new_nodes(
         drop_unknown=drop_unknown,
         label=label,
         keep=keep,
+        encoding=encoding,
     )
     if old_edges is not None and (old_nodes is None or isinstance(old_nodes, NodeGraph)):
         raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
     with table_errors():
-        frame = to_frame(nodes, "nodes", options)
-        features = encoder.transform(frame, impute=impute, rename=rename)
-        ids = known = _own_ids(frame, options)
-        matrix, names = features.matrix, frame[id].to_numpy()
+        frame = to_frame(nodes, "nodes", options, as_text=encoder.text_columns(rename))
+        origin = table_origin(nodes, "nodes", options)
+        features = encoder.transform(frame, impute=impute, rename=rename, origin=origin)
+        own = _own_ids(frame, options, origin)
+        ids = known = own.cast(pl.String)
+        matrix, names = features.matrix, own.to_numpy()
         naming = choose_label(frame, {id}, label)
         columns = column_arrays(frame, choose_kept(frame, keep, naming))
         edge_parts: list[tuple[Any, Any]] = []
@@ -104,7 +110,7 @@ def read_new_nodes(
             edge_parts.append((position[old.edge_index.numpy()], old.edge_weight))
         else:
             options = replace(options, drop_unknown=True)
-        own_index, own_weight, lost = read_edges(edges, known, options)
+        own_index, own_weight, lost = read_edges(edges, known, options, may_drop_all=old is None)
         is_more = _not_among(own_index, edge_parts[0][0] if edge_parts else own_index[:, :0], len(known))
         edge_parts.append((own_index[:, is_more], None if own_weight is None else own_weight[is_more]))
         graph = NodeGraph(
@@ -150,17 +156,18 @@ def _old_graph(
                 "was fitted on, or its tables"
             )
         return nodes
-    frame = to_frame(nodes, "nodes", options)
-    ids = _own_ids(frame, options)
+    frame = to_frame(nodes, "nodes", options, as_text=encoder.text_columns())
+    origin = table_origin(nodes, "nodes", options)
+    own = _own_ids(frame, options, origin)
+    ids = own.cast(pl.String)
     index, weight, _ = read_edges(edges, ids, options)
-    matrix = encoder.transform(frame, impute=impute).matrix
-    names = frame[options.id].to_numpy()
+    matrix = encoder.transform(frame, impute=impute, origin=origin).matrix
     return NodeGraph(
         matrix,
         index,
         ~is_source(ids.to_numpy()),
         edge_weight=weight,
-        ids=names,
+        ids=own.to_numpy(),
         columns=column_arrays(frame, [name for name in kept if name in frame.columns]),
         one_domain=True,
     )
@@ -171,9 +178,9 @@ def _column(graph: NodeGraph, name: str) -> NDArray[Any]:
     return graph.columns[name] if name in graph.columns else np.full(graph.num_nodes, None, dtype=object)
 
 
-def _own_ids(frame: pl.DataFrame, options: ReadOptions) -> pl.Series:
+def _own_ids(frame: pl.DataFrame, options: ReadOptions, origin: Origin) -> pl.Series:
     require_column(frame.columns, options.id, "nodes")
-    return ids_as_text(frame[options.id], "nodes").alias("id")
+    return own_ids(frame[options.id], "nodes", origin).alias("id")
 
 
 def _joined_names(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:

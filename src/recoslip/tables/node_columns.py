@@ -10,30 +10,61 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.encoders.columns import ColumnReader, is_missing, require_column
+from recoslip.encoders.origin import FRAME, Origin
 from recoslip.errors import TableError
-from recoslip.tables.times import Since, not_before, read_instant, read_times
+from recoslip.tables.times import Order, Since, not_before, read_instant, read_times, slash_order
+
+WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that became a float
+MAX_WHOLE = 2**53  # up to which floats hold every whole number
 
 
-def ids_as_text(column: pl.Series, table: str) -> pl.Series:
-    """Return ids as text, so that 7 in one file equals 7 in the other whatever the types of the columns."""
-    if column.dtype.is_float() or column.dtype.is_nested() or column.dtype == pl.Binary:
+def checked_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
+    """Return ids, all there; floats become whole numbers, or are refused where they are none."""
+    if column.dtype.is_nested() or column.dtype == pl.Binary:
         raise TableError(
             f"the {table} table's column {column.name!r} must hold text or whole numbers; got {column.dtype}"
         )
-    if column.null_count():
-        first = column.is_null().arg_max()
+    missing = is_missing(column)
+    if missing.any():
         raise TableError(
-            f"the {table} table's column {column.name!r} is empty in {column.null_count()} rows (first: row {first})"
+            f"the {table} table's column {column.name!r} is empty in {missing.sum()} rows (first: "
+            f"{origin.first(missing)}; {origin.counting})"
         )
-    return column.cast(pl.String)
+    if column.dtype.is_float():
+        broken = (column != column.floor()) | (column.abs() > MAX_WHOLE)
+        if broken.any():
+            raise TableError(
+                f"the {table} table's column {column.name!r} must hold text or whole numbers; got "
+                f"{column.filter(broken)[0]} ({origin.first(broken)}; {origin.counting})"
+            )
+        return column.cast(pl.Int64)
+    return column
 
 
-def domains_from_column(table: ColumnReader, name: str, target_value: object) -> NDArray[np.bool_]:
+def own_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
+    """Return ids as text or whole numbers; where every one is written as 1.0, without the .0."""
+    ids = checked_ids(column, table, origin)
+    if ids.dtype == pl.String and len(ids) and ids.str.contains(WHOLE).all():
+        return ids.str.extract(WHOLE)
+    return ids
+
+
+def ids_as_text(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
+    """Return ids as text, so that 7 in one file equals 7 in the other whatever the types of the columns."""
+    return own_ids(column, table, origin).cast(pl.String)
+
+
+def domains_from_column(
+    table: ColumnReader, name: str, target_value: object, origin: Origin = FRAME
+) -> NDArray[np.bool_]:
     """Return which rows are target by a column of two values."""
     require_column(table.columns, name, "nodes")
     column = table[name].cast(pl.String)
     if column.null_count():
-        raise TableError(f"the domain column {name!r} is empty in {column.null_count()} rows; give every node a domain")
+        raise TableError(
+            f"the domain column {name!r} is empty in {column.null_count()} rows (first: "
+            f"{origin.first(column.is_null())}; {origin.counting}); give every node a domain"
+        )
     values = sorted(column.unique().to_list(), key=lambda value: value.strip().lower())
     if len(values) != 2:
         shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
@@ -61,19 +92,24 @@ def _find_value(wanted: str, values: Sequence[str]) -> str | None:
     return next((value for value in values if value.strip().lower() == wanted.strip().lower()), None)
 
 
-def domains_from_time(table: ColumnReader, name: str, since: Since | None) -> NDArray[np.bool_]:
+def domains_from_time(table: ColumnReader, name: str, since: Since | None, origin: Origin = FRAME) -> NDArray[np.bool_]:
     """Return which rows are target: those with a time from `since` on."""
     require_column(table.columns, name, "nodes")
     column = table[name]
-    if missing := int(is_missing(column).sum()):
-        raise TableError(f"the time column {name!r} is empty in {missing} rows; give every node a time")
+    missing = is_missing(column)
+    if missing.any():
+        raise TableError(
+            f"the time column {name!r} is empty in {missing.sum()} rows (first: {origin.first(missing)}; "
+            f"{origin.counting}); give every node a time"
+        )
     numeric = column.dtype.is_numeric()
-    times = None if numeric else read_times(column)
+    order = None if numeric else _slash_order(column, since)
+    times = None if numeric else read_times(column, order)
     try:
         if times is None:
             is_target = np.asarray(column >= _number(column, since))
         else:
-            is_target = not_before(times, read_instant(since), name)  # type: ignore[arg-type]
+            is_target = not_before(times, read_instant(since, order), name)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
         if isinstance(problem, TableError):
             raise
@@ -83,6 +119,16 @@ def domains_from_time(table: ColumnReader, name: str, since: Since | None) -> ND
         span = f"{column.min()!s} to {column.max()!s}" if times is None else str(times)
         raise TableError(f"dividing {name!r} at {since} leaves one domain empty; it runs from {span}")
     return is_target
+
+
+def _slash_order(column: pl.Series, since: Since | None) -> Order | None:
+    """Return which part of dates with slashes comes first, by the values of the column and of `since` together."""
+    texts = {}
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum) and column.cast(pl.String).str.contains("/").any():
+        texts[f"the time column {column.name!r}"] = column.cast(pl.String).alias("")
+    if isinstance(since, str) and "/" in since:
+        texts["since"] = pl.Series([since])
+    return slash_order(pl.concat(texts.values()), " and ".join(texts)) if texts else None
 
 
 def _number(column: pl.Series, since: Any) -> int | float:

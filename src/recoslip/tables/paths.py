@@ -1,10 +1,12 @@
-"""A path of any name -> a path that polars takes."""
+"""A path of any name -> a path that polars takes; and files that are removed after use."""
 
 from __future__ import annotations
 
 import functools
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -24,13 +26,23 @@ def polars_path(path: Path) -> Path:
     return _link(path.absolute()) if re.search(r"[*?\[]", str(path)) else path
 
 
+@contextmanager
+def temporary_file() -> Iterator[Path]:
+    """Yield the path of a file to write, which is removed when the block ends, or at the latest with the process."""
+    path = Path(_folder().name) / f"{next(_numbers)}"
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
 @functools.cache
 def _link(path: Path) -> Path:
-    link = Path(_link_folder().name) / f"{next(_numbers)}"
+    link = Path(_folder().name) / f"{next(_numbers)}"
     link.symlink_to(path)
     return link
 
 
 @functools.cache
-def _link_folder() -> tempfile.TemporaryDirectory[str]:
+def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="recoslip-", ignore_cleanup_errors=True)

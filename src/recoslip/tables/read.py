@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,22 +13,27 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from recoslip.encoders.origin import FRAME, Origin
 from recoslip.encoders.table_encoder import fit_encoder
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.storage import printable
-from recoslip.tables.edges import EdgeReader, log_dropped_edges
-from recoslip.tables.files import read_file, table_errors
+from recoslip.tables.cells import cell_tables
+from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
+from recoslip.tables.files import check_file, origin_of, read_errors, read_file, table_errors
+from recoslip.tables.formats import table_format
+from recoslip.tables.graph_tables import edge_table, graph_tables
 from recoslip.tables.kept_columns import column_arrays
 from recoslip.tables.options import ReadOptions, TableName
+from recoslip.tables.samples import text_rows
 from recoslip.tables.times import Since
 
 Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
 
 
 def read_graph(
-    nodes: Table,
-    edges: Table | None,
+    nodes: Table | Any,
+    edges: Table | Any | None = None,
     *,
     id: str = "id",  # noqa: A002
     domain: str = "domain",
@@ -46,29 +52,39 @@ def read_graph(
     block_weights: Mapping[str, float] | None = None,
     label: str | None = None,
     keep: Sequence[str] = (),
+    encoding: str | None = None,
 ) -> NodeGraph:
     """Read a graph from a table of nodes and a table of edges.
 
+    Numbers may be written as text, with decimal commas (12,5), thousands set apart (1.234,56 or 1,234.56) and missing
+    values spelled out (NA, n/a, null, -, ? and the like; `MISSING_SPELLINGS` in `recoslip.encoders.numbers` has all).
+    What may be read in two ways is not used, and the log says so. Error messages count the rows of text and Excel files
+    as a spreadsheet does, and those of data frames, Parquet and Arrow files from 0.
+
     Args:
-        nodes: one row per node: a CSV, TSV, Parquet or Arrow file, or a data frame (polars, pandas).
+        nodes: one row per node: a CSV or TSV file (also .gz, or .zip with one file), a Parquet or Arrow file, the first
+            sheet of an Excel file (with the extra recoslip[excel]), or a data frame (polars, pandas).
         edges: one row per edge, in the same formats; None for a graph without edges.
-        id: column of the nodes table with the ids; text or whole numbers.
+        id: column of the nodes table with the ids; text or whole numbers. Whole numbers that are written as 1.0 are the
+            same as 1; 007 is not the same as 7.
         domain: column of the nodes table with the domains: true/false, 0/1, source/target, or any two values with
             `target_value`.
         target_value: the value of `domain` that means target.
         time: column of the nodes table with times. It replaces `domain`: nodes from `since` on are target. A column
             called "domain" is then no feature.
-        since: the first time that is target: a number, a date such as 2007-01-31, or a time such as
-            2007-01-31T12:00. Times with an offset from UTC, such as 2007-01-31T12:00+01:00 or 2007-01-31T11:00Z, and
-            columns with a time zone are compared as instants; `since` must have an offset where the column has one.
+        since: the first time that is target: a number, a date such as 2007-01-31 or 31.01.2007, or a time such as
+            2007-01-31T12:00. Dates such as 1/31/2007 are read where some value tells which part is the day. Times with
+            an offset from UTC, such as 2007-01-31T12:00+01:00 or 2007-01-31T11:00Z, and columns with a time zone are
+            compared as instants; `since` must have an offset where the column has one.
         category: column of the nodes table with true categories, kept for scoring and never used as a feature.
         features: columns to use as features; by default all that look like features (they are logged).
         ignore: columns not to use as features.
         text: columns of free text, encoded as tf-idf weights of words.
-        source_column: column of the edges table with one end of the edge; the first column by default.
-        target_column: column of the edges table with the other end; the second column by default.
+        source_column: column of the edges table with one end of the edge; by default the first column most of whose
+            first values are ids of nodes, and if there are not two, the first column.
+        target_column: column of the edges table with the other end; by default the second such column.
         weight: column of the edges table with positive weights.
-        drop_unknown: drop edges whose ends are not in the nodes table, instead of raising an error.
+        drop_unknown: drop edges whose ends are not in the nodes table, instead of raising an error; not all of them.
         impute: fill missing values: numbers by the median, vectors by the mean, categories by a category "(missing)",
             text by the empty text.
         block_weights: weights of the blocks "number", "category", "text" and "vector", such as {"text": 2}, on top of
@@ -76,11 +92,19 @@ def read_graph(
         label: column whose values name the nodes on the page; by default one that is called so, such as "title", if it
             is text that seldom repeats. "" for none.
         keep: further columns to show beside the nodes, on the page and in the table of scores.
+        encoding: of text files that are not UTF-8, such as "utf-16", "latin-1" or "cp1252"; any that Python has.
 
     >>> frame = pl.DataFrame({"id": ["a", "b", "c"], "domain": ["source", "source", "target"], "size": [1, 2, 3]})
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
+    given = graph_tables(nodes) or cell_tables(nodes)
+    if given is not None:
+        if edges is not None:
+            raise TableError("a graph or a file of cells has its own edges; leave the edges out")
+        nodes, edges = given.nodes, given.edges
+        weight = given.weight if weight is None else weight
+        features = given.features if features is None else features
     options = ReadOptions(
         id=id,
         domain=domain,
@@ -93,24 +117,26 @@ def read_graph(
         text=text,
         source_column=source_column,
         target_column=target_column,
-        weight=weight,
+        weight=weight or None,
         drop_unknown=drop_unknown,
         impute=impute,
         block_weights=block_weights or {},
         label=label,
         keep=keep,
+        encoding=encoding,
     )
     with table_errors():
         frame = to_frame(nodes, "nodes", options)
-        rows = options.node_rows(frame)
-        encoder, encoded = fit_encoder(frame, rows.columns, impute=impute, weights=options.block_weights)
+        origin = table_origin(nodes, "nodes", options)
+        rows = options.node_rows(frame, origin)
+        encoder, encoded = fit_encoder(frame, rows.columns, impute=impute, weights=options.block_weights, origin=origin)
         edge_index, edge_weight, _ = read_edges(edges, rows.ids, options, besides=_copy_bytes(encoded.matrix))
         return NodeGraph(
             encoded.matrix,
             edge_index,
             rows.is_target,
             edge_weight=edge_weight,
-            ids=frame[id].to_numpy(),
+            ids=rows.names.to_numpy(),
             categories=None if category is None else frame[category].to_numpy(),
             times=None if time is None else frame[time].to_numpy(),
             feature_names=encoder.feature_names,
@@ -128,7 +154,9 @@ def _copy_bytes(matrix: Any) -> int:
     return int(matrix.nbytes) * 5 // 4
 
 
-def to_frame(table: Table, name: TableName, options: ReadOptions, besides: int = 0) -> pl.DataFrame:
+def to_frame(
+    table: Table, name: TableName, options: ReadOptions, besides: int = 0, as_text: Collection[str] = ()
+) -> pl.DataFrame:
     """Read a table from a file or a data frame of polars or pandas.
 
     Args:
@@ -136,9 +164,10 @@ def to_frame(table: Table, name: TableName, options: ReadOptions, besides: int =
         name: "nodes" or "edges".
         options: which columns to read.
         besides: bytes of memory that must stay free for something else.
+        as_text: columns of a text file whose types are not to be guessed.
     """
     if isinstance(table, str | os.PathLike):
-        frame = read_file(Path(table), name, options, besides)
+        frame = read_file(Path(table), name, options, besides, as_text)
     elif isinstance(table, pl.DataFrame):
         frame = table
     elif type(table).__module__.startswith("pandas"):
@@ -153,21 +182,59 @@ def to_frame(table: Table, name: TableName, options: ReadOptions, besides: int =
     return frame
 
 
+def table_origin(table: Table, name: TableName, options: ReadOptions) -> Origin:
+    """Return where a table comes from: how its rows are counted, and which decimal mark it uses."""
+    return origin_of(Path(table), name, options) if isinstance(table, str | os.PathLike) else FRAME
+
+
 def read_edges(
-    table: Table | None, ids: pl.Series, options: ReadOptions, besides: int = 0
+    table: Table | None, ids: pl.Series, options: ReadOptions, besides: int = 0, *, may_drop_all: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None, int]:
-    """Edges between ids -> edges between node positions, (2, edges), their weights, and how many were dropped."""
+    """Edges between ids -> edges between node positions, (2, edges), their weights, and how many were dropped.
+
+    Args:
+        table: the edges table.
+        ids: the ids of the nodes, as text.
+        options: which columns to read.
+        besides: bytes of memory that must stay free for something else.
+        may_drop_all: whether it is no error if every edge names an unknown node and is dropped.
+    """
     if table is None:
         return np.empty((2, 0), dtype=np.int64), None, 0
-    frame = to_frame(table, "edges", options, besides)
-    reader = EdgeReader(frame.columns, _describe_table(table, "edges"), ids, options)
-    if isinstance(table, str | os.PathLike):
-        reader.check_header()
+    frame, reader = open_edges(table, ids, options, besides)
     if frame.height == 0:
         return np.empty((2, 0), dtype=np.int64), None, 0
     edge_index, edge_weight = reader.read(frame)
+    if reader.dropped == frame.height and not may_drop_all:
+        reader.refuse_no_edge(frame)
     log_dropped_edges(reader.dropped)
     return edge_index, edge_weight, reader.dropped
+
+
+def open_edges(table: Table, ids: pl.Series, options: ReadOptions, besides: int = 0) -> tuple[pl.DataFrame, EdgeReader]:
+    """Read an edges table, and return it with the reader of its rows; the arguments are those of `read_edges`."""
+    table, own_weight = edge_table(table, ids)
+    options = replace(options, weight=options.weight or own_weight)
+    if isinstance(table, str | os.PathLike):
+        options = name_ends(Path(table), ids, options)
+    frame = to_frame(table, "edges", options, besides)
+    origin = table_origin(table, "edges", options)
+    reader = EdgeReader(frame.head(SAMPLE_EDGES), _describe_table(table, "edges"), ids, options, origin)
+    if isinstance(table, str | os.PathLike):
+        reader.check_header()
+    return frame, reader
+
+
+def name_ends(path: Path, ids: pl.Series, options: ReadOptions) -> ReadOptions:
+    """Return the options with the columns of the ends of a text file, which must be known before it is read as text.
+
+    Those of other files have types, and are found when the rows are there.
+    """
+    check_file(path, "edges", options)
+    if table_format(path) != "text" or (options.source_column and options.target_column):
+        return options
+    with read_errors(path, "edges"):
+        return choose_ends(text_rows(path, SAMPLE_EDGES, options.encoding), ids, options)
 
 
 def _describe_table(table: Table, name: TableName) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,10 +14,10 @@ import polars as pl
 
 from recoslip.tables.formats import csv_header, table_format
 from recoslip.tables.paths import polars_path
+from recoslip.tables.text_files import is_compressed, open_text
 
 SAMPLE_ROWS = 2000  # of each text column, from each of three places of a Parquet file, or the start of an Arrow file
 SAMPLE_BYTES = 2**22  # of a CSV file, from its start
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # the first bytes of compressed files
 _NEWLINE, _QUOTE = b'\n"'
 
 
@@ -45,13 +44,41 @@ class TableSample:
     compressed: bool = False
 
 
-def sample_table(path: Path, most_bytes: int) -> TableSample:
-    """Sample a table file; what is decompressed on the way is not read further than `most_bytes`."""
-    sample = {"text": _sample_csv, "parquet": _sample_parquet, "arrow": _sample_arrow}
-    name = table_format(path)
-    if name is None:
-        raise ValueError(f"{path} is no table")
-    return sample[name](path, most_bytes)
+def sample_table(path: Path, most_bytes: int, encoding: str | None = None) -> TableSample:
+    """Sample a table file; what is decompressed on the way is not read further than `most_bytes`.
+
+    Args:
+        path: the file: text, Parquet or Arrow.
+        most_bytes: of a compressed file, how many bytes to decompress.
+        encoding: of a text file.
+    """
+    if table_format(path) == "text":
+        return _sample_csv(path, most_bytes, encoding)
+    return {"parquet": _sample_parquet, "arrow": _sample_arrow}[str(table_format(path))](path)
+
+
+def text_header(path: Path, encoding: str | None = None) -> tuple[str, list[str]]:
+    """Return the separator and the columns of a text file."""
+    return csv_header(io.BytesIO(_head(path, encoding)), path)
+
+
+def text_rows(path: Path, rows: int, encoding: str | None = None) -> pl.DataFrame:
+    """Return the first rows of a text file, all of them as text; as many as its first mebibytes hold."""
+    head = _head(path, encoding)
+    separator, header = csv_header(io.BytesIO(head), path)
+    try:
+        return pl.read_csv(
+            head, separator=separator, infer_schema=False, n_rows=rows, truncate_ragged_lines=True, ignore_errors=True
+        )
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # the reader of the whole file will say why
+        return pl.DataFrame(schema=dict.fromkeys(header, pl.String()))
+
+
+def _head(path: Path, encoding: str | None) -> bytes:
+    """Return the first whole lines of a text file."""
+    with open_text(path, encoding) as file:
+        head = file.read(SAMPLE_BYTES)
+    return head if len(head) < SAMPLE_BYTES else head[: head.rfind(b"\n") + 1]
 
 
 def count_rows(path: Path) -> int | None:
@@ -63,32 +90,15 @@ def count_rows(path: Path) -> int | None:
 # Text files.
 
 
-def _sample_csv(path: Path, most_bytes: int) -> TableSample:
-    with path.open("rb") as file:
-        start = file.read(len(_ZSTD))
-    compressed = start.startswith((_GZIP, _ZSTD))
-    with _open_text(path, start) as file:
+def _sample_csv(path: Path, most_bytes: int, encoding: str | None) -> TableSample:
+    compressed = is_compressed(path)
+    with open_text(path, encoding) as file:
         head = file.read(SAMPLE_BYTES)
         rows, size = _count_lines(head, file, most_bytes if compressed else None)
     complete = head[: head.rfind(b"\n") + 1] if size > len(head) else head
     frame = _parse_head(complete, path)
     texts = {column.name: column.drop_nulls().to_list() for column in frame if column.dtype == pl.String}
     return TableSample(rows, frame.schema, texts, csv_bytes=size, compressed=compressed)
-
-
-@contextmanager
-def _open_text(path: Path, start: bytes) -> Iterator[IO[bytes]]:
-    if start.startswith(_GZIP):
-        with gzip.open(path) as file:
-            yield file  # type: ignore[misc]
-    elif start.startswith(_ZSTD):
-        import pyarrow as pa
-
-        with pa.input_stream(path, compression="zstd") as file:
-            yield file
-    else:
-        with path.open("rb") as file:
-            yield file
 
 
 def _count_lines(head: bytes, file: IO[bytes], most_bytes: int | None) -> tuple[int, int]:
@@ -130,7 +140,7 @@ def _parse_head(head: bytes, path: Path) -> pl.DataFrame:
 # Parquet files.
 
 
-def _sample_parquet(path: Path, _: int) -> TableSample:
+def _sample_parquet(path: Path) -> TableSample:
     from pyarrow.lib import ArrowNotImplementedError
 
     with open_parquet(path) as file:
@@ -216,7 +226,7 @@ def _texts_of_leaf(file: Any, leaf: int) -> list[str]:
 # Arrow files.
 
 
-def _sample_arrow(path: Path, _: int) -> TableSample:
+def _sample_arrow(path: Path) -> TableSample:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from recoslip.errors import TableError
 
 Since: TypeAlias = "int | float | str | date | datetime"
+Order: TypeAlias = Literal["day", "month"]  # which of them comes first in 02/03/2007
 
-# The year comes first: the order in 02/03/2007 depends on the country.
+_DOTS = r"^\s*(?<a>[0-9]{1,2})\.(?<b>[0-9]{1,2})\.(?<year>[0-9]{4})(?<rest>.*)$"
+_SLASHES = _DOTS.replace(r"\.", "/")
 _TEXT = (
     r"^(?<date>\d{4}-\d{2}-\d{2})"
     r"(?:[Tt ](?<clock>\d{2}:\d{2})(?::(?<second>\d{2})(?:[.,](?<fraction>\d+))?)?"
@@ -51,13 +53,60 @@ class Instant(NamedTuple):
     clock: str  # the time as its own clock shows it, without the offset
 
 
-def read_times(column: pl.Series) -> Times:
-    """Read a column of dates, timestamps or text such as 2007-01-31T12:00+01:00."""
+def slash_order(texts: pl.Series, name: str) -> Order | None:
+    """Return which part of dates such as 31/12/2006 comes first: the day is the one that is above 12 somewhere.
+
+    It is None where there are no such dates. Raise if no value tells, or if two contradict each other.
+
+    Args:
+        texts: the texts; others than such dates are passed over.
+        name: what they are, for messages.
+    """
+    parts = texts.str.extract_groups(_SLASHES).struct.unnest()
+    above = [parts[side].cast(pl.Int64).fill_null(0) > 12 for side in "ab"]
+    day_first, month_first = above[0] & ~above[1], above[1] & ~above[0]
+    dates = texts.filter(parts["year"].is_not_null())
+    if not len(dates):
+        return None
+    if day_first.any() and month_first.any():
+        raise TableError(
+            f"the dates of {name} are in two orders ({texts.filter(day_first)[0]!r} and "
+            f"{texts.filter(month_first)[0]!r}); write all of them as 2007-01-31"
+        )
+    if not day_first.any() and not month_first.any():
+        readings = [year_first(dates[:1], order)[0].strip() for order in ("day", "month")]
+        raise TableError(
+            f"a date of {name}, {dates[0]!r}, may be {readings[0]} or {readings[1]}, and no value tells which; write "
+            "dates as 2007-01-31 (the year first) or 31.01.2007 (the day first)"
+        )
+    return "day" if day_first.any() else "month"
+
+
+def year_first(texts: pl.Series, order: Order | None) -> pl.Series:
+    """Write dates such as 31.12.2006, and 31/12/2006 in the given order, as 2006-12-31; leave other texts as they are.
+
+    >>> year_first(pl.Series(["31.1.2007", "1/31/2007 12:00", "2007-01-31"]), "month").to_list()
+    ['2007-01-31', '2007-01-31 12:00', '2007-01-31']
+    """
+    for pattern, day, month in ((_DOTS, "a", "b"), (_SLASHES, *(("b", "a") if order == "month" else ("a", "b")))):
+        parts = texts.str.extract_groups(pattern).struct.unnest()
+        written = parts["year"] + "-" + parts[month].str.zfill(2) + "-" + parts[day].str.zfill(2) + parts["rest"]
+        texts = written.zip_with(written.is_not_null(), texts)
+    return texts
+
+
+def read_times(column: pl.Series, order: Order | None = None) -> Times:
+    """Read a column of dates, timestamps or text such as 2007-01-31T12:00+01:00, 31.01.2007 or 1/31/2007.
+
+    Args:
+        column: the column.
+        order: which part of dates with slashes comes first, by `slash_order`.
+    """
     dtype = column.dtype
     if dtype in (pl.Categorical, pl.Enum):
         column, dtype = column.cast(pl.String), pl.String()
     if dtype == pl.String:
-        return _read_texts(column)
+        return _read_texts(column, order)
     if dtype == pl.Date:
         return Times(column.to_physical().to_numpy().astype(np.int64), "D", False)
     if isinstance(dtype, pl.Datetime):  # with a time zone, polars holds UTC
@@ -65,10 +114,10 @@ def read_times(column: pl.Series) -> Times:
     raise TableError(f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; got {dtype}")
 
 
-def read_instant(since: Since) -> Instant:
-    """Read one time: a date, a datetime, or text. Raise ValueError if it is none."""
+def read_instant(since: Since, order: Order | None = None) -> Instant:
+    """Read one time: a date, a datetime, or text in the spellings of a column. Raise ValueError if it is none."""
     if not isinstance(since, date):
-        text = str(since).strip()
+        text = year_first(pl.Series([str(since)]), order)[0].strip()
         try:
             since = datetime.fromisoformat(text)
         except ValueError:  # text of a column may be longer: 2007-01-31 00:00:00 UTC
@@ -102,8 +151,8 @@ def not_before(times: Times, first: Instant, name: str) -> NDArray[np.bool_]:
     return np.asarray(times.ticks >= threshold)
 
 
-def _read_texts(column: pl.Series) -> Times:
-    microseconds, has_offset = _parse(column)
+def _read_texts(column: pl.Series, order: Order | None) -> Times:
+    microseconds, has_offset = _parse(year_first(column, order))
     if (unreadable := microseconds.is_null()).any():
         raise TableError(
             f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; "

@@ -17,6 +17,7 @@ from recoslip.calibration.growth import least_growth
 from recoslip.detectors.params import Number, Whole
 from recoslip.encoders.column_encoders import TextEncoder
 from recoslip.encoders.columns import is_missing, plan_columns, require_column
+from recoslip.encoders.origin import Origin
 from recoslip.encoders.table_encoder import TableEncoder, fit_encoder
 from recoslip.errors import WatchError
 from recoslip.findings.explanations import FeatureStatistics
@@ -26,11 +27,11 @@ from recoslip.graph.neighbourhood import k_means
 from recoslip.inspection.mixing import measure_mixing
 from recoslip.shift import Mask
 from recoslip.storage import output_lock, printable, resolve
-from recoslip.tables.edges import EdgeReader
 from recoslip.tables.files import table_errors
 from recoslip.tables.node_columns import ids_as_text
 from recoslip.tables.options import ReadOptions
-from recoslip.tables.read import Table, to_frame
+from recoslip.tables.read import Table, open_edges, table_origin, to_frame
+from recoslip.tables.times import slash_order, year_first
 from recoslip.watch.page import render
 from recoslip.watch.state import (
     GROUP,
@@ -128,6 +129,7 @@ class Watch:
         block_weights: Mapping[str, float] | None = None,
         impute: bool = False,
         drop_unknown: bool = False,
+        encoding: str | None = None,
     ) -> Self:
         """Begin a watch with the nodes that are known.
 
@@ -140,20 +142,27 @@ class Watch:
             window: how many batches, the last ones, are looked at together.
             keep: how many earlier nodes are kept at most; of more, a random part is.
             id: column with the ids.
-            time: column with times, numbers or ISO dates; batches must then come in their order.
+            time: column with times, numbers or dates; batches must then come in their order.
             features: columns to use as features, by default all that look like features.
             ignore: columns not to use.
             text: columns of free text.
             block_weights: as for `read_graph`.
             impute: fill missing values, here and in every batch.
             drop_unknown: drop edges to nodes that are not in the table.
+            encoding: of text files that are not UTF-8, as for `read_graph`.
         """
         Number(0, 1, open_ends=True)("alpha", alpha)
         Number(1, 1e6)("max_growth", max_growth)
         Whole(1, 1000)("window", window)
         Whole(MIN_KNOWN, 10_000_000)("keep", keep)
         options = ReadOptions(
-            id=id, features=features, ignore=ignore, text=text, impute=impute, block_weights=block_weights or {}
+            id=id,
+            features=features,
+            ignore=ignore,
+            text=text,
+            impute=impute,
+            block_weights=block_weights or {},
+            encoding=encoding,
         )
         final = resolve(folder)
         with output_lock(final), table_errors():
@@ -164,16 +173,17 @@ class Watch:
                 if any(final.iterdir()):
                     raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
             frame = to_frame(nodes, "nodes", options)
-            columns = plan_columns(frame, {id, time} - {None}, features, ignore, text)
-            ids = _ids(frame, id)
+            origin = table_origin(nodes, "nodes", options)
+            columns = plan_columns(frame, {id, time} - {None}, features, ignore, text, origin)
+            ids = _ids(frame, id, origin)
             if len(ids) < MIN_KNOWN:
                 raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {len(ids)}; give more of them")
             encoder, encoded = fit_encoder(
-                frame, columns, impute=impute, weights=options.block_weights, spare_words=SPARE_WORDS
+                frame, columns, impute=impute, weights=options.block_weights, spare_words=SPARE_WORDS, origin=origin
             )
             settings = Settings(id, time, alpha, max_growth, window, keep, impute)
             pool = Nodes(node_table(ids, 0), encoded.matrix, np.empty((2, 0), dtype=np.int64))
-            edge_index, _ = _read_edges(edges, ids, (), drop_unknown)
+            edge_index, _ = _read_edges(edges, ids, (), drop_unknown, encoding)
             pool = replace(pool, edge_index=edge_index)
             graph = _graph(pool, encoder, np.zeros(len(pool), dtype=bool))
             kind = k_means(views(graph)[1], min(MAX_KINDS, max(1, len(pool) // NODES_PER_KIND)), n_init=2)
@@ -186,7 +196,9 @@ class Watch:
             write_state(final, state, render(state))
         return cls(final)
 
-    def add(self, nodes: Table, edges: Table | None = None, *, drop_unknown: bool = False) -> Outcome:
+    def add(
+        self, nodes: Table, edges: Table | None = None, *, drop_unknown: bool = False, encoding: str | None = None
+    ) -> Outcome:
         """Take in a batch and say what it comes to; the state on disk has grown by it when this returns.
 
         The same batch as the last one changes nothing, and has the outcome that it had.
@@ -195,12 +207,16 @@ class Watch:
             nodes: table of the batch's nodes, with the columns of the known nodes.
             edges: table of their edges, to each other and to nodes of earlier batches.
             drop_unknown: drop edges to nodes that never came.
+            encoding: of text files that are not UTF-8, as for `read_graph`.
         """
         with output_lock(self.folder), table_errors():
             state = self.state = read_state(self.folder)
             settings, number = state.settings, len(state.batches)
-            frame = to_frame(nodes, "nodes", ReadOptions(id=settings.id))
-            ids = _ids(frame, settings.id)
+            encoder = TableEncoder.from_json(state.encoding)
+            options = ReadOptions(id=settings.id, encoding=encoding)
+            frame = to_frame(nodes, "nodes", options, as_text=encoder.text_columns())
+            origin = table_origin(nodes, "nodes", options)
+            ids = _ids(frame, settings.id, origin)
             own = node_table(ids, number)
             node = own["node"].to_numpy()
             tidy(self.folder)
@@ -210,10 +226,9 @@ class Watch:
                 return Outcome(last, next((g for g in state.groups if g.alarm == last.number), None), again=True)
             self._refuse_seen(ids, node)
             last_time = _last_time(frame, settings.time, state.batches[-1].last_time)
-            encoder = TableEncoder.from_json(state.encoding)
-            features = encoder.transform(frame, impute=settings.impute)
+            features = encoder.transform(frame, impute=settings.impute, origin=origin)
             known_ids = pl.concat([state.nodes.table["id"], ids])
-            edge_index, lost = _read_edges(edges, known_ids, (*state.seen, node), drop_unknown)
+            edge_index, lost = _read_edges(edges, known_ids, (*state.seen, node), drop_unknown, encoding)
             pool = state.nodes.joined(Nodes(own, features.matrix, edge_index))
             batch = Batch(number, len(ids), _fingerprint(node), {}, last_time, lost_edges=lost)
             unseen = _unseen_words(encoder, frame)
@@ -443,9 +458,9 @@ def _thinned(pool: Nodes, number: int, settings: Settings) -> Nodes:
     return pool.chosen(kept)
 
 
-def _ids(frame: pl.DataFrame, name: str) -> pl.Series:
+def _ids(frame: pl.DataFrame, name: str, origin: Origin) -> pl.Series:
     require_column(frame.columns, name, "nodes")
-    ids = ids_as_text(frame[name], "nodes").alias("id")
+    ids = ids_as_text(frame[name], "nodes", origin).alias("id")
     if ids.is_duplicated().any():
         repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
         first = ", ".join(map(repr, repeated[:3].to_list()))
@@ -454,7 +469,7 @@ def _ids(frame: pl.DataFrame, name: str) -> pl.Series:
 
 
 def _read_edges(
-    table: Table | None, ids: pl.Series, seen: Sequence[NDArray[np.int64]], drop_unknown: bool
+    table: Table | None, ids: pl.Series, seen: Sequence[NDArray[np.int64]], drop_unknown: bool, encoding: str | None
 ) -> tuple[NDArray[np.int64], int]:
     """Return edges as positions among the nodes that are kept, and how many lead to nodes that are not kept any more.
 
@@ -463,13 +478,13 @@ def _read_edges(
         ids: of the nodes that are kept, those of the batch last.
         seen: hashes of the ids of all nodes that came.
         drop_unknown: whether edges to nodes that never came are dropped instead of refused.
+        encoding: of a text file that is not UTF-8.
     """
     if table is None:
         return np.empty((2, 0), dtype=np.int64), 0
-    frame = to_frame(table, "edges", ReadOptions())
+    frame, reader = open_edges(table, ids, ReadOptions(drop_unknown=True, encoding=encoding))
     if not frame.height:
         return np.empty((2, 0), dtype=np.int64), 0
-    reader = EdgeReader(frame.columns, "the edges table", ids, ReadOptions(drop_unknown=True))
     edge_index, _ = reader.read(frame)
     if not reader.dropped:
         return _each_once(edge_index), 0
@@ -485,6 +500,8 @@ def _read_edges(
             "--drop-unknown"
         )
     unknown = ends.filter(pl.col("0").is_in(never.implode()) | pl.col("1").is_in(never.implode())).height
+    if unknown == frame.height:
+        reader.refuse_no_edge(frame)
     return _each_once(edge_index), reader.dropped - unknown
 
 
@@ -514,6 +531,7 @@ def _last_time(frame: pl.DataFrame, name: str | None, before: int | float | str 
         raise WatchError(f"the time column {name!r} is empty in {missing} rows; give every node a time")
     if not column.dtype.is_numeric():
         column = column.cast(pl.String)
+        column = year_first(column, slash_order(column, f"the time column {name!r}"))  # so that text is in order
     first, last = column.min(), column.max()
     if before is not None:
         if isinstance(before, str) != isinstance(first, str):

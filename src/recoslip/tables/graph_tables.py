@@ -1,0 +1,174 @@
+"""A graph in a file or of another library -> a table of nodes and a table of edges, as if they had been given.
+
+GraphML, GEXF and GML files, graphs of NetworkX and igraph, and cells (`cells.py`) all become two tables, so that there
+is one way from a table to features, and a graph has the same scores in whatever form it comes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import scipy.sparse as sp
+
+from recoslip.errors import TableError
+from recoslip.storage import printable
+from recoslip.tables.formats import extension
+
+GRAPH_FILES = ("graphml", "gexf", "gml")
+EDGE_LISTS = ("edgelist", "edges")  # as NetworkX and SNAP write them: no header, blanks between, # for comments
+ID, ENDS, WEIGHT = "id", ("source", "target"), "weight"
+
+
+class GraphTables(NamedTuple):
+    """The two tables of a graph, and how they are read where the user does not say."""
+
+    nodes: pl.DataFrame  # the names of the nodes are in the column "id"
+    edges: pl.DataFrame  # columns "source" and "target", and the attributes of edges
+    weight: str | None = None  # the attribute of edges that is their weight, by convention
+    features: Sequence[str] | None = None  # the only columns that are features; None: all that are suitable
+
+
+def graph_tables(graph: Any) -> GraphTables | None:
+    """Return the tables of a graph that is one file or one object; None where it is a table itself."""
+    if isinstance(graph, str | os.PathLike):
+        path = Path(graph)
+        return _read_file(path) if extension(path) in GRAPH_FILES and not path.is_dir() else None
+    library = type(graph).__module__.partition(".")[0]
+    if library == "networkx":
+        return networkx_tables(graph)
+    if library == "igraph":
+        return igraph_tables(graph)
+    return None
+
+
+def _read_file(path: Path) -> GraphTables:
+    if not path.is_file():
+        raise TableError(f"there is no file {printable(path)}")
+    import networkx as nx
+
+    read = {"graphml": nx.read_graphml, "gexf": nx.read_gexf, "gml": nx.read_gml}[extension(path)]
+    try:
+        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+            graph = read(file)
+    except RecursionError as problem:
+        raise TableError(f"{printable(path)} is nested too deeply to be a graph") from problem
+    except Exception as problem:  # networkx lets through whatever its parsers and conversions raise
+        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        raise TableError(f"{printable(path)} cannot be read as {extension(path)}: {reason}") from problem
+    return networkx_tables(graph)
+
+
+def networkx_tables(graph: Any) -> GraphTables:
+    """Return the tables of a NetworkX graph; its nodes are the ids, and attributes are columns."""
+    nodes = [(str(node), attributes) for node, attributes in graph.nodes(data=True)]
+    edges = [(str(a), str(b), attributes) for a, b, attributes in graph.edges(data=True)]
+    return _tables(
+        [name for name, _ in nodes],
+        _columns([attributes for _, attributes in nodes]),
+        [(a, b) for a, b, _ in edges],
+        _columns([attributes for *_, attributes in edges]),
+    )
+
+
+def igraph_tables(graph: Any) -> GraphTables:
+    """Return the tables of an igraph graph; vertices go by their attribute "name" where they have one."""
+    attributes = {name: list(graph.vs[name]) for name in graph.vs.attributes()}
+    names = list(map(str, attributes.pop("name", range(graph.vcount()))))
+    ends = [(names[a], names[b]) for a, b in graph.get_edgelist()]
+    return _tables(names, attributes, ends, {name: list(graph.es[name]) for name in graph.es.attributes()})
+
+
+def _tables(
+    names: Sequence[str],
+    attributes: Mapping[str, Sequence[Any]],
+    ends: Sequence[tuple[str, str]],
+    edge_attributes: Mapping[str, Sequence[Any]],
+) -> GraphTables:
+    """Put ids and attributes together; an attribute with the name of one of our columns gets another."""
+    nodes = {ID: pl.Series(ID, names, dtype=pl.String)} | {
+        free_name(name, (ID,)): series(values) for name, values in attributes.items()
+    }
+    pairs = np.array(ends, dtype=object).reshape(-1, 2)
+    edges = {end: pl.Series(end, pairs[:, k].tolist(), dtype=pl.String) for k, end in enumerate(ENDS)} | {
+        free_name(name, ENDS): series(values) for name, values in edge_attributes.items()
+    }
+    frame = pl.DataFrame(edges)
+    is_weighted = WEIGHT in frame.columns and frame[WEIGHT].dtype.is_numeric() and not frame[WEIGHT].null_count()
+    return GraphTables(pl.DataFrame(nodes), frame, WEIGHT if is_weighted and frame.height else None)
+
+
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """Return the name of a column for an attribute, which is another where one of ours is called so."""
+    return f"{name} (attribute)" if name in taken else str(name)
+
+
+def _columns(rows: Sequence[Mapping[Any, Any]]) -> dict[str, list[Any]]:
+    """Return the attributes of nodes or edges by name; those that hold more than a value or a vector are left out."""
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, Mapping))
+    return {str(name): [row.get(name) for row in rows] for name in names}
+
+
+def series(values: Sequence[Any]) -> pl.Series:
+    """Return values as a column: numbers, true and false, text, or vectors of numbers."""
+    plain = [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in values]
+    kinds = {type(value) for value in plain if value is not None}
+    if kinds <= {int, float}:
+        return pl.Series(plain, dtype=pl.Float64 if float in kinds else pl.Int64, strict=False)
+    if kinds <= {bool}:
+        return pl.Series(plain, dtype=pl.Boolean)
+    if kinds <= {list, tuple}:
+        try:
+            return pl.Series(
+                [None if value is None else list(map(float, value)) for value in plain], dtype=pl.List(pl.Float64)
+            )
+        except (TypeError, ValueError):
+            pass
+    return pl.Series([None if value is None else str(value) for value in plain], dtype=pl.String)
+
+
+# Edges that are no table.
+
+
+def edge_table(edges: Any, ids: pl.Series) -> tuple[Any, str | None]:
+    """Return edges that are no table as one, and the column of their weights; a table as it is, and None.
+
+    Args:
+        edges: a SciPy matrix over the rows of the nodes table, a file that lists edges without a header, or a table.
+        ids: the ids of the nodes, as text.
+    """
+    if sp.issparse(edges):
+        if edges.shape != (len(ids), len(ids)):
+            raise TableError(f"a matrix of edges must have shape ({len(ids)}, {len(ids)}); got {edges.shape}")
+        entries = sp.coo_array(edges)
+        ends = {end: ids[index] for end, index in zip(ENDS, entries.coords, strict=True)}
+        return pl.DataFrame({**ends, WEIGHT: entries.data}), None if (entries.data == 1).all() else WEIGHT
+    if isinstance(edges, str | os.PathLike) and extension(Path(edges)) in EDGE_LISTS and Path(edges).is_file():
+        frame = _read_edge_list(Path(edges))
+        return frame, WEIGHT if WEIGHT in frame.columns else None
+    return edges, None
+
+
+def _read_edge_list(path: Path) -> pl.DataFrame:
+    """Read lines of two ids, and perhaps a weight, with blanks or tabs between them."""
+    try:
+        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+            lines = pl.Series(file.read().decode("utf-8").splitlines(), dtype=pl.String)
+    except (OSError, EOFError, UnicodeError) as problem:
+        raise TableError(f"{printable(path)} cannot be read as a list of edges: {problem}") from problem
+    lines = lines.str.strip_chars()
+    lines = lines.filter((lines != "") & ~lines.str.contains("^[#%]"))
+    fields = lines.str.replace_all(r"[\s,;]+", " ").str.split(" ")
+    count = fields.list.len()
+    if len(fields) and (count.min() != count.max() or count.min() not in (2, 3)):
+        odd = lines[int(((count != 2) & (count != 3) | (count != count[0])).arg_max() or 0)]
+        raise TableError(f"{printable(path)}: each line must hold two ids, or each also a weight; got {odd!r}")
+    frame = pl.DataFrame({end: fields.list.get(k, null_on_oob=True) for k, end in enumerate(ENDS)})
+    if len(fields) and count.max() == 3:
+        frame = frame.with_columns(fields.list.get(2).cast(pl.Float64, strict=False).alias(WEIGHT))
+    return frame

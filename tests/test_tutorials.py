@@ -1,0 +1,76 @@
+"""The tutorials do what they say, run as they are written."""
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+
+DOCS = Path(__file__).parent.parent / "docs"
+gallery = runpy.run_path(str(DOCS / "gallery.py"))
+
+
+def run(name, forked, folder, ends=None):
+    """Do in a folder what a tutorial says; return how often each program was called, and what each command printed.
+
+    Args:
+        name: of the tutorial.
+        forked: where commands run.
+        folder: of its files.
+        ends: exit codes other than 0, by a word of the command.
+    """
+    text = (DOCS / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
+    for script, body in gallery["scripts"](text).items():
+        (folder / script).write_text(body, encoding="utf-8")
+    printed = {}
+    commands = gallery["commands"](text)
+    for command in commands:
+        first, *rest = command
+        if first == "python":
+            result = subprocess.run([sys.executable, *rest], cwd=folder, capture_output=True, text=True)
+        else:
+            result = forked.run(*rest, cwd=folder)
+        code = next((code for word, code in (ends or {}).items() if word in command), 0)
+        assert result.returncode == code, result.stdout + result.stderr
+        printed[shlex.join(command)] = " ".join(result.stdout.split())
+    return Counter(command[0] for command in commands), printed
+
+
+def test_tables_to_a_decision_runs_as_written_and_finds_the_drones_twice(forked, tmp_path):
+    programs, printed = run("tables", forked, tmp_path)
+    assert programs == {"python": 4, "recoslip": 4}
+    said = printed["recoslip review out/ --decisions sample_reviewed.csv"]
+    assert re.search(r"95 % sure that at least \d+ % of this list", said), said  # of a random draw
+    listed = pl.read_csv(tmp_path / "out" / "scores.csv").filter("listed")
+    counts = listed.join(pl.read_csv(tmp_path / "truth.csv"), on="id")["category"].value_counts()
+    drones = dict(counts.iter_rows())["drones"]
+    assert drones > 45
+    assert drones > 0.5 * listed.height
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Something new: at least" in page
+    assert "rotor" in page
+    tomorrow = pl.read_csv(tmp_path / "tomorrow" / "scores.csv").filter("listed")
+    new = tomorrow.join(pl.read_csv(tmp_path / "tomorrow_truth.csv"), on="id")["category"]
+    assert (new == "drones").sum() >= 8
+    assert (new == "drones").mean() > 0.7
+
+
+def test_a_watch_on_weekly_batches_runs_as_written_and_rings_for_the_drones(forked, tmp_path):
+    programs, printed = run("watch", forked, tmp_path, ends={"week4.csv": 10})
+    assert programs == {"python": 2, "recoslip": 8}
+    assert (
+        "A new category has appeared: group 1"
+        in printed["recoslip watch shop/ --nodes week4.csv --edges week4_edges.csv"]
+    )
+    group = json.loads((tmp_path / "shop" / "watch.json").read_text())["groups"][0]
+    assert group["status"] == "accepted"
+    truth = pl.read_csv(tmp_path / "weeks_truth.csv").filter(pl.col("id").is_in(group["members"]))
+    assert (truth["category"] == "drones").mean() > 0.9
+    last = printed["recoslip watch shop/ --nodes week6.csv --edges week6_edges.csv"]
+    assert "What is known grows: in the last 5 batches nodes like 'title:" in last, last  # garden tools
+    assert printed["python add_week.py"].startswith("0 False True What is known grows")  # the same batch again

@@ -14,13 +14,17 @@ from recoslip.cli.options import (
     BlockWeights,
     DomainColumn,
     DropUnknown,
+    EdgeFeatures,
     EncodingName,
     Features,
     IdColumn,
     Ignore,
     Impute,
     Json,
+    NodeType,
     Quiet,
+    RelationColumn,
+    Scored,
     Since,
     SourceColumn,
     TargetColumn,
@@ -61,6 +65,10 @@ def check(
     source_column: SourceColumn = None,
     target_column: TargetColumn = None,
     weight: WeightColumn = None,
+    relation: RelationColumn = None,
+    edge_features: EdgeFeatures = "",
+    node_type: NodeType = None,
+    scored: Scored = None,
     drop_unknown: DropUnknown = False,
     impute: Impute = False,
     encoding: EncodingName = None,
@@ -110,10 +118,6 @@ def read(nodes: Path, edges: Path | None, context: typer.Context) -> NodeGraph:
 
         refuse_table_options(context)
         return open_packed(nodes)
-    if nodes.suffix.lower() == ".pt":
-        from recoslip.tables.pyg_files import read_pyg_file
-
-        return read_pyg_file(nodes, edges, **read_graph_arguments(context))
     from recoslip.tables import read_graph
 
     return read_graph(nodes, edges, **read_graph_arguments(context))

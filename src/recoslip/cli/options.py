@@ -56,6 +56,16 @@ EncodingName = Annotated[
     str | None,
     typer.Option("--encoding", help="Encoding of text files that are not UTF-8, such as utf-16, latin-1 or cp1252."),
 ]
+RelationColumn = Annotated[
+    str | None, typer.Option("--relation", help="Column of the edges table with the kinds of edges.")
+]
+EdgeFeatures = Annotated[
+    str, typer.Option(help="Columns of the edges table with what edges are like, separated by commas.")
+]
+NodeType = Annotated[
+    str | None, typer.Option(help="Column of the nodes table with the kinds of nodes; --scored names the one to score.")
+]
+Scored = Annotated[str | None, typer.Option(help="The kind of nodes to score, where there are several.")]
 Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values instead of refusing them.")]
 
 BlockWeights = Annotated[
@@ -103,6 +113,7 @@ def read_graph_arguments(context: typer.Context) -> dict[str, Any]:
         "text": split_names(options["text"]),
         "block_weights": parse_numbers("--block-weights", options["block_weights"]),
         **kept_columns(options),
+        **relational(options),
         **{name: options[name] for name in _SAME_NAME},
     }
 
@@ -111,6 +122,14 @@ def kept_columns(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that say which columns are kept to be shown; a command may lack these options."""
     names = [*split_names(options.get("show", "")), *split_names(options.get("keep", ""))]
     return {"label": options.get("label"), "keep": list(dict.fromkeys(names))}
+
+
+def relational(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments about several kinds of nodes and edges, of the commands that have these options."""
+    if "relation" not in options:
+        return {}
+    named = {name: options[name] for name in ("relation", "node_type", "scored")}
+    return {**named, "edge_features": split_names(options["edge_features"])}
 
 
 def refuse_table_options(context: typer.Context) -> None:

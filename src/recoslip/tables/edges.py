@@ -142,17 +142,24 @@ class EdgeReader:
             offset: how many rows of the table are before them.
         """
         origin = self.origin.from_row(offset)
-        ends = [self._find(checked_ids(frame[column], "edges", origin)) for column in (self.left, self.right)]
-        known = ends[0].is_not_null() & ends[1].is_not_null()
-        dropped = int((~known).sum())
-        if dropped and not self.drop_unknown:
-            self._refuse_unknown(frame, ends, dropped)
-        self.dropped += dropped
+        *ends, known = self.ends(frame, origin)
         edge_index = np.stack([position.filter(known).to_numpy().astype(np.int64) for position in ends])
         edge_weight = None
         if self.weight is not None:
             edge_weight = self._weights(frame[self.weight], known, origin).filter(known).to_numpy()
         return edge_index, edge_weight
+
+    def ends(self, frame: pl.DataFrame, origin: Origin | None = None) -> tuple[pl.Series, pl.Series, pl.Series]:
+        """Return the node positions of both ends of the given rows, null where one is unknown, and where none is."""
+        left, right = (
+            self._find(checked_ids(frame[column], "edges", origin or self.origin)) for column in (self.left, self.right)
+        )
+        known = left.is_not_null() & right.is_not_null()
+        dropped = int((~known).sum())
+        if dropped and not self.drop_unknown:
+            self._refuse_unknown(frame, [left, right], dropped)
+        self.dropped += dropped
+        return left, right, known
 
     def refuse_no_edge(self, frame: pl.DataFrame) -> NoReturn:
         """Raise because not one edge joins two nodes of the nodes table.

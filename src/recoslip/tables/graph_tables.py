@@ -32,6 +32,8 @@ class GraphTables(NamedTuple):
     edges: pl.DataFrame  # columns "source" and "target", and the attributes of edges
     weight: str | None = None  # the attribute of edges that is their weight, by convention
     features: Sequence[str] | None = None  # the only columns that are features; None: all that are suitable
+    node_type: str | None = None  # the column of the kinds of nodes
+    relation: str | None = None  # the column of the kinds of edges
 
 
 def graph_tables(graph: Any) -> GraphTables | None:

@@ -58,9 +58,13 @@ class ReadOptions:
     label: str | None = None
     keep: Sequence[str] = ()
     encoding: str | None = None
+    relation: str | None = None
+    edge_features: Sequence[str] = ()
+    node_type: str | None = None
+    scored: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("features", "ignore", "text", "keep"):
+        for name in ("features", "ignore", "text", "keep", "edge_features"):
             if isinstance(value := getattr(self, name), str):
                 raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
         check_block_weights(self.block_weights)
@@ -70,6 +74,13 @@ class ReadOptions:
             raise TableError("a domain from time needs both: the column (time) and the first target time (since)")
         if self.time is not None and (self.target_value is not None or self.domain != ReadOptions.domain):
             raise TableError("the domain is taken from a column (domain, target_value) or from time; give one of them")
+        if (self.node_type is None) != (self.scored is None):
+            raise TableError("several kinds of nodes need both: their column (node_type) and the one to score (scored)")
+
+    @property
+    def is_relational(self) -> bool:
+        """Whether there are several kinds of nodes or edges, or edges with features."""
+        return bool(self.relation or self.edge_features or self.node_type)
 
     def node_rows(self, table: ColumnReader, origin: Origin = FRAME) -> NodeRows:
         """Read ids and domains of a nodes table, and decide how its other columns are encoded.
@@ -88,7 +99,7 @@ class ReadOptions:
             require_column(table.columns, self.category, "nodes")
             if (dtype := table.schema[self.category]).is_nested():
                 raise TableError(f"the category column {self.category!r} must hold one value per row; got {dtype}")
-        reserved = {self.id, self.category, self.time, self.domain} - {None}
+        reserved = {self.id, self.category, self.time, self.domain, self.node_type} - {None}
         columns = plan_columns(table, reserved, self.features, self.ignore, self.text, origin)
         log.info("features: %s", describe(columns))
         label = choose_label(table, reserved, self.label)

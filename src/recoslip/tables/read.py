@@ -13,6 +13,7 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from recoslip.encoders.columns import require_column
 from recoslip.encoders.origin import FRAME, Origin
 from recoslip.encoders.table_encoder import fit_encoder
 from recoslip.errors import TableError
@@ -24,7 +25,10 @@ from recoslip.tables.files import check_file, origin_of, read_errors, read_file,
 from recoslip.tables.formats import table_format
 from recoslip.tables.graph_tables import edge_table, graph_tables
 from recoslip.tables.kept_columns import column_arrays
+from recoslip.tables.node_columns import checked_ids
 from recoslip.tables.options import ReadOptions, TableName
+from recoslip.tables.pyg import pyg_tables
+from recoslip.tables.relations import add_relations, check_relational
 from recoslip.tables.samples import text_rows
 from recoslip.tables.times import Since
 
@@ -53,6 +57,10 @@ def read_graph(
     label: str | None = None,
     keep: Sequence[str] = (),
     encoding: str | None = None,
+    relation: str | None = None,
+    edge_features: Sequence[str] = (),
+    node_type: str | None = None,
+    scored: str | None = None,
 ) -> NodeGraph:
     """Read a graph from a table of nodes and a table of edges.
 
@@ -93,18 +101,26 @@ def read_graph(
             is text that seldom repeats. "" for none.
         keep: further columns to show beside the nodes, on the page and in the table of scores.
         encoding: of text files that are not UTF-8, such as "utf-16", "latin-1" or "cp1252"; any that Python has.
+        relation: column of the edges table with the kinds of edges. What each kind says becomes features of the nodes:
+            how many such edges a node has, and what its neighbours by them are like.
+        edge_features: columns of the edges table with what edges are like, numbers or categories; their means over a
+            node's edges, by kind, become features.
+        node_type: column of the nodes table with the kinds of nodes; only those of the kind `scored` are scored, need a
+            domain, and are in the graph. The others say what those are like that they are joined to.
+        scored: the kind of nodes that is scored.
 
     >>> frame = pl.DataFrame({"id": ["a", "b", "c"], "domain": ["source", "source", "target"], "size": [1, 2, 3]})
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
-    given = graph_tables(nodes) or cell_tables(nodes)
+    given = graph_tables(nodes) or cell_tables(nodes) or pyg_tables(nodes)
     if given is not None:
         if edges is not None:
             raise TableError("a graph or a file of cells has its own edges; leave the edges out")
         nodes, edges = given.nodes, given.edges
         weight = given.weight if weight is None else weight
         features = given.features if features is None else features
+        node_type, relation = node_type or given.node_type, relation or given.relation
     options = ReadOptions(
         id=id,
         domain=domain,
@@ -124,8 +140,14 @@ def read_graph(
         label=label,
         keep=keep,
         encoding=encoding,
+        relation=relation,
+        edge_features=edge_features,
+        node_type=node_type,
+        scored=scored,
     )
     with table_errors():
+        if options.is_relational:
+            nodes, edges, options = _relational_tables(nodes, edges, options)
         frame = to_frame(nodes, "nodes", options)
         origin = table_origin(nodes, "nodes", options)
         rows = options.node_rows(frame, origin)
@@ -145,6 +167,31 @@ def read_graph(
             columns=column_arrays(frame, rows.kept),
             label=rows.label,
         )
+
+
+def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl.DataFrame, pl.DataFrame, ReadOptions]:
+    """Return the nodes that are scored, with columns of how they are joined, the edges among them, and options."""
+    if edges is None:
+        raise TableError("several kinds of nodes or edges need a table of edges")
+    frame = to_frame(nodes, "nodes", options)
+    require_column(frame.columns, options.id, "nodes")
+    ids = checked_ids(frame[options.id], "nodes", table_origin(nodes, "nodes", options)).cast(pl.String)
+    edge_frame, reader = open_edges(edges, ids, options)
+    check_relational(options.relation, options.edge_features, edge_frame.columns)
+    found = add_relations(frame, edge_frame, reader, options)
+    own = options.features if options.features is None else [n for n in options.features if n in found.nodes.columns]
+    return (
+        found.nodes,
+        found.edges,
+        replace(
+            options,
+            features=None if own is None else [*own, *found.added],
+            ignore=[name for name in options.ignore if name in found.nodes.columns],
+            text=[name for name in options.text if name in found.nodes.columns],
+            source_column=reader.left,
+            target_column=reader.right,
+        ),
+    )
 
 
 def _copy_bytes(matrix: Any) -> int:

@@ -53,7 +53,7 @@ install: .venv/.dev
 
 .venv/.dev: pyproject.toml constraints.txt
 	$(call install,dev)
-	@touch .venv/.demo .venv/.dev
+	@touch .venv/.demo .venv/.docs .venv/.dev
 
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

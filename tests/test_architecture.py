@@ -12,8 +12,8 @@ PACKAGE = Path(recoslip.__file__).parent
 ROOMS = (
     "_version", "errors", "wording", "memory", "json_files", "storage", "results", "progress", "graph", "encoders",
     "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet", "detectors", "metrics", "inspection",
-    "findings", "graph_files", "cells", "scoring", "watch", "page", "output", "comparison", "review", "cluster", "console", "bench", "cli",
-    "__init__",
+    "findings", "graph_files", "cells", "scoring", "watch", "page", "output", "comparison", "review", "cluster",
+    "console", "bench", "cli", "__init__",
 )  # fmt: skip
 
 

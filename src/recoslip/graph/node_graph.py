@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from recoslip.errors import GraphError
-from recoslip.graph.converters import networkx_arguments, pyg_arguments, pyg_data
+from recoslip.graph.converters import igraph_arguments, networkx_arguments, pyg_arguments, pyg_data, scipy_arguments
 from recoslip.graph.sparse import select_rows, to_csr, to_scipy
 from recoslip.graph.validation import (
     EdgeRepairs,
@@ -30,6 +30,7 @@ from recoslip.graph.validation import (
 )
 
 if TYPE_CHECKING:
+    import igraph
     import networkx as nx
     from torch_geometric.data import Data
 
@@ -224,6 +225,28 @@ class NodeGraph:
             time: the node attribute to use as time.
         """
         return cls(**networkx_arguments(graph, features, is_target, weight, category, time))
+
+    @classmethod
+    def from_igraph(
+        cls,
+        graph: igraph.Graph,
+        *,
+        features: str | Sequence[str] = "x",
+        is_target: str = "is_target",
+        weight: str | None = None,
+        category: str | None = None,
+        time: str | None = None,
+    ) -> Self:
+        """Build from an igraph graph whose vertices carry their features and domain as attributes.
+
+        The attribute "name" becomes the ids, where there is one; the arguments are those of `from_networkx`.
+        """
+        return cls(**igraph_arguments(graph, features, is_target, weight, category, time))
+
+    @classmethod
+    def from_scipy(cls, adjacency: Any, x: Features, is_target: Tensor | ArrayLike, **more: Any) -> Self:
+        """Build from a SciPy matrix of edges, (nodes, nodes); values other than 1 are the weights of the edges."""
+        return cls(x=x, is_target=is_target, **scipy_arguments(adjacency, **more))
 
     def with_target(self, is_target: Tensor | ArrayLike) -> Self:
         """Return the same graph with other domains; everything else is shared."""

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from recoslip.encoders.table_encoder import TableEncoder, column_weights
-from recoslip.errors import OutOfMemory, RecoslipError
+from recoslip.errors import OutOfMemory, RecoslipError, TableError
 from recoslip.json_files import JsonFileError, read_json
 from recoslip.packed.edge_sort import EdgeFile, SortedEdges, sort_edges
 from recoslip.packed.feature_files import encode_to_files, write_feature_matrix
@@ -70,6 +70,10 @@ def pack(
         **options: which columns to read: the other arguments of `read_graph`.
     """
     read_options = ReadOptions(**options)
+    if read_options.is_relational:
+        raise TableError(
+            "nodes and edges of several kinds, and features of edges, cannot be packed; give the tables to detect"
+        )
     final = resolve(folder)
     work = final.parent / f".{final.name}.packing"
     try:

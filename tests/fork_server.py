@@ -22,6 +22,7 @@ IMPORTED = [
     "sklearn.decomposition", "sklearn.linear_model", "sklearn.manifold", "sklearn.preprocessing",
     "torch_geometric.explain",
 ]  # fmt: skip
+NEVER = 10**9  # more changes than any command makes
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.truncate"}  # audit events
 
 
@@ -33,6 +34,7 @@ class Ended:
     stdout: str
     stderr: str
     seconds: float
+    changes: int  # to the file system, where they were counted: with kill_at_change, and if it was not killed
 
     @property
     def killed(self) -> bool:
@@ -71,9 +73,12 @@ class ForkServer:
             memory_limit: address space in MiB, beside what the program with its libraries has.
         """
         output = [Path(self.folder.name, name) for name in ("stdout", "stderr")]
+        changes = Path(self.folder.name, "changes")
+        changes.write_text("0")
         request = {
             "arguments": list(map(str, arguments)),
             "output": list(map(str, output)),
+            "changes": str(changes),
             "cwd": str(cwd or Path.cwd()),
             "kill_after": kill_after,
             "kill_at_change": kill_at_change,
@@ -82,7 +87,14 @@ class ForkServer:
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         returncode, seconds = json.loads(self.process.stdout.readline())
-        return Ended(returncode, *(path.read_text(encoding="utf-8") for path in output), seconds)
+        written = (path.read_text(encoding="utf-8") for path in output)
+        return Ended(returncode, *written, seconds, int(changes.read_text()))
+
+    def count_changes(self, *arguments):
+        """Run recoslip with arguments and return the number of its changes to the file system."""
+        ended = self.run(*arguments, kill_at_change=NEVER)
+        assert not ended.killed
+        return ended.changes
 
 
 def serve():
@@ -123,8 +135,7 @@ def run_child(request):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     if request["memory_limit"] is not None:
         limit_memory(request["memory_limit"])
-    if request["kill_at_change"] is not None:
-        kill_at_change(request["kill_at_change"])
+    changes = kill_at_change(request["kill_at_change"]) if request["kill_at_change"] is not None else lambda: 0
     code = 99
     try:
         run_command(request["arguments"])
@@ -138,6 +149,7 @@ def run_child(request):
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        Path(request["changes"]).write_text(str(changes()))
         os._exit(code)
 
 
@@ -166,7 +178,7 @@ def limit_memory(mebibytes):
 
 
 def kill_at_change(number):
-    """Make this process kill itself right before a change of the file system."""
+    """Make this process kill itself right before a change of the file system; return how to count those so far."""
     changes = 0
 
     def count(event, details):
@@ -178,6 +190,12 @@ def kill_at_change(number):
             changes += 1
 
     sys.addaudithook(count)
+    return lambda: changes
+
+
+def spread(number, some, last):
+    """Return some of the first numbers evenly, and every one of the last."""
+    return sorted({*(k * number // some for k in range(some)), *range(max(0, number - last), number)})
 
 
 if __name__ == "__main__":

@@ -500,6 +500,30 @@ def test_a_damaged_workbook_and_one_without_rows_are_refused(tmp_path):
     assert "no rows" in refusals(tmp_path, path, write(EDGES, tmp_path / "e.csv"))
 
 
+def test_a_workbook_that_ends_its_reader_is_refused(tmp_path, monkeypatch):
+    path = write_excel(nodes(v=range(ROWS)), tmp_path / "n.xlsx")
+    (tmp_path / "ends.py").write_text("import os\nos.abort()\n")
+    monkeypatch.setattr("recoslip.tables.excel_process.__file__", str(tmp_path / "ends.py"))
+    with pytest.raises(TableError, match=r"n\.xlsx cannot be read as an Excel workbook: it is damaged, or takes more"):
+        read_graph(path, None)
+
+
+@pytest.mark.parametrize("suffix", ["xlsx", "zip"])
+def test_archives_of_a_kind_that_cannot_be_unpacked_are_refused(suffix, tmp_path):
+    path = tmp_path / f"n.{suffix}"
+    if suffix == "xlsx":
+        write_excel(nodes(v=range(ROWS)), path)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("n.csv", nodes(v=range(ROWS)).write_csv())
+    content = path.read_bytes()
+    for flags, version in ((b"\x01\x00", b"\x14\x00"), (b"\x00\x00", b"\xff\x00")):  # a password; a later version
+        entries = content.split(b"PK\x01\x02")
+        entries[1:] = [entry[:2] + version + flags + entry[6:] for entry in entries[1:]]
+        path.write_bytes(b"PK\x01\x02".join(entries))
+        assert f"n.{suffix}" in refusals(tmp_path, path, write(EDGES, tmp_path / "e.csv"))
+
+
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     path = write_excel(nodes(v=range(ROWS)), tmp_path / "n.xlsx")
     monkeypatch.setitem(sys.modules, "fastexcel", None)

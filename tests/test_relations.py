@@ -40,14 +40,14 @@ def test_relations_tell_a_category_that_features_and_edges_do_not(world):
     assert ranks(read_graph(nodes, edges), is_target, novel) < 0.6
     graph = read_graph(nodes, edges, relation="kind")
     assert "buys: log(1 + edges)" in graph.feature_names
-    assert ranks(graph, is_target, novel) > 0.75
+    assert ranks(graph, is_target, novel) > 0.7
 
 
 @pytest.mark.parametrize("name", ["amount", "way"])
 def test_what_edges_are_like_tells_it_too(world, name):
     nodes, edges, is_target, novel = world
     graph = read_graph(nodes, edges, edge_features=[name])
-    assert ranks(graph, is_target, novel) > 0.75
+    assert ranks(graph, is_target, novel) > 0.7
 
 
 def test_means_over_edges_are_those_of_a_hand_computed_case():

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 gallery = runpy.run_path(str(DOCS / "gallery.py"))
@@ -74,3 +75,14 @@ def test_a_watch_on_weekly_batches_runs_as_written_and_rings_for_the_drones(fork
     last = printed["recoslip watch shop/ --nodes week6.csv --edges week6_edges.csv"]
     assert "What is known grows: in the last 5 batches nodes like 'title:" in last, last  # garden tools
     assert printed["python add_week.py"].startswith("0 False True What is known grows")  # the same batch again
+
+
+def test_cells_runs_as_written_and_finds_the_b_cells(forked, tmp_path):
+    pytest.importorskip("scanpy")
+    programs, printed = run("cells", forked, tmp_path)
+    assert programs == {"python": 2, "recoslip": 1}
+    listed = pl.read_csv(tmp_path / "out" / "scores.csv").filter("listed")
+    assert listed.height > 40
+    assert (listed["bulk_labels"] == "CD19+ B").mean() > 0.85
+    assert "CD79A" in printed["python look.py"]
+    assert "report.html, cells.h5ad" in printed[next(command for command in printed if "detect" in command)]

@@ -48,14 +48,14 @@ def choose_ends(sample: pl.DataFrame, ids: pl.Series, options: ReadOptions) -> R
     """
     named = [options.source_column, options.target_column]
     free = [column for column in sample.columns if column not in (*named, options.weight)]
-    if all(named) or len(free) < named.count(None):
+    if None not in named or len(free) < named.count(None):
         return options
     found = _columns_of_ids([sample[name] for name in free], ids)
     if len(found) > named.count(None):
         found.sort(key=lambda name: bool(WEIGHT.search(name) or EDGE_ID.search(name)))
         found = sorted(found[: named.count(None)], key=free.index)
     chosen = iter(found if len(found) >= named.count(None) else free)
-    left, right = (name or next(chosen) for name in named)
+    left, right = [next(chosen) if name is None else name for name in named]
     return replace(options, source_column=left, target_column=right)
 
 
@@ -106,16 +106,16 @@ class EdgeReader:
     ) -> None:
         columns = sample.columns
         for column in (options.source_column, options.target_column, options.weight):
-            if column:
+            if column is not None:
                 require_column(columns, column, "edges")
         left, right = choose_ends(sample, ids, options).end_columns(columns)
         if left is None or right is None:
-            besides = f" besides the weights in {options.weight!r}" if options.weight else ""
+            besides = f" besides the weights in {options.weight!r}" if options.weight is not None else ""
             raise TableError(f"{name} must have two columns of node ids{besides}; it has {list(columns)}")
         if left == right:
             raise TableError(f"both ends of an edge cannot be in one column, {left!r}; name two")
         self.left, self.right = left, right
-        self.columns = [left, right, *([options.weight] if options.weight else [])]  # those that are read
+        self.columns = [left, right, *([options.weight] if options.weight is not None else [])]  # those that are read
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
         self.origin = origin
         self.positions = pl.DataFrame({"id": ids, "position": np.arange(len(ids))})

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-import io
-import logging
 import re
+import subprocess
+import sys
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import polars as pl
 
 from recoslip.errors import TableError
 from recoslip.storage import printable
+from recoslip.tables import excel_process
+from recoslip.tables.paths import temporary_file
 
 CELL = 80  # bytes of memory per cell of the rectangle around all cells
 BYTE = 3  # bytes of memory per byte of the workbook before compression
@@ -23,24 +24,28 @@ _REFERENCE = re.compile(rb'\br="([A-Z]{1,3})([0-9]{1,7})"')
 _LONGEST_REFERENCE = 16
 
 
-def read_excel(path: Path) -> pl.DataFrame:
-    """Read the first sheet; its first row is the header. Empty rows at the end are left out."""
-    try:
-        from fastexcel import FastExcelError
-    except ImportError as problem:
+def read_excel(path: Path, most_bytes: int) -> pl.DataFrame:
+    """Read the first sheet; its first row is the header. Empty rows at the end are left out.
+
+    Args:
+        path: the workbook.
+        most_bytes: of memory to take, where the system can limit it.
+    """
+    if find_spec("fastexcel") is None:
         raise TableError(
             f"{printable(path)} is an Excel workbook; to read those, pip install 'recoslip[excel]', or save it as CSV"
-        ) from problem
-    try:
-        with _silent():
-            frame = pl.read_excel(
-                io.BytesIO(path.read_bytes()), sheet_id=1, infer_schema_length=None, drop_empty_rows=False
+        )
+    with temporary_file() as result:
+        command = [sys.executable, "-P", excel_process.__file__, path, result, str(most_bytes)]
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if ended.returncode != 0:
+            reason = ended.stdout.strip() or "it is damaged, or takes more memory than is free"
+            raise TableError(
+                f"{printable(path)} cannot be read as an Excel workbook: {reason}; save it again, or as CSV"
             )
-    except FastExcelError as problem:
-        raise TableError(
-            f"{printable(path)} cannot be read as an Excel workbook: {str(problem).splitlines()[0]}; save it again, or "
-            "as CSV"
-        ) from problem
+        frame = pl.read_parquet(result)
+    if not frame.width:
+        return frame
     filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
     return frame.head(int(filled[-1]) + 1 if len(filled) else 0)
 
@@ -53,12 +58,15 @@ def excel_bytes(path: Path, most_bytes: int) -> int:
     """
     if not zipfile.is_zipfile(path):
         return BYTE * path.stat().st_size  # at most 65,536 rows
-    with zipfile.ZipFile(path) as archive:
-        size = sum(member.file_size for member in archive.infolist())
-        if BYTE * size > most_bytes:
-            return BYTE * size
-        sheets = [each for each in archive.namelist() if re.fullmatch(r"xl/worksheets/[^/]*\.xml", each)]
-        cells = max((_cells(archive, sheet) for sheet in sheets), default=0)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+            if BYTE * size > most_bytes:
+                return BYTE * size
+            sheets = [each for each in archive.namelist() if re.fullmatch(r"xl/worksheets/[^/]*\.xml", each)]
+            cells = max((_cells(archive, sheet) for sheet in sheets), default=0)
+    except RuntimeError as problem:  # a password, or a version that Python does not know
+        raise TableError(f"{printable(path)} cannot be unpacked: {problem}; save it again, or as CSV") from problem
     return BYTE * size + CELL * cells
 
 
@@ -81,15 +89,3 @@ def _column(letters: bytes) -> int:
     for letter in letters:
         number = 26 * number + letter - ord("A") + 1
     return number
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Keep fastexcel from logging each column without values."""
-    log = logging.getLogger("fastexcel")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)

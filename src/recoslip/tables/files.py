@@ -97,7 +97,7 @@ def scan(
                 lazy = pl.scan_ipc(polars_path(path))
             else:
                 _check_memory(path, name, options, besides)
-                lazy = read_excel(path).lazy()
+                lazy = read_excel(path, memory(torch.device("cpu")).free).lazy()
         yield lazy
 
 

@@ -112,4 +112,4 @@ class ReadOptions:
         """
         named = (self.source_column, self.target_column)
         unnamed = (column for column in columns if column not in (*named, self.weight))
-        return [name or next(unnamed, None) for name in named]
+        return [next(unnamed, None) if name is None else name for name in named]

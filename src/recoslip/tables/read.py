@@ -278,7 +278,7 @@ def name_ends(path: Path, ids: pl.Series, options: ReadOptions) -> ReadOptions:
     Those of other files have types, and are found when the rows are there.
     """
     check_file(path, "edges", options)
-    if table_format(path) != "text" or (options.source_column and options.target_column):
+    if table_format(path) != "text" or None not in (options.source_column, options.target_column):
         return options
     with read_errors(path, "edges"):
         return choose_ends(text_rows(path, SAMPLE_EDGES, options.encoding), ids, options)

@@ -91,10 +91,10 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
             file = opened.enter_context(pa.input_stream(path, compression="zstd"))
         elif _is_zip(path):
-            archive = opened.enter_context(zipfile.ZipFile(path))
             try:
+                archive = opened.enter_context(zipfile.ZipFile(path))
                 file = opened.enter_context(archive.open(_only_member(archive, path)))
-            except (RuntimeError, NotImplementedError) as problem:  # a password, or a method that Python lacks
+            except RuntimeError as problem:  # a password, or a method that Python lacks
                 raise TableError(f"{printable(path)} cannot be unpacked: {problem}; unpack it yourself") from problem
         else:
             file = opened.enter_context(path.open("rb"))

@@ -36,7 +36,7 @@ def read_excel(path: Path, most_bytes: int) -> pl.DataFrame:
             f"{printable(path)} is an Excel workbook; to read those, pip install 'recoslip[excel]', or save it as CSV"
         )
     with temporary_file() as result:
-        command = [sys.executable, "-P", excel_process.__file__, path, result, str(most_bytes)]
+        command = [sys.executable, "-P", str(excel_process.__file__), str(path), str(result), str(most_bytes)]
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if ended.returncode != 0:
             reason = ended.stdout.strip() or "it is damaged, or takes more memory than is free"

@@ -25,6 +25,7 @@ PICTURES = (
     ("page-map.png", "tables-out", "#map-canvas", None),
     ("page-level.png", "tables-out", "#scores-title", 720),
     ("page-digits.png", "demo", "body", 660),
+    ("page-cells.png", "cells-out", "body", 1060),
     ("page-watch.png", "watch-shop", "body", 930),
 )
 WIDTH = 1000

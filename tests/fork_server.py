@@ -135,7 +135,7 @@ def run_child(request):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     if request["memory_limit"] is not None:
         limit_memory(request["memory_limit"])
-    changes = kill_at_change(request["kill_at_change"]) if request["kill_at_change"] is not None else lambda: 0
+    stop_counting = kill_at_change(request["kill_at_change"]) if request["kill_at_change"] is not None else lambda: 0
     code = 99
     try:
         run_command(request["arguments"])
@@ -149,7 +149,7 @@ def run_child(request):
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        Path(request["changes"]).write_text(str(changes()))
+        Path(request["changes"]).write_text(str(stop_counting()))
         os._exit(code)
 
 
@@ -178,7 +178,7 @@ def limit_memory(mebibytes):
 
 
 def kill_at_change(number):
-    """Make this process kill itself right before a change of the file system; return how to count those so far."""
+    """Make this process kill itself right before a change of the file system; return how to end that and count them."""
     changes = 0
 
     def count(event, details):
@@ -189,8 +189,13 @@ def kill_at_change(number):
                 os.kill(os.getpid(), signal.SIGKILL)
             changes += 1
 
+    def stop():
+        nonlocal number
+        number = NEVER
+        return changes
+
     sys.addaudithook(count)
-    return lambda: changes
+    return stop
 
 
 def spread(number, some, last):

@@ -146,7 +146,9 @@ def test_json_prints_the_summary_alone_and_quiet_prints_nothing(run, tables, tmp
 
 
 def test_settings_come_from_toml_and_options_override_it(run, tables, tmp_path):
-    (tmp_path / "settings.toml").write_text('epochs = 10\nlinks = "none"\nrecall-targets = [0.1, 0.2]\nmax_fpr = 0.05\n')
+    (tmp_path / "settings.toml").write_text(
+        'epochs = 10\nlinks = "none"\nrecall-targets = [0.1, 0.2]\nmax_fpr = 0.05\n'
+    )
     config = [
         "--config",
         tmp_path / "settings.toml",
@@ -260,11 +262,8 @@ def test_hostile_names_are_printed_as_text(run, tmp_path):
     assert "[red]n1[/oops]" in result.stdout
 
 
-def test_demo_finds_the_nines_and_writes_what_detect_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr("recoslip.shift.default_rotations", lambda graph: 2)  # half the time
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["demo"])
-    assert result.exit_code == 0, result.output
+def test_demo_finds_the_nines_and_writes_what_detect_writes(run, tmp_path):
+    result = run("demo", cwd=tmp_path)
     out = tmp_path / "recoslip-demo"
     assert sorted(path.name for path in out.iterdir()) == FILES
     summary = json.loads((out / "summary.json").read_text())
@@ -384,6 +383,7 @@ def on_a_terminal(*arguments, cwd) -> str:
 
 
 def test_a_terminal_shows_rate_and_time_left(tables, tmp_path):
-    seen = on_a_terminal(*BRIEF, *BRIEF_LIST, "--epochs", "100", "--out", tmp_path / "out", cwd=tables)
+    network = ["--method", "domain-discriminator", "--epochs", "100", "--patience", "100", "--rotations", "2"]
+    seen = on_a_terminal(*DETECT[:5], *network, *BRIEF_LIST, "--out", tmp_path / "out", cwd=tables)
     assert re.search(r"training.*\d+/\d+.*epochs,.*/s,.*\d:\d\d:\d\d", seen), seen
     assert "trains a network" in on_a_terminal("methods", cwd=tables)

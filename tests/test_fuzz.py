@@ -275,7 +275,7 @@ def test_any_pair_of_data_frames_is_a_graph_or_an_error():
         edges = data.draw(edge_tables(nodes))
         return graph_or_error(read_graph, nodes, edges, **data.draw(read_options(nodes))) is not None
 
-    check_cases(is_graph, st.data(), count=2000, accepted=0.22)
+    check_cases(is_graph, st.data(), count=800, accepted=0.22)
 
 
 def test_any_pandas_frame_is_a_graph_or_an_error():
@@ -291,7 +291,7 @@ def test_any_pandas_frame_is_a_graph_or_an_error():
             frame["domain"] = [k % 2 for k in range(rows)]
         return graph_or_error(read_graph, frame, None, impute=data.draw(st.booleans())) is not None
 
-    check_cases(is_graph, st.data(), count=300, accepted=0.18)
+    check_cases(is_graph, st.data(), count=200, accepted=0.18)
 
 
 # What files are made of.
@@ -334,7 +334,7 @@ def test_any_bytes_are_a_graph_or_an_error(folder):
         options = {"impute": data.draw(st.booleans()), "drop_unknown": data.draw(st.booleans())}
         return graph_or_error(read_graph, nodes, data.draw(st.sampled_from([edges, None])), **options) is not None
 
-    check_cases(is_graph, st.data(), count=1000, accepted=0.055)
+    check_cases(is_graph, st.data(), count=400, accepted=0.055)
 
 
 FRAME = pl.DataFrame({"id": ["a", "b", "c", "d"], "domain": [0, 0, 1, 1], "v": [1.0, 2.0, 3.0, 4.0]})
@@ -429,7 +429,7 @@ def test_any_arguments_are_a_graph_or_an_error():
         check(graph.permuted(range(graph.num_nodes)[::-1]))
         return True
 
-    check_cases(is_graph, graphs(), count=2000, accepted=0.24)
+    check_cases(is_graph, graphs(), count=800, accepted=0.24)
 
 
 # From a graph to scores, and from files to a folder.
@@ -459,7 +459,7 @@ def test_any_valid_graph_is_scored_or_refused():
         return True
 
     cases = st.tuples(st.sampled_from(CHEAP), graphs(), st.booleans())
-    check_cases(is_scored, cases, count=500, accepted=0.15)
+    check_cases(is_scored, cases, count=200, accepted=0.15)
 
 
 def test_detect_ends_with_a_whole_folder_or_with_code_2_and_nothing(tmp_path_factory):
@@ -489,7 +489,7 @@ def test_detect_ends_with_a_whole_folder_or_with_code_2_and_nothing(tmp_path_fac
         assert left == []
         return False
 
-    check_cases(is_whole, st.data(), count=100, accepted=0.1)
+    check_cases(is_whole, st.data(), count=40, accepted=0.1)
 
 
 WHOLE_FOLDER = ["model", "report.html", "report.json", "scores.csv", "summary.json"]

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-LIMIT = 700  # MiB beside the program with its libraries
+LIMIT = 400  # MiB beside the program with its libraries
 
 
 def write_tables(folder, nodes: int) -> None:
@@ -21,7 +21,7 @@ def write_tables(folder, nodes: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is enforced on Linux")
 def test_detect_finishes_or_refuses_with_limited_memory(forked, tmp_path):
     codes = {}
-    for nodes in (1_000, 150_000, 600_000):
+    for nodes in (1_000, 80_000, 300_000):
         write_tables(tmp_path, nodes)
         command = ["detect", "--nodes", "n.parquet", "--edges", "e.parquet", "--out", f"out-{nodes}", "--device", "cpu",
                    "--method", "domain-discriminator", "--epochs", "3", "--batch-size", "0"]  # fmt: skip
@@ -32,4 +32,4 @@ def test_detect_finishes_or_refuses_with_limited_memory(forked, tmp_path):
         if ended.returncode == 2:
             assert "memory" in ended.stderr or "GiB" in ended.stderr, ended.stderr
     assert codes[1_000] == 0
-    assert codes[600_000] == 2
+    assert codes[300_000] == 2

@@ -12,7 +12,15 @@ from recoslip.detectors.domain_discriminator import DomainDiscriminator
 from recoslip.errors import Diverged, RecoslipWarning
 
 NARROW = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "device": "cpu"}
-SHORT = {"epochs": 30, "round_epochs": 10, "em_steps": 2, "prior_epochs": 10, "patience": 20}
+SHORT = {
+    "epochs": 30,
+    "domain_epochs": 5,
+    "rounds": 2,
+    "round_epochs": 10,
+    "em_steps": 2,
+    "prior_epochs": 10,
+    "patience": 20,
+}
 
 
 def short(name: str, **more):

@@ -24,6 +24,7 @@ from recoslip.metrics import auroc
 from recoslip.shift import random_split
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
+BRIEF = QUICK | {"epochs": 20, "round_epochs": 10, "domain_epochs": 20}  # for what does not depend on what is found
 
 
 def sigmoid(x):
@@ -125,7 +126,7 @@ def test_pseudo_labels_of_its_own_fold_weigh_nothing():
 def test_rounds_find_more_than_the_proposals():
     gains = []
     for seed in range(3):
-        data = load_dataset("csbm", nodes=1200, features=24, noise=1.6, homophily=0.7, split_seed=seed)
+        data = load_dataset("csbm", nodes=800, features=24, noise=1.6, homophily=0.7, split_seed=seed)
         proposals, final = (
             detector("reco-slip-plus", rounds=rounds, **QUICK).fit(data.graph, data.split) for rounds in (0, 2)
         )
@@ -150,15 +151,15 @@ def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._is_even", lambda *_: True)
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 1.0)
     reported = []
-    model = detector("reco-slip-plus", encoder="gcn", rounds=3, folds=2, **QUICK)
+    model = detector("reco-slip-plus", encoder="gcn", rounds=3, folds=2, **BRIEF)
     fitted = model.fit(small.graph, small.split, calibration=0.2, progress=lambda *step: reported.append(step))
     assert fitted.proposal_rejected_
     assert fitted.rounds_.height == 1
     (fleet,) = fitted.fleet_
     assert fleet.members == 3  # new proposals: one for each recall target
     assert fleet.architecture.input_dropout == 0
-    assert reported[-1] == (2 * 150 + 60,) * 2
-    assert [done for done, _ in reported[:-1]] == list(range(1, 2 * 150 + 60 + 1))
+    assert reported[-1] == (2 * 20 + 10,) * 2
+    assert [done for done, _ in reported[:-1]] == list(range(1, 2 * 20 + 10 + 1))
     assert all(done < total for done, total in reported[:-2])
     np.testing.assert_allclose(fitted.decision_function(small.graph), fitted.scores_, atol=1e-6)
     fitted.save(tmp_path / "model")
@@ -174,9 +175,9 @@ def test_of_several_seeds_only_those_with_a_rejected_proposal_end_early(small, m
     ratios = iter([1.0, 0.0])
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._is_even", lambda *_: True)
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: next(ratios))
-    grown, other = detector("reco-slip-plus", rounds=2, **QUICK).fit_seeds(small.graph, [1, 2], small.split)
+    grown, other = detector("reco-slip-plus", rounds=2, **BRIEF).fit_seeds(small.graph, [1, 2], small.split)
     monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
-    alone = detector("reco-slip-plus", rounds=2, random_state=2, **QUICK).fit(small.graph, small.split)
+    alone = detector("reco-slip-plus", rounds=2, random_state=2, **BRIEF).fit(small.graph, small.split)
     assert (grown.proposal_rejected_, other.proposal_rejected_) == (True, False)
     np.testing.assert_allclose(other.scores_, alone.scores_, atol=1e-4)
 
@@ -230,7 +231,7 @@ def test_edges_that_mislead_and_features_that_say_nothing_are_not_heard():
 
 def test_a_committee_is_saved_whole(small, tmp_path):
     own = GCN(small.graph.num_features, 8, 2, 4)
-    fitted = detector("reco-slip-plus", encoder=("gcn", "mlp", own), rounds=2, **QUICK).fit(small.graph, small.split)
+    fitted = detector("reco-slip-plus", encoder=("gcn", "mlp", own), rounds=2, **BRIEF).fit(small.graph, small.split)
     assert fitted.encoders_["encoder"].to_list() == ["gcn", "mlp", "GCN"]
     fitted.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="give it again"):
@@ -249,9 +250,9 @@ def test_a_committee_of_nobody_or_of_strangers_is_refused(encoder):
 
 
 def test_several_seeds_train_together_as_alone(small):
-    together = detector("reco-slip-plus", rounds=2, **QUICK).fit_seeds(small.graph, [1, 2], small.split)
+    together = detector("reco-slip-plus", rounds=2, **BRIEF).fit_seeds(small.graph, [1, 2], small.split)
     for seed, fitted in zip((1, 2), together, strict=True):
-        alone = detector("reco-slip-plus", rounds=2, random_state=seed, **QUICK).fit(small.graph, small.split)
+        alone = detector("reco-slip-plus", rounds=2, random_state=seed, **BRIEF).fit(small.graph, small.split)
         np.testing.assert_allclose(alone.encoders_["weight"], fitted.encoders_["weight"], atol=1e-4)
         np.testing.assert_allclose(alone.scores_, fitted.scores_, atol=1e-3)
 

@@ -8,9 +8,9 @@ from sklearn.metrics import roc_auc_score
 from torch_geometric.data import HeteroData
 from typer.testing import CliRunner
 
-from recoslip import detector, pack, read_graph
+from recoslip import NodeGraph, detector, pack, read_graph
 from recoslip.cli.commands import app
-from recoslip.errors import TableError
+from recoslip.errors import GraphError, TableError
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +97,8 @@ def test_a_heterogeneous_graph_of_pytorch_geometric_is_its_tables():
     data["paper", "cites", "paper"].edge_index = torch.randint(0, 40, (2, 90), generator=generator)
     written = torch.stack([torch.randint(0, 10, (80,), generator=generator), torch.arange(80) % 40])
     data["author", "writes", "paper"].edge_index = written
+    with pytest.raises(GraphError, match=r"read_graph\(data, scored=\.\.\., domain=\.\.\.\)"):
+        NodeGraph.from_pyg(data, "new")
     graph = read_graph(data, scored="paper", domain="new")
     assert graph.ids[0] == "paper:0"
     assert torch.equal(graph.is_target, data["paper"].new)

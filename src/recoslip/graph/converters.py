@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 def pyg_arguments(data: Data, is_target: Tensor | ArrayLike | str, **more: Any) -> dict[str, Any]:
     """Turn a PyTorch Geometric `Data` into the arguments of NodeGraph; see `NodeGraph.from_pyg`."""
+    if hasattr(data, "node_types"):
+        raise GraphError(
+            "a heterogeneous graph has several types of nodes: recoslip.read_graph(data, scored=..., domain=...) takes one"
+        )
     if data.x is None:
         raise GraphError("the PyG graph has no node features: expected data.x of shape (nodes, features)")
     if isinstance(is_target, str):

@@ -24,7 +24,7 @@ def pyg_arguments(data: Data, is_target: Tensor | ArrayLike | str, **more: Any) 
     """Turn a PyTorch Geometric `Data` into the arguments of NodeGraph; see `NodeGraph.from_pyg`."""
     if hasattr(data, "node_types"):
         raise GraphError(
-            "a heterogeneous graph has several types of nodes: recoslip.read_graph(data, scored=..., domain=...) takes one"
+            "a graph of several types of nodes is read by recoslip.read_graph(data, scored=..., domain=...)"
         )
     if data.x is None:
         raise GraphError("the PyG graph has no node features: expected data.x of shape (nodes, features)")

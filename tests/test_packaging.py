@@ -196,4 +196,5 @@ def test_modules_that_windows_lacks_are_imported_where_that_may_fail():
 
 
 def _catches_import_error(handler):
-    return isinstance(handler.type, ast.Name) and handler.type.id in ("ImportError", "ModuleNotFoundError")
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(each, ast.Name) and each.id in ("ImportError", "ModuleNotFoundError") for each in caught)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from recoslip.errors import SettingError
 from recoslip.findings.analysis import Findings
@@ -13,7 +13,6 @@ from recoslip.findings.analysis import Findings
 if TYPE_CHECKING:
     import networkx as nx
 
-GraphFormat: TypeAlias = Literal["graphml", "gexf"]
 FORMATS = ("graphml", "gexf")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -34,7 +34,7 @@ class Ended:
     stdout: str
     stderr: str
     seconds: float
-    changes: int  # to the file system, where they were counted: with kill_at_change, and if it was not killed
+    changes: int | None  # to the file system, where they were counted: with kill_at_change; None if it was killed
 
     @property
     def killed(self) -> bool:
@@ -88,7 +88,8 @@ class ForkServer:
         self.process.stdin.flush()
         returncode, seconds = json.loads(self.process.stdout.readline())
         written = (path.read_text(encoding="utf-8") for path in output)
-        return Ended(returncode, *written, seconds, int(changes.read_text()))
+        counted = None if returncode == -signal.SIGKILL else int(changes.read_text())
+        return Ended(returncode, *written, seconds, counted)
 
     def count_changes(self, *arguments):
         """Run recoslip with arguments and return the number of its changes to the file system."""

@@ -31,7 +31,10 @@ _thread = threading.local()  # the outputs that each thread holds
 def resolve(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of an output, links followed: what is written goes where a link leads."""
     try:
-        return Path(path).expanduser().resolve()
+        resolved = Path(path).expanduser().resolve()
+        if resolved.is_symlink():  # from Python 3.13 on, links in a circle are left as they are
+            resolved.stat()
+        return resolved
     except (OSError, RuntimeError) as problem:  # links in a circle, or no home folder
         raise RecoslipError(f"cannot write {printable(path)}: {problem}; choose another folder") from problem
 

@@ -131,7 +131,9 @@ def test_the_reference_documents_settings_as_the_detectors_do():
     griffe = pytest.importorskip("griffe")
     extension = runpy.run_path(str(DOCS / "hooks" / "declarations.py"))["Declarations"]
     extensions = griffe.load_extensions(extension)
-    package = griffe.load("recoslip", search_paths=[ROOT / "src"], extensions=extensions, allow_inspection=False)
+    package = griffe.load(
+        "recoslip", search_paths=[Path(recoslip.__file__).parents[1]], extensions=extensions, allow_inspection=False
+    )
     for method in METHODS.values():
         described = package[method.implementation.removeprefix("recoslip.").replace(":", ".")]
         fields = {field.name: field.metadata for field in dataclasses.fields(method.kind)}

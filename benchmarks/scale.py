@@ -1,6 +1,7 @@
-"""Time and memory against the size of the graph: csbm, 64 features, average degree 20, the default detector in batches.
+"""Time, memory and quality against the size of the graph: csbm with 64 features, the default detector in batches.
 
-python benchmarks/scale.py            # 10,000 to 1,000,000 nodes
+python benchmarks/scale.py            # 10,000 to 1,000,000 nodes, average degree 20
+python benchmarks/scale.py --hard     # features and edges tell less: an oracle has an AU-ROC of 0.95
 python benchmarks/scale.py --quick    # 10,000 to 100,000 nodes and fewer epochs
 python benchmarks/scale.py --quick --nodes 2400000 --degree 50 --batch-size 2048 0   # on a GPU, in batches and whole
 """
@@ -20,7 +21,11 @@ SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000]
 QUICK = {"epochs": 40, "round_epochs": 20}
 
 
-def measure(nodes: int, degree: float, batch_sizes: list[int], settings: dict[str, object]) -> None:
+EASY = {"degree": 20.0, "noise": 3.0}
+HARD = {"degree": 8.0, "noise": 4.0, "homophily": 0.35}
+
+
+def measure(nodes: int, options: dict[str, float], batch_sizes: list[int], settings: dict[str, object]) -> None:
     """Make a graph, fit a detector and score the nodes, in this process; print seconds and peak memory as JSON."""
     import torch
 
@@ -28,7 +33,7 @@ def measure(nodes: int, degree: float, batch_sizes: list[int], settings: dict[st
     from recoslip.metrics import auroc
 
     make_start = time.perf_counter()
-    data = load_dataset("csbm", nodes=nodes, features=64, degree=degree, categories=8, noise=3.0, split_seed=0)
+    data = load_dataset("csbm", nodes=nodes, features=64, categories=8, split_seed=0, **options)
     made = time.perf_counter()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for batch_size in batch_sizes:
@@ -59,7 +64,9 @@ def main() -> None:
     """Measure each size in its own process and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", help="sizes of the graphs")
-    parser.add_argument("--degree", type=float, default=20.0, help="average number of neighbours")
+    parser.add_argument("--hard", action="store_true", help="a graph on which no figure is 1.000")
+    parser.add_argument("--degree", type=float, help="average number of neighbours")
+    parser.add_argument("--settings", type=json.loads, default={}, help="of the detector, as JSON")
     parser.add_argument("--batch-size", type=int, nargs="+", default=[2048], help="0 trains on the whole graph")
     parser.add_argument("--quick", action="store_true", help="fewer epochs and, unless given, smaller sizes")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -68,10 +75,11 @@ def main() -> None:
         measure(**json.loads(arguments.one))
         return
     sizes = arguments.nodes or SIZES[: 3 if arguments.quick else None]
+    graph = (HARD if arguments.hard else EASY) | ({"degree": arguments.degree} if arguments.degree else {})
     options = {
-        "degree": arguments.degree,
+        "options": graph,
         "batch_sizes": arguments.batch_size,
-        "settings": QUICK if arguments.quick else {},
+        "settings": (QUICK if arguments.quick else {}) | arguments.settings,
     }
     titles = (
         "nodes", "edges", "batch", "make, s", "fit and score, s", "peak GiB, made", "peak GiB, fitted", "on the GPU",

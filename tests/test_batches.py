@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 import torch
 from torch_geometric.nn import GCN
-from torch_geometric.sampler import NodeSamplerInput
 
 from recoslip import NodeGraph, detector, load_dataset
 from recoslip.detectors.recall_constrained import RecallConstrained, RunningCut, RunningMean
@@ -20,7 +19,7 @@ from recoslip.fleet.early_stopping import BestWeights
 from recoslip.fleet.interfaces import Schedule
 from recoslip.fleet.network import Architecture, NetworkFleet
 from recoslip.fleet.propagation import WholeGraph
-from recoslip.fleet.sampling import VectorisedSampler
+from recoslip.fleet.sampling import NeighbourSampler
 from recoslip.memory import Memory, memory
 from recoslip.metrics import auroc
 from recoslip.objectives.links import cut_score
@@ -119,22 +118,23 @@ def test_a_sum_over_drawn_neighbours_is_unbiased():
 def test_the_sampler_draws_as_asked():
     graph = some_graph(nodes=200)
     start = torch.nn.functional.pad(torch.bincount(graph.edge_index[0], minlength=200).cumsum(0), (1, 0))
-    sampler = VectorisedSampler(start, graph.edge_index[1], (4, 2))
+    sampler = NeighbourSampler(start, graph.edge_index[1], (4, 2))
     seeds = torch.tensor([5, 100, 199])
-    first, second = (sampler.sample_from_nodes(NodeSamplerInput(None, seeds)) for _ in range(2))
-    assert not torch.equal(first.edge, second.edge)  # another draw every time
-    again = VectorisedSampler(start, graph.edge_index[1], (4, 2))
-    assert torch.equal(again.sample_from_nodes(NodeSamplerInput(None, seeds)).edge, first.edge)
+    first, second = (sampler.sample(seeds) for _ in range(2))
+    assert not torch.equal(first.entry, second.entry)  # another draw every time
+    assert torch.equal(NeighbourSampler(start, graph.edge_index[1], (4, 2)).sample(seeds).entry, first.entry)
+    resumed = NeighbourSampler(start, graph.edge_index[1], (4, 2), calls=1)
+    assert torch.equal(resumed.sample(seeds).entry, second.entry)
     assert torch.equal(first.node[:3], seeds)
-    assert len(first.node.unique()) == len(first.node) == sum(first.num_sampled_nodes)
+    assert len(first.node.unique()) == len(first.node) == sum(first.nodes_per_hop)
     # Every drawn edge is one of the graph, between the nodes it says.
-    assert torch.equal(graph.edge_index[0, first.edge], first.node[first.col])
-    assert torch.equal(graph.edge_index[1, first.edge], first.node[first.row])
+    assert torch.equal(graph.edge_index[0, first.entry], first.node[first.owner])
+    assert torch.equal(graph.edge_index[1, first.entry], first.node[first.neighbour])
     degree = start.diff()
     expected = degree[seeds].clamp(max=4)
-    assert torch.equal(torch.bincount(first.col[: first.num_sampled_edges[0]], minlength=3), expected)
-    inner = first.node[3 : sum(first.num_sampled_nodes[:2])]
-    assert first.num_sampled_edges[1] == degree[inner].clamp(max=2).sum()
+    assert torch.equal(torch.bincount(first.owner[: first.edges_per_hop[0]], minlength=3), expected)
+    inner = first.node[3 : sum(first.nodes_per_hop[:2])]
+    assert first.edges_per_hop[1] == degree[inner].clamp(max=2).sum()
 
 
 def test_every_part_is_gone_through_before_it_begins_again():

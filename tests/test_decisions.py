@@ -15,7 +15,7 @@ from torch_geometric.nn import GCN
 
 import recoslip
 from recoslip import NodeGraph, analyse, detector
-from recoslip.calibration.conformal import benjamini_hochberg, p_values, threshold
+from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg, p_values, threshold
 from recoslip.calibration.novel_share import novel_share
 from recoslip.datasets import csbm
 from recoslip.datasets.load import _pyg
@@ -41,7 +41,8 @@ def test_above_the_threshold_is_a_small_p_value(calibration, scores, level):
 @given(st.lists(unit, max_size=25), unit)
 def test_benjamini_hochberg_is_its_definition(p, fdr):
     order = sorted(p)
-    most = max((k for k in range(1, len(p) + 1) if order[k - 1] <= fdr * k / len(p)), default=0)
+    levels = fdr * np.arange(1, len(p) + 1) / len(p) * (1 + ROUNDING)
+    most = max((k for k, level in enumerate(levels, start=1) if order[k - 1] <= level), default=0)
     chosen = benjamini_hochberg(p, fdr)
     assert chosen.sum() >= most
     assert [value for value, c in zip(p, chosen, strict=True) if not c] == [

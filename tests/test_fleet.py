@@ -1,5 +1,9 @@
 """A fleet of k is k networks of PyTorch Geometric's and PyTorch's own layers, and its members are strangers."""
 
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -291,3 +295,81 @@ def test_recorded_epochs_give_the_same_bits(graph, split, name, monkeypatch):
     recorded = detector(name, **settings).fit(graph, split, **truth).scores_
     monkeypatch.setattr(RecordedStep, "WARM_UP", 1000)  # so nothing is ever recorded
     assert np.array_equal(recorded, detector(name, **settings).fit(graph, split, **truth).scores_)
+
+
+def test_trainings_side_by_side_all_run_and_an_error_ends_the_others():
+    from recoslip.fleet.side_by_side import side_by_side
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        threads, ended = {}, []
+
+        def training(name, check):
+            threads[name] = torch.get_num_threads()
+            ended.append(name)
+
+        side_by_side([lambda check, k=k: training(k, check) for k in range(5)], 2)
+        assert sorted(ended) == [0, 1, 2, 3, 4]
+        assert set(threads.values()) == {1}  # each has one core
+        assert torch.get_num_threads() == 2
+        side_by_side([lambda check: training("alone", check)], 2)
+        assert threads["alone"] == 2  # and one alone has all
+
+        begun = threading.Event()
+
+        def endless(check):
+            begun.set()
+            while True:  # only the exception ends it
+                check()
+
+        def failing(check):
+            begun.wait()
+            raise ValueError("diverged")
+
+        with pytest.raises(ValueError, match="diverged"):
+            side_by_side([endless, failing], 2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_relu_and_dropout_in_one_have_the_gradient_of_both():
+    from recoslip.fleet.network import _ReluDropout
+
+    h = torch.randn(50, 3, 8, dtype=torch.float64, requires_grad=True)
+    mask = (torch.rand(50, 3, 8) < 0.7).double() / 0.7
+    grad = torch.randn(50, 3, 8, dtype=torch.float64)
+    for own, plain in zip(
+        (result := _ReluDropout.apply(h, mask), *torch.autograd.grad(result, h, grad)),
+        (result := torch.relu(h) * mask, *torch.autograd.grad(result, h, grad)),
+        strict=True,
+    ):
+        assert torch.equal(own, plain)
+
+
+def test_trainings_side_by_side_end_when_the_process_is_told_to():
+    from recoslip.fleet.side_by_side import side_by_side
+
+    begun = threading.Barrier(3)
+
+    def endless(check):
+        begun.wait()
+        while True:
+            check()
+            torch.ones(100, 100) @ torch.ones(100, 100)
+
+    def interrupt():
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            side_by_side([endless, endless], 2)
+    finally:
+        interrupter.join()
+        torch.set_num_threads(before)

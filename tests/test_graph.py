@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from recoslip import NodeGraph
 from recoslip.errors import GraphError
+from recoslip.graph.adjacency import Neighbours
 
 X = np.eye(4, dtype=np.float32)
 TARGET = [False, False, True, True]
@@ -167,3 +168,14 @@ def test_a_permuted_graph_is_the_same_graph(make):
         return {(str(g.ids[a]), str(g.ids[b])) for a, b in g.edge_index.t().tolist()}
 
     assert named(other) == named(graph)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_averages_over_neighbours_are_the_same_on_a_device(weighted):
+    rng = np.random.default_rng(0)
+    weight = rng.random(900) + 0.1 if weighted else None
+    graph = NodeGraph(rng.random((200, 3)), rng.integers(0, 198, (2, 900)), np.arange(200) >= 100, edge_weight=weight)
+    neighbours = Neighbours(graph)
+    neighbours.BLOCK = 64  # several blocks; the last two nodes have no neighbours
+    for values in (rng.random((200, 5)), rng.random(200)):
+        np.testing.assert_allclose(neighbours._mean_on_device(values), neighbours.mean(values), rtol=1e-12)

@@ -314,3 +314,29 @@ def test_pseudo_labels_prefer_the_isolated():
     )
     assert chosen.novel.tolist() == [0, 1, 0, 0]
     assert chosen.known.tolist() == [0, 0, 1, 0.3]
+
+
+def test_a_large_graph_takes_more_steps_in_batches_and_a_whole_one_does_not(graph, split, monkeypatch):
+    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.MEDIUM_GRAPH", graph.num_nodes / 16)  # twice as many steps
+    settings = {"domain_epochs": 2, "epochs": 4, "round_epochs": 3, "rounds": 1}
+    for batch_size, factor in ((0, 1), (64, 2)):
+        done = []
+        model = RecoSlipPlus(batch_size=batch_size, **settings)
+        model.fit(graph, split, progress=lambda now, total, done=done: done.append((now, total)))
+        used = (model.encoders_["weight"] > 0).sum()
+        steps = factor * (2 * 2 + used * (4 + (4 if model.proposal_rejected_ else 0) + 3))
+        assert done[-1] == (steps, steps)
+        assert max(now for now, _ in done) == steps
+
+
+def test_encoders_trained_side_by_side_rank_as_one_after_the_other(graph, split):
+    settings = {"domain_epochs": 5, "epochs": 20, "round_epochs": 10}
+    before = torch.get_num_threads()
+    try:
+        scores = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            scores.append(RecoSlipPlus(**settings).fit(graph, split, rotations=2).scores_)
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_allclose(*scores, atol=1e-3)  # rounding differs where a fleet has fewer networks

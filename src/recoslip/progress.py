@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -36,3 +37,35 @@ class Phases:
                 progress(start + done, total)
 
         return report
+
+
+class Together:
+    """Report computations that run side by side as one phase.
+
+    Args:
+        report: called with the steps that they have done together.
+
+    >>> together = Together(print)
+    >>> first, second = together.part(), together.part()
+    >>> first(2), second(1), first(3)
+    2
+    3
+    4
+    (None, None, None)
+    """
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self.report, self.done, self.lock = report, 0, threading.Lock()
+
+    def part(self) -> Callable[[int], None]:
+        """Return the function that one of them calls with how many steps it has done."""
+        before = 0
+
+        def add(done: int) -> None:
+            nonlocal before
+            with self.lock:
+                self.done += done - before
+                before = done
+                self.report(self.done)
+
+        return add

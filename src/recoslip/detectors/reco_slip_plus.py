@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,10 +41,11 @@ from recoslip.detectors.selection import DUAL_LEARNING_RATE, MULTIPLIER, check_r
 from recoslip.errors import Diverged
 from recoslip.fleet.batches import SampledGraph
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
+from recoslip.fleet.side_by_side import Check, side_by_side
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import similarity_features
-from recoslip.progress import Phases
+from recoslip.progress import Phases, Together
 from recoslip.shift import Mask, Split
 
 FALLBACK_RECALL_TARGETS = (0.2, 0.35, 0.5)  # after a rejected proposal: what is novel is further down
@@ -53,6 +55,7 @@ NEAREST_OF_HALF = 50  # nodes near each that are looked at for that
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
 ENCODERS_SCHEMA = {"encoder": pl.String, "domain_auroc": pl.Float64, "weight": pl.Float64}
 MAX_ROUNDS = 100  # far more than help
+MEDIUM_GRAPH = 20_000  # nodes of a graph that needs no more steps in batches than it does whole
 
 
 class RecoSlipPlus(NetworkDetector):
@@ -72,6 +75,9 @@ class RecoSlipPlus(NetworkDetector):
     If source nodes, too, come out among the highest, and not fewer towards the top, these are a known category that
     grew, and the proposal is rejected. Then the rounds end, and new proposals, by networks that see all of the features
     and look further down, give the scores.
+
+    A graph of more than 20,000 nodes that is trained in batches takes more steps than the epochs below, by the fourth
+    root of its size.
     """
 
     name: ClassVar[str] = "reco-slip-plus"
@@ -374,7 +380,7 @@ class CoTraining:
         self.detector, self.graph, self.callbacks = detector, graph, callbacks
         self.members = detector.members()
         self.inputs: list[GraphInput] = [detector.graph_input(graph, member.encoder) for member in self.members]
-        self.presented, self.neighbours = presented, Neighbours(graph)
+        self.presented, self.neighbours = presented, Neighbours(graph, device=self.inputs[0].device)
         self.weighs_encoders = len(self.members) > 1 and detector.folds > 1
         self.phases = Phases(callbacks.progress, 0)
 
@@ -382,6 +388,12 @@ class CoTraining:
     def in_batches(self) -> bool:
         """Whether networks are trained on batches of the graph."""
         return any(isinstance(data, SampledGraph) for data in self.inputs)
+
+    @property
+    def _shares_nothing(self) -> bool:
+        """Whether trainings can run at once: not on a GPU, nor with one checkpoint, or PyTorch's generator, for all."""
+        encoders_are_ours = all(isinstance(member.encoder, str) for member in self.members)
+        return self.inputs[0].device.type == "cpu" and not self.in_batches and encoders_are_ours
 
     def _presentation(self, graph: NodeGraph, split: Split, features: NDArray[np.float32] | None) -> Presentation:
         out_of_fold = self.detector.rounds and self.detector.folds > 1
@@ -407,8 +419,8 @@ class CoTraining:
     def _expect(self, blocks: int) -> None:
         """Announce how many epochs there will be, if every encoder has weight."""
         detector = self.detector
-        domain_epochs = detector.domain_epochs if self.weighs_encoders else 0
-        each = domain_epochs + detector.epochs + detector.rounds * detector.round_epochs
+        domain_epochs = self._epochs(DOMAIN_STAGE) if self.weighs_encoders else 0
+        each = domain_epochs + self._epochs(0) + detector.rounds * self._epochs(1)
         self.phases.total = blocks * len(self.members) * each
 
     def _run(self, states: Sequence[SeedState]) -> list[dict[str, Any]]:
@@ -419,11 +431,11 @@ class CoTraining:
         for stage in range(1, detector.rounds + 1):
             active = [state for state in states if not state.rejected]
             if not active:
-                self.phases.total -= (detector.rounds + 1 - stage) * detector.round_epochs * encoders_used(states)
+                self.phases.total -= (detector.rounds + 1 - stage) * self._epochs(stage) * encoders_used(states)
                 break
             self._train_round(active, stage)
         if rejected := [state for state in states if state.rejected]:
-            self.phases.total += detector.epochs * encoders_used(rejected)
+            self.phases.total += self._epochs(0) * encoders_used(rejected)
             self._train_stage(rejected, detector.rounds + 1)
         learned = [self._attributes(state) for state in states]
         for state in states:
@@ -444,8 +456,7 @@ class CoTraining:
                 )
                 for state in firsts
             ]
-            for index in range(len(self.members)):
-                self._train(firsts, DOMAIN_STAGE, index, labels)
+            self._train_encoders(firsts, DOMAIN_STAGE, labels, [range(len(firsts))] * len(self.members))
             held_out = self.detector.held_out_folds([DOMAIN_STAGE])
             for state in firsts:
                 margins = [state.margins[DOMAIN_STAGE][index] for index in range(len(self.members))]
@@ -453,13 +464,13 @@ class CoTraining:
                 state.domain_auroc = domain_auroc(margins, state.folds, held_out, shown.is_target, shown.nodes)
                 del state.margins[DOMAIN_STAGE], state.fleets[DOMAIN_STAGE]
         elif self.weighs_encoders:
-            self.phases.total -= len(self.members) * self.detector.domain_epochs
+            self.phases.total -= len(self.members) * self._epochs(DOMAIN_STAGE)
         for state in states:
             if state.first is not None:
                 state.domain_auroc = state.first.domain_auroc
             state.weights = encoder_weights(state.domain_auroc)
         unused = len(self.members) - encoders_used(states)
-        self.phases.total -= unused * (self.detector.epochs + self.detector.rounds * self.detector.round_epochs)
+        self.phases.total -= unused * (self._epochs(0) + self.detector.rounds * self._epochs(1))
 
     def _train_round(self, states: Sequence[SeedState], stage: int) -> None:
         """Pseudo-label nodes by the last prediction, train on them, and predict anew."""
@@ -517,21 +528,67 @@ class CoTraining:
         self, states: Sequence[SeedState], stage: int, labels: Sequence[PseudoLabels] | None = None
     ) -> None:
         """Train one stage of each encoder, for the seeds in which it has weight, and predict."""
-        for index in range(len(self.members)):
-            chosen = [k for k, state in enumerate(states) if state.weights[index] > 0]
-            if chosen:
-                own_labels = None if labels is None else [labels[k] for k in chosen]
-                self._train([states[k] for k in chosen], stage, index, own_labels)
+        chosen = [
+            [k for k, state in enumerate(states) if state.weights[index] > 0] for index in range(len(self.members))
+        ]
+        self._train_encoders(states, stage, labels, chosen)
         for state in states:
             state.prediction = self._predict(state, [stage])
 
+    def _train_encoders(
+        self,
+        states: Sequence[SeedState],
+        stage: int,
+        labels: Sequence[PseudoLabels] | None,
+        chosen: Sequence[Sequence[int]],
+    ) -> None:
+        """Train one stage of every encoder for those of the seeds that are chosen for it, by index.
+
+        On a CPU several encoders are trained side by side, and seeds where there are more cores than encoders.
+        """
+        used = [index for index, seeds in enumerate(chosen) if seeds]
+        together = Together(self.phases.phase(len(used) * self._epochs(stage)))
+        at_once = torch.get_num_threads() if self._shares_nothing else 1
+        parts = -(-at_once // len(used))  # of the seeds of an encoder
+        trainings = []
+        for index in used:
+            report = together.part()
+            for k, part in enumerate(np.array_split(chosen[index], min(parts, len(chosen[index])))):
+                own_labels = None if labels is None else [labels[j] for j in part]
+                own_states = [states[j] for j in part]
+                train = partial(self._train, own_states, stage, index, own_labels, report if k == 0 else None)
+                trainings.append(train)
+        side_by_side(trainings, at_once)
+
+    def _epochs(self, stage: int) -> int:
+        """Return how many epochs a stage has."""
+        if stage == DOMAIN_STAGE:
+            return self._scaled(self.detector.domain_epochs)
+        return self._scaled(self.detector.epochs if self.detector.is_proposal(stage) else self.detector.round_epochs)
+
+    def _scaled(self, epochs: int) -> int:
+        """Return the steps that so many epochs are: as many on a whole graph, more in batches of a large one."""
+        return round(epochs * steps_factor(self.graph.num_nodes)) if self.in_batches else epochs
+
     def _train(
-        self, states: Sequence[SeedState], stage: int, index: int, labels: Sequence[PseudoLabels] | None = None
+        self,
+        states: Sequence[SeedState],
+        stage: int,
+        index: int,
+        labels: Sequence[PseudoLabels] | None,
+        report: Callable[[int], None] | None,
+        check: Check,
     ) -> None:
         """Train the networks of one stage and encoder, of all seeds together; keep them and their margins.
 
         Without pseudo-labels they are proposals, under recall constraints.
         """
+
+        def progress(done: int) -> None:
+            check()
+            if report is not None:
+                report(done)
+
         detector, data, member = self.detector, self.inputs[index], self.members[index]
         networks, number = detector.stage_networks(stage), member.number(stage)
         seeds = [member_seed(state.seed, number, k) for state in states for k in range(networks)]
@@ -543,18 +600,17 @@ class CoTraining:
             input_dropout=0.0 if stage == detector.rounds + 1 else detector.input_dropout,
             input_seeds=input_seeds,
         ).to(data.device)
-        if labels is not None:
-            epochs = detector.domain_epochs if stage == DOMAIN_STAGE else detector.round_epochs
-            objective: Objective = self._cross_entropy(states, labels, stage, data.device)
-        else:
-            epochs = detector.epochs
-            objective = self._recall_constrained(states, stage, data)
+        objective: Objective = (
+            self._recall_constrained(states, stage, data)
+            if labels is None
+            else self._cross_entropy(states, labels, stage, data.device)
+        )
         schedule = Schedule(
-            epochs,
+            self._epochs(stage),
             detector.learning_rate,
             validate_after=None,
             stage=number,
-            progress=self.phases.phase(epochs),
+            progress=progress,
             checkpointer=self.callbacks.checkpointer,
         )
         data.train(fleet, objective, schedule)
@@ -623,7 +679,7 @@ class CoTraining:
             Split(trained[0], nobody, nobody),
             [*detector.stage_recall_targets(stage)] * detector.restarts * len(states),
             data.device,
-            epochs=detector.epochs,
+            epochs=self._epochs(stage),
             multiplier=detector.multiplier,
             dual_learning_rate=detector.dual_learning_rate,
             links="none",
@@ -635,6 +691,15 @@ def _uniform(nodes: Mask, networks: int) -> Tensor:
     """Return weights with sum 1 that are equal for these nodes, (nodes, networks)."""
     weight = torch.from_numpy(nodes / nodes.sum()).float()
     return weight[:, None].expand(-1, networks)
+
+
+def steps_factor(nodes: int) -> float:
+    """Return how many times as many steps in batches a graph takes: the fourth root of its size in medium graphs.
+
+    >>> steps_factor(10_000), steps_factor(320_000)
+    (1.0, 2.0)
+    """
+    return float(max(1.0, nodes / MEDIUM_GRAPH) ** 0.25)
 
 
 def encoders_used(states: Sequence[SeedState]) -> int:

@@ -8,25 +8,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.fleet import distributed, mini_batch
 from recoslip.fleet.counter_rng import derive, keep_mask
 from recoslip.fleet.interfaces import BatchObjective, OutputName, Product, Schedule
 from recoslip.fleet.network import MemberLayer, NetworkFleet
-from recoslip.fleet.products import DenseProduct, SparseProduct, on_device
+from recoslip.fleet.products import DenseProduct, Entries, SparseProduct, on_device
 from recoslip.fleet.propagation import Encoder, is_dense
+from recoslip.fleet.sampling import NeighbourSampler, Sample
 from recoslip.graph import NodeGraph
-from recoslip.graph.adjacency import SymmetricNormalisation
-from recoslip.graph.sparse import csr_tensor, to_scipy
+from recoslip.graph.sparse import csr_of_entries, csr_tensor, to_scipy
 from recoslip.memory import memory
 
 T = TypeVar("T")
@@ -34,6 +33,7 @@ T = TypeVar("T")
 FAN_OUT = (10, 5)  # neighbours drawn of a seed, and of each of them
 CHUNK = 2**16  # nodes evaluated at once
 NODES_PER_SEED = 32  # nodes that a step computes on for each seed, about
+MAX_RESIDENT = 1 / 16  # of a GPU's memory, for the arrays of a graph that is copied there
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +80,13 @@ class SampledGraph:
     drawn ones, with the weights of the whole graph's propagation, times the inverse sampling rate. Evaluation goes
     layer by layer through all nodes, a chunk at a time, and is exact.
 
+    A graph with dense features that takes little of a GPU's memory is copied there, and batches are drawn there. Any
+    other stays where it is, and a thread draws batches ahead of the GPU.
+
     Args:
         graph: the graph.
         encoder: "gcn", "sage" or "mlp".
-        device: where to compute. The graph stays where it is.
+        device: where to compute.
         batch_size: seeds of a batch, 2 or more.
         fan_out: neighbours drawn of each seed, and of each of those; -1 for all.
     """
@@ -101,20 +104,27 @@ class SampledGraph:
         self.num_nodes, self.batch_size, self.fan_out = graph.num_nodes, max(2, batch_size), tuple(fan_out)
         self.nodes_per_step = min(self.num_nodes, NODES_PER_SEED * self.batch_size)
         self.has_dense_features = is_dense(graph.x)
-        self.degree = torch.bincount(graph.edge_index[0], minlength=self.num_nodes)
-        self.start = F.pad(self.degree.cumsum(0), (1, 0))
-        total = self.degree.double()
+        self.home = device if self._fits_on(device) else torch.device("cpu")  # where the graph's arrays are
+        self.x = graph.x.to(self.home) if self.has_dense_features else graph.x
+        self.neighbour = graph.edge_index[1].to(self.home)
+        self.weight = None if graph.edge_weight is None else graph.edge_weight.to(self.home)
+        degree = torch.bincount(graph.edge_index[0], minlength=self.num_nodes)
+        total = degree.double()  # weight of each node's edges
         if graph.edge_weight is not None:
             total.zero_()
             for begin in range(0, len(graph.edge_weight), CHUNK):
                 chunk = slice(begin, begin + CHUNK)
                 total.index_add_(0, graph.edge_index[0, chunk], graph.edge_weight[chunk].double())
-        self.total = total.numpy()  # weight of each node's edges
+        self.degree, self.total = degree.to(self.home), total.to(self.home)
+        self.start = F.pad(self.degree.cumsum(0), (1, 0))
+        self.self_loop = 1 / (self.total + 1)  # of a GCN, normalised: D^-1 with self-loops
 
-    @cached_property
-    def normalisation(self) -> SymmetricNormalisation:
-        """The normalisation of a GCN, whose nodes have self-loops."""
-        return SymmetricNormalisation(self.total + 1)
+    def _fits_on(self, device: torch.device) -> bool:
+        if device.type != "cuda" or not self.has_dense_features:
+            return False
+        edges = self.graph.edge_index[1]
+        size = 4 * self.graph.x.numel() + (8 + 4 * (self.graph.edge_weight is not None)) * len(edges)
+        return size <= memory(device).total * MAX_RESIDENT
 
     def train(self, fleet: NetworkFleet, objective: BatchObjective, schedule: Schedule) -> Tensor:
         """Train on one batch in every epoch."""
@@ -139,77 +149,73 @@ class SampledGraph:
             skip: how many of them to leave out, where earlier training is resumed.
             sharded: whether processes that train together divide each batch among them.
         """
-        from recoslip.fleet.sampling import neighbour_loader
-
         sets = [nodes.cpu() for nodes in sets]
         sizes = proportional_sizes([len(nodes) for nodes in sets], self.batch_size)
         seeds = [
             [distributed.shard(nodes) for nodes in drawn] if sharded else drawn
             for drawn in itertools.islice(_seeds(sets, sizes, steps, stage), skip, None)
         ]
-        loader = neighbour_loader(self.graph, self.start, self.fan_out, [torch.cat(s) for s in seeds], stage, skip)
-        batches = (self._batch(sampled) for sampled in loader)
-        yield from zip(seeds, prefetch(batches) if self.device.type == "cuda" else batches, strict=True)
+        sampler = NeighbourSampler(self.start, self.neighbour, self.fan_out, stage, skip)
+        batches = (self._batch(sampler.sample(torch.cat(drawn).to(self.home))) for drawn in seeds)
+        yield from zip(seeds, batches if self.home == self.device else prefetch(batches), strict=True)
 
-    def _batch(self, sampled: Any) -> Batch:
-        """Turn what PyG's loader returns into the products of the two layers."""
-        node, entry = sampled.n_id, sampled.e_id
-        neighbour, owner = sampled.edge_index.numpy()
-        seeds, inner = sampled.num_sampled_nodes[0], sum(sampled.num_sampled_nodes[:2])
-        near = sampled.num_sampled_edges[0]  # the edges of the seeds come first
-        inverse_rate = self.degree[node].numpy() / np.maximum(np.bincount(owner, minlength=len(node)), 1)
-        value = self._weights(node.numpy()[owner], node.numpy()[neighbour], entry) * inverse_rate[owner]
-        outer: tuple[Any, ...] = self._matrices(node.numpy(), value, owner, neighbour, (inner, len(node)))
-        if self.has_dense_features:
-            outer = tuple(m if m is None else on_device(m, self.device, self.dtype) for m in outer)
-        last = self._matrices(node.numpy(), value[:near], owner[:near], neighbour[:near], (seeds, inner))
+    def _batch(self, sample: Sample) -> Batch:
+        """Turn a sample into the products of the two layers."""
+        node, owner, neighbour = sample.node, sample.owner, sample.neighbour
+        seeds, inner = sample.nodes_per_hop[0], sum(sample.nodes_per_hop[:2])
+        near = sample.edges_per_hop[0]  # the edges of the seeds come first
+        inverse_rate = self.degree[node] / torch.bincount(owner, minlength=len(node)).clamp(min=1).double()
+        value = self._weights(node[owner], node[neighbour], sample.entry) * inverse_rate[owner]
+        outer: tuple[Any, ...] = self._matrices(node, value, owner, neighbour, (inner, len(node)))
+        propagation = tuple(None if entries is None else self._outer(entries) for entries in outer)
+        last = self._matrices(node, value[:near], owner[:near], neighbour[:near], (seeds, inner))
         second_layer = tuple(
-            (lambda h: h[:seeds]) if matrix is None else SparseProduct.of(matrix, self.device, self.dtype)
-            for matrix in last
+            (lambda h: h[:seeds]) if entries is None else SparseProduct.of_entries(entries, self.device, self.dtype)
+            for entries in last
         )
-        return Batch(seeds, inner, self._features(node), outer, second_layer, self.device, self.dtype)
+        return Batch(seeds, inner, self._features(node), propagation, second_layer, self.device, self.dtype)
+
+    def _outer(self, entries: Entries) -> Any:
+        """Return a matrix of the first layer as dense features are multiplied by it, or sparse ones."""
+        if not self.has_dense_features:
+            return entries.scipy()
+        return on_device(csr_of_entries(*entries), self.device, self.dtype)
 
     def _features(self, nodes: Tensor | slice) -> Tensor | sp.csr_array:
-        x = self.graph.x
         if self.has_dense_features:
-            rows = x[nodes]
-            if self.device.type == "cuda":
+            rows = self.x[nodes]
+            if self.home != self.device:
                 rows = rows.pin_memory()
             return rows.to(self.device, self.dtype, non_blocking=True)
-        if x.layout == torch.strided:
-            return sp.csr_array(x[nodes].numpy())
-        return to_scipy(x)[nodes if isinstance(nodes, slice) else nodes.numpy()]
+        if self.x.layout == torch.strided:
+            return sp.csr_array(self.x[nodes].numpy())
+        return to_scipy(self.x)[nodes if isinstance(nodes, slice) else nodes.numpy()]
 
-    def _weights(self, owner: NDArray[np.int64], neighbour: NDArray[np.int64], entry: Tensor) -> NDArray[np.float64]:
-        """Weigh edges as the whole graph's propagation does."""
-        weight = 1.0 if self.graph.edge_weight is None else self.graph.edge_weight[entry].double().numpy()
+    def _weights(self, owner: Tensor, neighbour: Tensor, entry: Tensor) -> Tensor:
+        """Weigh edges as the whole graph's propagation does, in double precision."""
+        weight = 1.0 if self.weight is None else self.weight[entry].double()
         if self.encoder == "gcn":
-            return self.normalisation.edges(weight, owner, neighbour)
-        return np.asarray(weight / self.total[owner])
+            return weight / ((self.total[owner] + 1) * (self.total[neighbour] + 1)).sqrt()
+        return weight / self.total[owner]
 
     def _matrices(
-        self,
-        node: NDArray[np.int64],
-        value: NDArray[np.float64],
-        owner: NDArray[np.int64],
-        neighbour: NDArray[np.int64],
-        shape: tuple[int, int],
-    ) -> tuple[sp.csr_array | None, ...]:
-        """Build a layer's matrices, (owners, neighbours); the owners come first among the neighbours."""
+        self, node: Tensor, value: Tensor, owner: Tensor, neighbour: Tensor, shape: tuple[int, int]
+    ) -> tuple[Entries | None, ...]:
+        """Return a layer's matrices, (owners, neighbours); the owners come first among the neighbours."""
         if self.encoder == "mlp":
             return (None,)
         if self.encoder == "sage":
-            return (sp.csr_array((value, (owner, neighbour)), shape=shape), None)
-        loop = np.arange(shape[0])
-        value = np.concatenate([value, 1 / self.normalisation.degree[node[loop]]])
-        ends = np.concatenate([owner, loop]), np.concatenate([neighbour, loop])
-        return (sp.csr_array((value, ends), shape=shape),)
+            return (Entries(owner, neighbour, value, shape), None)
+        loop = torch.arange(shape[0], device=node.device)
+        ends = torch.cat([owner, loop]), torch.cat([neighbour, loop])
+        return (Entries(*ends, torch.cat([value, self.self_loop[node[: shape[0]]]]), shape),)
 
     def evaluate(self, fleet: NetworkFleet, output: OutputName = "logits", chunk: int = CHUNK) -> Tensor:
         """Evaluate all nodes, (nodes, members, any), in double precision, on the CPU.
 
         One member after another, one layer after another. Held at once are the result, three layers of one member for
-        all nodes, one of them on the device, and a chunk; layers that are large are held on disk.
+        all nodes, one of them on the device, and a chunk; layers that are large are held on disk. A graph on a GPU has
+        its layers there, too.
         """
         chunks = [slice(begin, min(begin + chunk, self.num_nodes)) for begin in range(0, self.num_nodes, chunk)]
         width = fleet.architecture.classes if output == "logits" else fleet.architecture.out_channels
@@ -219,7 +225,7 @@ class SampledGraph:
                 member = fleet.gather([(fleet, index)]).to(self.device)
                 h = self._convolve(member.conv1, chunks, self._features)
                 for rows in chunks:
-                    h[rows] = F.relu(member.norm1(h[rows, None].to(self.device), False))[:, 0].cpu()
+                    h[rows] = F.relu(member.norm1(h[rows, None].to(self.device), False))[:, 0].to(self.home)
                 h = self._convolve(member.conv2, chunks, partial(self._rows, h))
                 for rows in chunks:
                     result[rows, index] = getattr(member.head(h[rows, None].to(self.device)), output)[:, 0].cpu()
@@ -228,12 +234,12 @@ class SampledGraph:
     def _convolve(
         self, layer: MemberLayer, chunks: Sequence[slice], inputs: Callable[[slice], Tensor | sp.csr_array]
     ) -> Tensor:
-        """Apply a convolution of one member to the inputs of each chunk's nodes: (nodes, out), on the CPU."""
-        result = scratch(self.num_nodes, layer.bias.shape[1])
-        result[:] = layer.bias[0].cpu()
+        """Apply a convolution of one member to the inputs of each chunk's nodes: (nodes, out), where the graph is."""
+        result = scratch(self.num_nodes, layer.bias.shape[1], self.home)
+        result[:] = layer.bias[0].to(self.home)
         for k, weight in enumerate(layer.weights):
             propagates = self.encoder != "mlp" and k == 0  # the other weight of SAGE is the node's own
-            projected = scratch(*result.shape) if propagates else result
+            projected = scratch(self.num_nodes, result.shape[1], self.home) if propagates else result
             for rows in chunks:
                 values = inputs(rows)
                 product = (
@@ -241,13 +247,13 @@ class SampledGraph:
                 )
                 h = product(weight[0])
                 if propagates:
-                    projected[rows] = (h * self._scale(rows) if self.encoder == "gcn" else h).cpu()
+                    projected[rows] = (h * self._scale(rows) if self.encoder == "gcn" else h).to(self.home)
                 else:
-                    result[rows] += h.cpu()
+                    result[rows] += h.to(self.home)
             if propagates:
                 projected = projected.to(self.device)
                 for rows in chunks:
-                    result[rows] += self._propagate(rows, projected).cpu()
+                    result[rows] += self._propagate(rows, projected).to(self.home)
         return result
 
     def _rows(self, h: Tensor, rows: slice) -> Tensor:
@@ -256,11 +262,10 @@ class SampledGraph:
     def _propagate(self, rows: slice, h: Tensor) -> Tensor:
         """Propagate h, (nodes, any), to some nodes; for a GCN, h has been multiplied by D^-1/2 already."""
         entries = slice(int(self.start[rows.start]), int(self.start[rows.stop]))
-        neighbour, weight = self.graph.edge_index[1, entries], self.graph.edge_weight
-        value = torch.ones(len(neighbour)) if weight is None else weight[entries]
+        neighbour = self.neighbour[entries]
+        value = torch.ones(len(neighbour), device=self.home) if self.weight is None else self.weight[entries]
         if self.encoder == "sage":  # the mean; divided first, so that no weights are too large or small to add
-            total = torch.from_numpy(self.total[rows]).repeat_interleave(self.degree[rows])
-            value = (value.double() / total).float()
+            value = (value.double() / self.total[rows].repeat_interleave(self.degree[rows])).float()
         row_start = self.start[rows.start : rows.stop + 1] - self.start[rows.start]
         matrix = csr_tensor(row_start, neighbour, value, (rows.stop - rows.start, self.num_nodes))
         result = on_device(matrix, self.device, self.dtype)(h)
@@ -268,7 +273,7 @@ class SampledGraph:
 
     def _scale(self, rows: slice) -> Tensor:
         """D^-1/2 of a GCN, of some nodes."""
-        return torch.from_numpy(self.normalisation.scale[rows]).to(self.device, self.dtype)[:, None]
+        return self.self_loop[rows].sqrt().to(self.device, self.dtype)[:, None]
 
 
 def prefetch(items: Iterator[T], count: int = 3) -> Iterator[T]:
@@ -280,10 +285,10 @@ def prefetch(items: Iterator[T], count: int = 3) -> Iterator[T]:
             yield item
 
 
-def scratch(rows: int, columns: int) -> Tensor:
-    """Return an uninitialised matrix: in memory, or in a temporary file where it would fill much of the memory."""
-    if 4 * rows * columns <= memory(torch.device("cpu")).total / 16:
-        return torch.empty(rows, columns)
+def scratch(rows: int, columns: int, device: torch.device) -> Tensor:
+    """Return an uninitialised matrix: on the device, or in a temporary file where it would fill much of the memory."""
+    if device.type == "cuda" or 4 * rows * columns <= memory(device).total / 16:
+        return torch.empty(rows, columns, device=device)
     with tempfile.TemporaryFile() as file:
         file.truncate(4 * rows * columns)
         return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, columns)))

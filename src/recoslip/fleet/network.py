@@ -99,11 +99,11 @@ class NetworkFleet(nn.Module):
         """Compute (nodes, members, hidden); with `epoch`, with that epoch's input dropout."""
         weights = list(self.conv1.weights)  # (members, features, hidden) each
         if epoch is None or not self.architecture.input_dropout:
-            return self._sum(graph.first_layer, weights) + self.conv1.bias
+            return self.conv1.add_bias(self._sum(graph.first_layer, weights))
         keep = 1 - self.architecture.input_dropout
         groups = zip(self.input_keys, *(w.split(self.group_sizes) for w in weights), strict=True)
         parts = [self._sum(graph.first_layer_dropped(derive(key, 2, epoch), keep), own) for key, *own in groups]
-        return torch.cat(parts, dim=1) + self.conv1.bias
+        return self.conv1.add_bias(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
 
     def _sum(self, products: Sequence[Product], weights: Sequence[Tensor]) -> Tensor:
         """Multiply members' weights, (members, columns, width), by the graph's matrices: (rows, members, width)."""
@@ -123,22 +123,23 @@ class NetworkFleet(nn.Module):
             first_layer: what `first_layer(graph)` returned, where the caller has it already.
         """
         h = self._first_convolution(graph, epoch) if first_layer is None else first_layer
-        h = self._dropout(F.relu(self.norm1(h, epoch is not None)), epoch, 0)
+        h = self._relu_dropout(self.norm1(h, epoch is not None), epoch, 0)
         hidden = [member_matmul(h, weight).flatten(1) for weight in self.conv2.weights]
         total = _add_up(graph.second_layer, hidden)
-        return self.head(total.view(len(total), self.members, -1) + self.conv2.bias, epoch)
+        return self.head(self.conv2.add_bias(total.view(len(total), self.members, -1)), epoch)
 
     def head(self, h: Tensor, epoch: int | Tensor | None = None) -> Output:
         """Turn the output of the second convolution, (nodes, members, out), into representations and logits."""
         representation = F.relu(self.norm2(h, epoch is not None))
-        h = member_matmul(representation, self.linear1.weights[0]) + self.linear1.bias
-        h = self._dropout(F.relu(self.norm3(h, epoch is not None)), epoch, 1)
-        return Output(representation, member_matmul(h, self.linear2.weights[0]) + self.linear2.bias)
+        h = self.linear1.add_bias(member_matmul(representation, self.linear1.weights[0]))
+        h = self._relu_dropout(self.norm3(h, epoch is not None), epoch, 1)
+        return Output(representation, self.linear2.add_bias(member_matmul(h, self.linear2.weights[0])))
 
-    def _dropout(self, h: Tensor, epoch: int | Tensor | None, layer: int) -> Tensor:
+    def _relu_dropout(self, h: Tensor, epoch: int | Tensor | None, layer: int) -> Tensor:
         if epoch is None or self.architecture.dropout == 0:
-            return h
-        return h * self.dropout_mask(h.shape[0], h.shape[2], epoch, layer).to(h.dtype)
+            return F.relu(h)
+        mask = self.dropout_mask(h.shape[0], h.shape[2], epoch, layer).to(h.dtype)
+        return cast(Tensor, _ReluDropout.apply(h, mask))  # type: ignore[no-untyped-call]
 
     def dropout_mask(self, nodes: int, width: int, epoch: int | Tensor, layer: int) -> Tensor:
         """Dropout factors of one layer in one epoch, (nodes, members, width)."""
@@ -161,13 +162,34 @@ class MemberLayer(nn.Module):
     """Weights (members, in, out), one for each product of the layer, and a bias (members, out).
 
     A bias that batch normalisation follows has no effect and a gradient of zero. It keeps its initial value:
-    Adam would blow the gradient's rounding errors up to full steps, different ones in another fleet.
+    Adam would blow the gradient's rounding errors up to full steps, different ones in another fleet. Where that value
+    is zero, as in a GCN, it is not added either.
     """
 
-    def __init__(self, weights: Sequence[Tensor], bias: Tensor, *, before_norm: bool) -> None:
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor, *, before_norm: bool, zero_bias: bool) -> None:
         super().__init__()
         self.weights = nn.ParameterList(weights)
         self.bias = nn.Parameter(bias, requires_grad=not before_norm)
+        self.stays_zero = before_norm and zero_bias
+
+    def add_bias(self, h: Tensor) -> Tensor:
+        """Add the bias to (nodes, members, out)."""
+        return h if self.stays_zero else h + self.bias
+
+
+class _ReluDropout(torch.autograd.Function):
+    """ReLU and dropout in one, in fewer passes over the activations: the gradient is zero where the result is."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, mask: Tensor) -> Tensor:
+        result = F.relu(h).mul_(mask)
+        ctx.save_for_backward(result, mask)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        result, mask = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(grad * mask, result, 0), None
 
 
 class MemberBatchNorm(nn.Module):
@@ -251,4 +273,4 @@ def _layer(
 
     weights = [uniform(fan_in, fan_out) for _ in range(init.weights)]
     bias = torch.zeros(len(generators), fan_out) if init.glorot else uniform(fan_out)
-    return MemberLayer(weights, bias, before_norm=before_norm)
+    return MemberLayer(weights, bias, before_norm=before_norm, zero_bias=init.glorot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recoslip.fleet.counter_rng import keep_mask
 from recoslip.fleet.interfaces import Product
-from recoslip.graph.sparse import concatenated_ranges, csr_tensor, to_csr
+from recoslip.graph.sparse import concatenated_ranges, csr_of_entries, csr_tensor, to_csr
 
 
 def identity(dense: Tensor) -> Tensor:
@@ -35,6 +35,19 @@ class DenseProduct:
         """Return the product with each entry kept with probability `keep`, and scaled up."""
         rows, columns = self.matrix.shape
         return DenseProduct(self.matrix * keep_mask(key.view(1), rows, columns, keep, self.matrix.dtype)[:, 0])
+
+
+class Entries(NamedTuple):
+    """A sparse matrix by its entries, in any order; those of one place add up."""
+
+    row: Tensor
+    column: Tensor
+    value: Tensor
+    shape: tuple[int, int]
+
+    def scipy(self) -> sp.csr_array:
+        """Return it as a scipy matrix."""
+        return sp.csr_array((self.value.numpy(), (self.row.numpy(), self.column.numpy())), shape=self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +79,15 @@ class SparseProduct:
             )
             order = torch.from_numpy(sp.csr_array(entries.T).data).to(device)
         return cls(forward, forward if symmetric else kind.of(to_csr(matrix.T), device, dtype), order)
+
+    @classmethod
+    def of_entries(cls, entries: Entries, device: torch.device, dtype: torch.dtype) -> SparseProduct:
+        """Put a matrix given by its entries on a device, and its transpose."""
+        row, column, value, (rows, columns) = entries
+        return cls(
+            on_device(csr_of_entries(row, column, value, (rows, columns)), device, dtype),
+            on_device(csr_of_entries(column, row, value, (columns, rows)), device, dtype),
+        )
 
     def dropped(self, key: Tensor, keep: float) -> SparseProduct:
         """Return the product with each entry kept with probability `keep`, and scaled up."""

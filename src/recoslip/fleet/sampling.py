@@ -1,23 +1,30 @@
-"""Seed nodes -> a sample of their two-hop neighbourhoods, through PyTorch Geometric's loader."""
+"""Seed nodes -> a sample of their neighbourhoods, drawn where the graph's arrays are: on a CPU or on a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.loader import NodeLoader
-from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from recoslip.fleet.counter_rng import derive, words
-from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import concatenated_ranges
 
 
-class VectorisedSampler(BaseSampler):  # type: ignore[misc]
-    """PyG's neighbour sampling in plain PyTorch: nothing to compile, and the same draws everywhere.
+class Sample(NamedTuple):
+    """Nodes hop by hop, and the edges that they were drawn by, by the index of their ends among those nodes."""
+
+    node: Tensor  # (nodes,) the seeds, their drawn neighbours, and the drawn neighbours of those; no node twice
+    owner: Tensor  # (edges,) the end that a neighbour was drawn for, ascending
+    neighbour: Tensor  # (edges,) the other end
+    entry: Tensor  # (edges,) which of the graph's entries it is
+    nodes_per_hop: list[int]
+    edges_per_hop: list[int]
+
+
+class NeighbourSampler:
+    """PyG's neighbour sampling in plain PyTorch: nothing to compile, and the same draws on every device.
 
     Of a node with more neighbours than wanted, one is drawn from each of as many equally long strata of its list. So
     every neighbour is drawn equally often, though sometimes one twice (docs/decisions/batches.md).
@@ -27,47 +34,45 @@ class VectorisedSampler(BaseSampler):  # type: ignore[misc]
         neighbour: (entries,) the neighbours, node by node.
         fan_out: how many neighbours to draw at each hop; -1 for all.
         stage: another one draws others.
-        calls: how many batches were drawn before.
+        calls: how many samples were drawn before.
     """
 
     def __init__(
         self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int], stage: int = 0, calls: int = 0
     ) -> None:
         self.start, self.neighbour, self.fan_out = start, neighbour, tuple(fan_out)
-        self.key = derive(torch.tensor(stage), 13)
+        self.key = derive(torch.tensor(stage, device=start.device), 13)
         self.calls = calls
-        self.local_index = torch.full((len(start) - 1,), -1)  # of a node in the present batch
+        self.local_index = torch.full((len(start) - 1,), -1, device=start.device)  # of a node in the present sample
 
-    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
+    def sample(self, seeds: Tensor) -> Sample:
         """Sample around the seeds, which come first among the nodes."""
         key = derive(self.key, self.calls)
         self.calls += 1
-        hops = [index.node]
-        self.local_index[index.node] = torch.arange(len(index.node))
-        total = len(index.node)
-        rows, columns, edges, edge_counts = [], [], [], []
+        hops = [seeds]
+        self.local_index[seeds] = torch.arange(len(seeds), device=seeds.device)
+        total = len(seeds)
+        owners, neighbours, entries = [], [], []
         for hop, count in enumerate(self.fan_out):
             frontier = hops[-1]
             entry, owner = self._draw(frontier, count, derive(key, hop))
-            neighbour = self.neighbour[entry]
-            unseen = torch.unique(neighbour[self.local_index[neighbour] < 0])
-            self.local_index[unseen] = torch.arange(total, total + len(unseen))
-            columns.append(total - len(frontier) + owner)  # the frontier was numbered last
+            drawn = self.neighbour[entry]
+            unseen = torch.unique(drawn[self.local_index[drawn] < 0])
+            self.local_index[unseen] = torch.arange(total, total + len(unseen), device=seeds.device)
+            owners.append(total - len(frontier) + owner)  # the frontier was numbered last
             total += len(unseen)
-            rows.append(self.local_index[neighbour])
-            edges.append(entry)
-            edge_counts.append(len(entry))
+            neighbours.append(self.local_index[drawn])
+            entries.append(entry)
             hops.append(unseen)
         node = torch.cat(hops)
         self.local_index[node] = -1
-        return SamplerOutput(
+        return Sample(
             node,
-            torch.cat(rows),
-            torch.cat(columns),
-            torch.cat(edges),
-            num_sampled_nodes=[len(nodes) for nodes in hops],
-            num_sampled_edges=edge_counts,
-            metadata=(index.input_id, index.time),
+            torch.cat(owners),
+            torch.cat(neighbours),
+            torch.cat(entries),
+            [len(nodes) for nodes in hops],
+            [len(entry) for entry in entries],
         )
 
     def _draw(self, nodes: Tensor, count: int, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,25 +86,3 @@ class VectorisedSampler(BaseSampler):  # type: ignore[misc]
         within[length == 1] = 0.0
         offset = ((stratum + within) * length).long().clamp(max=degree[owner] - 1)
         return begin[owner] + offset, owner
-
-    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> SamplerOutput:
-        """Raise: only sampling from nodes is implemented."""
-        raise NotImplementedError("this sampler starts from nodes")
-
-
-def neighbour_loader(
-    graph: NodeGraph, start: Tensor, fan_out: Sequence[int], batches: Sequence[Tensor], stage: int, skipped: int = 0
-) -> NodeLoader:
-    """Return a PyG loader of the sampled neighbourhoods of batches of nodes.
-
-    Args:
-        graph: its edges are both ways and sorted by their first end.
-        start: (nodes + 1,) where each node's edges begin.
-        fan_out: neighbours to draw at each hop.
-        batches: the seed nodes of each batch.
-        stage: another one draws other neighbours.
-        skipped: how many batches were drawn before.
-    """
-    data = Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
-    sampler = VectorisedSampler(start, graph.edge_index[1], fan_out, stage, skipped)
-    return NodeLoader(data, sampler, batch_sampler=batches)

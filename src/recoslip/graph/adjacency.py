@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 
 from recoslip.graph.node_graph import NodeGraph
@@ -37,7 +38,7 @@ def mean_over_neighbours(graph: NodeGraph) -> sp.csr_array:
 
 @dataclass(frozen=True, eq=False)
 class SymmetricNormalisation:
-    r"""$D^{-1/2} A D^{-1/2}$ for the degrees D: of a whole matrix, of some edges, or as a scale of rows.
+    r"""$D^{-1/2} A D^{-1/2}$ for the degrees D.
 
     Args:
         degree: (nodes,) total weight of each node's edges, its self-loop included where A has one.
@@ -55,12 +56,6 @@ class SymmetricNormalisation:
         scale = sp.diags_array(self.scale)
         return sp.csr_array(scale @ adjacency @ scale)
 
-    def edges(
-        self, weight: NDArray[np.float64] | float, rows: NDArray[np.int64], columns: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """Normalise the weights of some edges, given by their ends."""
-        return np.asarray(weight / np.sqrt(self.degree[rows] * self.degree[columns]))
-
 
 def gcn_adjacency(graph: NodeGraph) -> sp.csr_array:
     r"""$\hat A = D^{-1/2} (A + I) D^{-1/2}$ (Kipf & Welling)."""
@@ -74,6 +69,7 @@ class Neighbours:
     Args:
         graph: the graph.
         weighted: whether its edges count by their weights, or all alike.
+        device: where to average; the edges are copied there a block at a time.
 
     >>> path = Neighbours(NodeGraph([[0.0], [1.0], [2.0]], [[0, 1], [1, 2]], [False, False, True]))
     >>> path.mean(np.array([0.0, 1.0, 4.0])).tolist()
@@ -84,7 +80,8 @@ class Neighbours:
 
     BLOCK = 2**17  # nodes read at a time
 
-    def __init__(self, graph: NodeGraph, *, weighted: bool = True) -> None:
+    def __init__(self, graph: NodeGraph, *, weighted: bool = True, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
         self.nodes, self.ends = graph.num_nodes, graph.edge_index[1].numpy()
         self.weight = graph.edge_weight if weighted else None
         self.start = np.searchsorted(graph.edge_index[0].numpy(), np.arange(graph.num_nodes + 1))
@@ -104,12 +101,31 @@ class Neighbours:
 
     def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Average (nodes, ...) over each node's neighbours; 0 for a node without any."""
+        if self.device.type != "cpu":
+            return self._mean_on_device(values)
         result = np.empty_like(values)
         for block in self.blocks():
             rows = self.rows(block)
             total = np.asarray(rows.sum(axis=1)).reshape(-1, *[1] * (values.ndim - 1))
             result[block] = (rows @ values) / np.where(total > 0, total, 1)
         return result
+
+    def _mean_on_device(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Average as `mean` does, each row's sum in a fixed order, so that it has the same bits every time."""
+        columns = torch.from_numpy(values.reshape(self.nodes, -1)).to(self.device)
+        result = np.empty(columns.shape, values.dtype)
+        for block in self.blocks():
+            begin, end = self.start[block.start], self.start[block.stop]
+            start = torch.from_numpy(self.start[block.start : block.stop + 1] - begin).to(self.device)
+            ends = torch.from_numpy(self.ends[begin:end]).to(self.device)
+            weight = torch.ones(len(ends)) if self.weight is None else self.weight[begin:end]
+            weight = weight.to(columns)
+            sums = F.embedding_bag(
+                ends, columns, start, mode="sum", per_sample_weights=weight, include_last_offset=True
+            )
+            total = torch.segment_reduce(weight, "sum", offsets=start)
+            result[block] = (sums / torch.where(total > 0, total, 1)[:, None]).cpu().numpy()
+        return result.reshape(values.shape)
 
     def of(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the neighbours of some nodes, one list after the other.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -28,10 +30,30 @@ def to_csr(matrix: sp.sparray | sp.spmatrix) -> Tensor:
 
 def csr_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
     """Build a CSR tensor without checking its invariants and without PyTorch's warnings that CSR is in beta."""
+    _warned_of_csr()
+    return torch.sparse_csr_tensor(crow, column, values, size=tuple(shape), check_invariants=False)
+
+
+@cache
+def _warned_of_csr() -> None:
+    """Let PyTorch give its warnings of CSR tensors, which it gives once, where nobody sees them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
-        return torch.sparse_csr_tensor(crow, column, values, size=tuple(shape), check_invariants=False)
+        one = torch.ones(1)
+        torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), one, size=(1, 1), check_invariants=False)
+
+
+def csr_of_entries(row: Tensor, column: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Build a CSR tensor from entries in any order, on their device; entries of one place stay apart.
+
+    >>> matrix = csr_of_entries(torch.tensor([1, 0, 1]), torch.tensor([2, 0, 2]), torch.ones(3), (2, 3))
+    >>> (matrix @ torch.tensor([[1.0], [2.0], [3.0]])).flatten().tolist()
+    [1.0, 6.0]
+    """
+    order = torch.argsort(row, stable=True)
+    crow = F.pad(torch.bincount(row, minlength=shape[0]).cumsum(0), (1, 0))
+    return csr_tensor(crow, column[order], values[order], shape)
 
 
 def select_rows(x: Tensor, index: Tensor) -> Tensor:
@@ -47,6 +69,6 @@ def concatenated_ranges(lengths: Tensor) -> tuple[Tensor, Tensor]:
     >>> [each.tolist() for each in concatenated_ranges(torch.tensor([2, 0, 3]))]
     [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
     """
-    owner = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    owner = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
     before = torch.cumsum(lengths, 0) - lengths
-    return owner, torch.arange(len(owner)) - before[owner]
+    return owner, torch.arange(len(owner), device=lengths.device) - before[owner]

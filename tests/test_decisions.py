@@ -20,8 +20,9 @@ from recoslip.calibration.novel_share import novel_share
 from recoslip.datasets import csbm
 from recoslip.datasets.load import _pyg
 from recoslip.errors import GraphError, SettingError
+from recoslip.findings import explanations
 from recoslip.findings.diagnosis import diagnose
-from recoslip.findings.explanations import FeatureStatistics, gnn_explanation, nearest_source
+from recoslip.findings.explanations import FeatureStatistics, gnn_explanations, nearest_source
 from recoslip.findings.groups import find_groups, single_group
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.shift import assign_source, hide
@@ -339,7 +340,7 @@ def test_traits_name_the_feature_that_sets_a_group_apart(marked):
 def test_a_network_that_sees_no_edges_is_explained_by_features_alone(marked):
     graph, novel, _ = marked
     fitted = detector("reco-slip-plus", encoder="mlp", epochs=20, rounds=1, round_epochs=10).fit(graph)
-    explanation = gnn_explanation(fitted, graph, int(np.flatnonzero(novel)[0]), epochs=5)
+    (explanation,) = gnn_explanations(fitted, graph, np.flatnonzero(novel)[:1].tolist(), epochs=5).values()
     assert graph.num_edges
     assert explanation.features
     assert explanation.neighbours == ()
@@ -348,11 +349,43 @@ def test_a_network_that_sees_no_edges_is_explained_by_features_alone(marked):
 def test_the_explainer_finds_the_feature_that_the_network_uses(marked):
     graph, novel, fitted = marked
     node = int(np.argmax(np.where(novel, fitted.scores_, 0)))
-    explanation = gnn_explanation(fitted, graph, node)
+    explanation = gnn_explanations(fitted, graph, [node])[node]
     assert explanation.features[0][0] == "striped"
     neighbours = graph.edge_index[1, graph.edge_index[0] == node].tolist()
     assert {n for n, _ in explanation.neighbours} <= set(neighbours)
-    assert gnn_explanation(fitted, graph, node) == explanation
+    assert gnn_explanations(fitted, graph, [node])[node] == explanation
+
+
+def test_explanations_learned_together_are_much_like_those_learned_alone(marked):
+    graph, novel, fitted = marked
+    nodes = np.flatnonzero(novel)[:6].tolist()
+    together = gnn_explanations(fitted, graph, nodes)
+    assert sorted(together) == nodes
+    for node in nodes:
+        alone = gnn_explanations(fitted, graph, [node])[node]
+        assert together[node].features[0] == alone.features[0] == ("striped", 1.0)
+        for ours, own in ((together[node].features, alone.features), (together[node].neighbours, alone.neighbours)):
+            assert dict(ours) == pytest.approx(dict(own), abs=0.25)  # masks of fewer nodes shrink less
+
+
+def test_each_node_is_explained_by_a_network_that_was_not_trained_on_it(marked):
+    graph, novel, _ = marked
+    fitted = detector("reco-slip-plus", encoder="gcn", epochs=20, rounds=1, round_epochs=10).fit(graph)
+    nodes = np.flatnonzero(novel)[:6].tolist()
+    numbers = {node: fitted.explainable_number(graph.ids[node]) for node in nodes}
+    assert all(numbers[node] in fitted.out_of_fold_networks(graph.ids[node]) for node in nodes)
+    assert len(set(numbers.values())) > 1
+    assert sorted(gnn_explanations(fitted, graph, nodes, epochs=3)) == nodes
+
+
+def test_surroundings_that_are_large_together_are_explained_one_after_the_other(marked, monkeypatch):
+    graph, novel, fitted = marked
+    nodes = np.flatnonzero(novel)[:4].tolist()
+    expected = {node: gnn_explanations(fitted, graph, [node], epochs=3)[node] for node in nodes}
+    monkeypatch.setattr(explanations, "MAX_SUBGRAPH", graph.num_nodes)
+    assert gnn_explanations(fitted, graph, nodes, epochs=3).keys() == expected.keys()
+    monkeypatch.setattr(explanations, "MAX_SUBGRAPH", 1)
+    assert gnn_explanations(fitted, graph, nodes, epochs=3) == {}
 
 
 class Linear(torch.nn.Module):
@@ -372,8 +405,10 @@ def test_a_weighted_graph_is_explained_only_by_networks_that_take_weights():
     asked = []
 
     def explain(network, graph):
-        stub = SimpleNamespace(explainable_network=lambda node_id: asked.append(node_id) or network)
-        return gnn_explanation(SimpleNamespace(fits=(stub,)), graph, 4, epochs=5)
+        stub = SimpleNamespace(
+            explainable_network=lambda node_id: asked.append(node_id) or network, explainable_number=lambda node_id: 0
+        )
+        return gnn_explanations(SimpleNamespace(fits=(stub,)), graph, [4], epochs=5).get(4)
 
     assert explain(Linear(True), weighted).features[0][0] == "feature 1"
     assert explain(Linear(False), weighted) is None

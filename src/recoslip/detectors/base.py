@@ -708,6 +708,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """
         return None
 
+    def explainable_number(self, node_id: Any) -> int:
+        """Return the number of that network: nodes with the same number have the same network."""
+        return 0
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write settings and what was learned as JSON and safetensors; a saved detector there is replaced."""
         self.check_is_fitted()

@@ -272,7 +272,11 @@ class RecoSlipPlus(NetworkDetector):
     def explainable_network(self, node_id: Any) -> nn.Module | None:
         """Return the last of the networks that predict the node, of the encoder with the highest weight."""
         _, fleet = self._scoring()[int(np.argmax(self._weights()))]
-        return fleet.as_module(self.out_of_fold_networks(node_id)[-1], KNOWN_AND_NOVEL)
+        return fleet.as_module(self.explainable_number(node_id), KNOWN_AND_NOVEL)
+
+    def explainable_number(self, node_id: Any) -> int:
+        """Return the number of that network."""
+        return self.out_of_fold_networks(node_id)[-1]
 
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
         """Return the standard deviation of each node's score among the networks that predict it."""

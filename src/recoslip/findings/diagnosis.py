@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.detectors.base import Detector
-from recoslip.findings.clusters import Cluster, find_clusters, grown, unevenness
+from recoslip.findings.clusters import Cluster, find_clusters, fitting_sample, grown, unevenness
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.graph import NodeGraph
 from recoslip.graph.neighbourhood import k_means
@@ -82,7 +82,7 @@ def _homophily(graph: NodeGraph, reduced: NDArray[np.float64], seed: int) -> flo
     """Fraction of the edges inside a cluster of features, less that expected by chance, relative to its maximum."""
     if graph.num_edges == 0:
         return 0.0
-    label = k_means(reduced, 10, seed)
+    label = k_means(reduced, 10, seed, fitted_on=fitting_sample(len(reduced)))
     if label.max() == 0:
         return 0.0
     step = -(-graph.num_edges // MAX_EDGES)

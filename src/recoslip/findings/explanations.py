@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -136,61 +136,114 @@ def nearest_source(
     return np.asarray(source[index.kneighbors(neighbourhood[list(nodes)], return_distance=False)])
 
 
-def gnn_explanation(
-    detector: Detector, graph: NodeGraph, node: int, *, epochs: int = 60, seed: int = 0
-) -> MaskExplanation | None:
-    """Explain a node's score by PyTorch Geometric's GNNExplainer.
+def gnn_explanations(
+    detector: Detector, graph: NodeGraph, nodes: Sequence[int], *, epochs: int = 60, seed: int = 0
+) -> dict[int, MaskExplanation]:
+    """Explain the scores of nodes by PyTorch Geometric's GNNExplainer.
 
-    None where the detector has no network to explain, where the graph has edge weights and the network takes none, and
-    where the neighbourhood is too large.
+    Masks of nodes that one network predicts are learned together, each on a copy of the node's surroundings. Left out
+    are nodes where the detector has no network to explain, where the graph has edge weights and the network takes none,
+    and where the surroundings are too large.
     """
-    from torch_geometric.explain import Explainer, GNNExplainer
+    fit = detector.fits[0]
+    explained: dict[int, MaskExplanation] = {}
+    for number in sorted({fit.explainable_number(graph.ids[node]) for node in nodes}):
+        own = [node for node in nodes if fit.explainable_number(graph.ids[node]) == number]
+        network = fit.explainable_network(graph.ids[own[0]])
+        if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
+            continue
+        found = [_surroundings(graph, node, _sees_edges(network)) for node in own]
+        for part in _in_parts([each for each in found if each is not None]):
+            explained |= _learn_masks(network, graph, part, epochs, seed)
+    return explained
+
+
+def _sees_edges(network: torch.nn.Module) -> bool:
     from torch_geometric.nn import MessagePassing
 
-    network = detector.fits[0].explainable_network(graph.ids[node])
-    if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
-        return None
-    subgraph = _surroundings(graph, node)
-    if subgraph is None:
-        return None
-    nodes, edge_index, edge_weight, index = subgraph
-    x = select_rows(graph.x, nodes)
-    x = x if x.layout == torch.strided else x.to_dense()
-    sees_edges = edge_index.numel() > 0 and any(isinstance(layer, MessagePassing) for layer in network.modules())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        explainer = Explainer(
-            network,
-            GNNExplainer(epochs=epochs, lr=0.05),
-            explanation_type="model",
-            node_mask_type="attributes",
-            edge_mask_type="object" if sees_edges else None,
-            model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
-        )
-        masks = explainer(x, edge_index, index=index, edge_weight=edge_weight)
-    weight = masks.node_mask.sum(dim=0) * (x != 0).any(dim=0)
-    neighbours = _neighbour_weights(edge_index, masks.edge_mask, index) if sees_edges else {}
-    heaviest = sorted(neighbours.items(), key=lambda pair: -pair[1])[:MAX_NEIGHBOURS]
-    return MaskExplanation(
-        _heaviest_features(weight, feature_names(graph)), tuple((int(nodes[k]), value) for k, value in heaviest)
-    )
+    return any(isinstance(layer, MessagePassing) for layer in network.modules())
 
 
-def _surroundings(graph: NodeGraph, node: int) -> tuple[Tensor, Tensor, Tensor | None, int] | None:
-    """Return the subgraph around a node: nodes, edge_index, edge_weight, index of the node; None if it is too large.
+class Surroundings(NamedTuple):
+    """The subgraph around a node."""
+
+    node: int
+    nodes: Tensor  # of the subgraph, by position in the graph
+    edge_index: Tensor  # of the subgraph, by position there
+    edge_weight: Tensor | None
+    centre: int  # position of the node there
+
+
+def _surroundings(graph: NodeGraph, node: int, with_edges: bool) -> Surroundings | None:
+    """Return the subgraph around a node, which is the node alone without edges; None if it is too large.
 
     Two layers see two hops, and normalise by the degrees there, which a third hop makes complete.
     """
     from torch_geometric.utils import k_hop_subgraph
 
-    for hops in (3, 2):
+    for hops in (3, 2) if with_edges else (0,):
         nodes, edge_index, index, edge_mask = k_hop_subgraph(
             node, hops, graph.edge_index, relabel_nodes=True, num_nodes=graph.num_nodes
         )
         if len(nodes) <= MAX_SUBGRAPH:
             edge_weight = None if graph.edge_weight is None else graph.edge_weight[edge_mask]
-            return nodes, edge_index, edge_weight, int(index)
+            return Surroundings(node, nodes, edge_index, edge_weight, int(index))
     return None
+
+
+def _in_parts(surroundings: Sequence[Surroundings]) -> Iterator[list[Surroundings]]:
+    """Divide subgraphs into parts that are not too large."""
+    part: list[Surroundings] = []
+    for each in surroundings:
+        if sum(len(other.nodes) for other in part) + len(each.nodes) > MAX_SUBGRAPH:
+            yield part
+            part = []
+        part.append(each)
+    if part:
+        yield part
+
+
+def _learn_masks(
+    network: torch.nn.Module, graph: NodeGraph, part: Sequence[Surroundings], epochs: int, seed: int
+) -> dict[int, MaskExplanation]:
+    """Learn the masks of several nodes on the disjoint union of their surroundings."""
+    from torch_geometric.explain import Explainer, GNNExplainer
+
+    offset = np.cumsum([0, *(len(each.nodes) for each in part)])
+    edges = np.cumsum([0, *(each.edge_index.shape[1] for each in part)])
+    nodes = torch.cat([each.nodes for each in part])
+    edge_index = torch.cat([each.edge_index + begin for each, begin in zip(part, offset, strict=False)], dim=1)
+    weights = [each.edge_weight for each in part if each.edge_weight is not None]
+    x = select_rows(graph.x, nodes)
+    x = x if x.layout == torch.strided else x.to_dense()
+    masks_edges = edge_index.numel() > 0 and _sees_edges(network)
+    # The loss becomes a mean over the explained nodes, the size of edge masks with it, which alone is a sum; that of
+    # feature masks is a mean over the nodes of the union, so that masks of smaller surroundings shrink less.
+    algorithm = GNNExplainer(epochs=epochs, lr=0.05, edge_size=GNNExplainer.default_coeffs["edge_size"] / len(part))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        explainer = Explainer(
+            network,
+            algorithm,
+            explanation_type="model",
+            node_mask_type="attributes",
+            edge_mask_type="object" if masks_edges else None,
+            model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        )
+        index = torch.tensor([begin + each.centre for each, begin in zip(part, offset, strict=False)])
+        masks = explainer(x, edge_index, index=index, edge_weight=torch.cat(weights) if weights else None)
+    explained = {}
+    for k, each in enumerate(part):
+        own = slice(offset[k], offset[k + 1])
+        weight = masks.node_mask[own].sum(dim=0) * (x[own] != 0).any(dim=0)
+        edge_mask = masks.edge_mask[edges[k] : edges[k + 1]] if masks_edges else None
+        neighbours = {} if edge_mask is None else _neighbour_weights(each.edge_index, edge_mask, each.centre)
+        heaviest = sorted(neighbours.items(), key=lambda pair: -pair[1])[:MAX_NEIGHBOURS]
+        explained[each.node] = MaskExplanation(
+            _heaviest_features(weight, feature_names(graph)),
+            tuple((int(each.nodes[other]), value) for other, value in heaviest),
+        )
+    return explained
 
 
 def _heaviest_features(weight: Tensor, names: Sequence[str]) -> tuple[tuple[str, float], ...]:

@@ -16,7 +16,7 @@ from recoslip.calibration.conformal import ROUNDING
 from recoslip.detectors.base import Detector
 from recoslip.findings.analysis import Findings, facts
 from recoslip.findings.clusters import Cluster
-from recoslip.findings.explanations import FeatureStatistics, MaskExplanation, Trait, gnn_explanation, nearest_source
+from recoslip.findings.explanations import FeatureStatistics, MaskExplanation, Trait, gnn_explanations, nearest_source
 from recoslip.findings.group_profiles import Group
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
@@ -212,10 +212,8 @@ def _details(
                 "references": len(similar),
                 "traits": [_trait(trait) for trait in features.traits([node], similar, TRAITS)],
             }
-    for node in with_traits[:explained]:
-        explanation = gnn_explanation(detector, graph, node)
-        if explanation is not None:
-            details[str(position[node])]["explanation"] = _explanation(explanation, position)
+    for node, explanation in gnn_explanations(detector, graph, with_traits[:explained]).items():
+        details[str(position[node])]["explanation"] = _explanation(explanation, position)
     return details
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from recoslip.shift import Mask
 
-MAX_LANDMARKS = 2_000  # nodes that t-SNE is run on; the others are interpolated
+MAX_LANDMARKS = 1_000  # nodes that t-SNE is run on; the others are interpolated
 COMPONENTS = 30  # principal components that distances are measured in
 NEAREST_LANDMARKS = 3  # that another node is interpolated from
 JITTER = 0.004  # standard deviation of the noise on interpolated nodes, relative to the extent of the map

@@ -31,6 +31,7 @@ from recoslip.memory import memory
 T = TypeVar("T")
 
 FAN_OUT = (10, 5)  # neighbours drawn of a seed, and of each of them
+NO_NEIGHBOURS = (0, 0)  # of an encoder that does not look at them
 CHUNK = 2**16  # nodes evaluated at once
 NODES_PER_SEED = 32  # nodes that a step computes on for each seed, about
 MAX_RESIDENT = 1 / 16  # of a GPU's memory, for the arrays of a graph that is copied there
@@ -101,7 +102,8 @@ class SampledGraph:
         fan_out: Sequence[int] = FAN_OUT,
     ) -> None:
         self.graph, self.encoder, self.device, self.dtype = graph, encoder, device, torch.float32
-        self.num_nodes, self.batch_size, self.fan_out = graph.num_nodes, max(2, batch_size), tuple(fan_out)
+        self.num_nodes, self.batch_size = graph.num_nodes, max(2, batch_size)
+        self.fan_out = NO_NEIGHBOURS if encoder == "mlp" else tuple(fan_out)
         self.nodes_per_step = min(self.num_nodes, NODES_PER_SEED * self.batch_size)
         self.has_dense_features = is_dense(graph.x)
         self.home = device if self._fits_on(device) else torch.device("cpu")  # where the graph's arrays are

@@ -1,27 +1,36 @@
-"""Pack tables, open, fit and analyse the packed graph: seconds, bytes on disk, and peak anonymous memory.
+"""Pack tables, open, fit and analyse the packed graph, make its page: seconds, bytes on disk, peak anonymous memory.
 
 python benchmarks/packed.py                     # 300,000 nodes
 python benchmarks/packed.py --nodes 1000000
+python benchmarks/packed.py --nodes 10000000 --epochs 20 --rounds 1    # memory does not depend on the epochs
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import tempfile
 import threading
 import time
 from pathlib import Path
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import recoslip
 
 CATEGORIES = 8  # the last one is novel: it occurs in the target alone
 
 
+CHUNK = 2**20  # rows of a table that are made at a time
+
+
 class Measurement:
-    """Seconds and peak anonymous memory (memory that is not pages of files) of a block; needs Linux."""
+    """Print the seconds and the peak anonymous memory (memory that is not pages of files) of a block; needs Linux."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def __enter__(self) -> Measurement:
         self.peak_bytes, self.finished = 0, threading.Event()
@@ -37,26 +46,40 @@ class Measurement:
             self.peak_bytes = max(self.peak_bytes, 1024 * int(anonymous.split()[1]))
 
     def __exit__(self, *exception: object) -> None:
-        self.seconds = time.perf_counter() - self.start
+        seconds = time.perf_counter() - self.start
         self.finished.set()
         self.thread.join()
+        print(f"| {self.name} | {seconds:.1f} s | {self.peak_bytes / 2**30:.2f} GiB |", flush=True)
 
 
 def write_tables(folder: Path, nodes: int, features: int, degree: int) -> None:
-    """Write tables of random nodes and edges; four of five edges connect nodes of the same category."""
+    """Write tables of random nodes and edges, a chunk at a time; four of five edges join nodes of the same category."""
     rng = np.random.default_rng(0)
-    category = rng.integers(0, CATEGORIES, nodes)
-    target = rng.random(nodes) < np.where(category == CATEGORIES - 1, 1.0, 0.5)
-    means = rng.normal(size=(CATEGORIES, features))
-    x = (means[category] + 3 * rng.normal(size=(nodes, features))).astype(np.float32)
-    pl.DataFrame({"id": np.arange(nodes), "domain": target.astype(int), "x": x}).write_parquet(folder / "nodes.parquet")
-    left = rng.integers(0, nodes, nodes * degree // 2)
+    category = rng.integers(0, CATEGORIES, nodes).astype(np.int8)
+    target = rng.random(nodes, dtype=np.float32) < np.where(category == CATEGORIES - 1, 1.0, 0.5)
+    means = rng.normal(size=(CATEGORIES, features)).astype(np.float32)
+    vectors = pa.list_(pa.float32(), features)
+    with pq.ParquetWriter(
+        folder / "nodes.parquet", pa.schema({"id": pa.int64(), "domain": pa.int8(), "x": vectors})
+    ) as file:
+        for begin in range(0, nodes, CHUNK):
+            rows = slice(begin, min(begin + CHUNK, nodes))
+            x = means[category[rows]] + 3 * rng.standard_normal((rows.stop - begin, features), dtype=np.float32)
+            columns = [
+                np.arange(begin, rows.stop),
+                target[rows].astype(np.int8),
+                pa.FixedSizeListArray.from_arrays(x.ravel(), features),
+            ]
+            file.write_table(pa.table(dict(zip(file.schema.names, columns, strict=True)), schema=file.schema))
     by_category = np.argsort(category, kind="stable")
     offset = np.searchsorted(category[by_category], np.arange(CATEGORIES + 1))
-    size = np.diff(offset)[category[left]]
-    same_category = by_category[(offset[category[left]] + rng.random(len(left)) * size).astype(int)]
-    right = np.where(rng.random(len(left)) < 0.8, same_category, rng.integers(0, nodes, len(left)))
-    pl.DataFrame({"a": left, "b": right}).write_parquet(folder / "edges.parquet")
+    with pq.ParquetWriter(folder / "edges.parquet", pa.schema({"a": pa.int64(), "b": pa.int64()})) as file:
+        for begin in range(0, nodes * degree // 2, CHUNK):
+            left = rng.integers(0, nodes, min(CHUNK, nodes * degree // 2 - begin))
+            size = np.diff(offset)[category[left]]
+            same_category = by_category[(offset[category[left]] + rng.random(len(left)) * size).astype(int)]
+            right = np.where(rng.random(len(left)) < 0.8, same_category, rng.integers(0, nodes, len(left)))
+            file.write_table(pa.table({"a": left, "b": right}))
 
 
 def main() -> None:
@@ -64,25 +87,45 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=300_000)
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--degree", type=int, default=20)
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument(
+        "--epochs", type=int, default=100, help="of the proposals; a third in each round, a fifth of the domains"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="keep tables and packed graph there, and use those there are"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        write_tables(folder, arguments.nodes, arguments.features, arguments.degree)
-        with Measurement() as packing:
-            recoslip.pack(folder / "nodes.parquet", folder / "edges.parquet", folder / "graph", features=["x"])
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "graph").exists():
+            # In a process of its own, whose memory is not counted.
+            making = multiprocessing.get_context("spawn").Process(
+                target=write_tables, args=(folder, arguments.nodes, arguments.features, arguments.degree)
+            )
+            making.start()
+            making.join()
+            with Measurement("pack"):
+                recoslip.pack(folder / "nodes.parquet", folder / "edges.parquet", folder / "graph", features=["x"])
         size = sum(path.stat().st_size for path in (folder / "graph").iterdir())
-        with Measurement() as opening:
+        with Measurement("open"):
             graph = recoslip.open_packed(folder / "graph")
-        with Measurement() as fitting:
-            fitted = recoslip.detector(
-                "auto", batch_size=2048, epochs=arguments.epochs, round_epochs=arguments.epochs // 3, device="cpu"
-            ).fit(graph, calibration=0.2)
-        with Measurement() as analysing:
-            recoslip.analyse(fitted, graph)
-        print(f"{graph!r}\non disk: {size / 2**30:.2f} GiB\n\n| | s | peak GiB |\n|---|---|---|")
-        for name, measured in (("pack", packing), ("open", opening), ("fit", fitting), ("analyse", analysing)):
-            print(f"| {name} | {measured.seconds:.1f} | {measured.peak_bytes / 2**30:.2f} |")
+        print(f"{graph!r}; on disk: {size / 2**30:.2f} GiB", flush=True)
+        model = recoslip.detector(
+            "auto",
+            batch_size=2048,
+            domain_epochs=max(1, arguments.epochs // 5),
+            epochs=arguments.epochs,
+            round_epochs=max(1, arguments.epochs // 3),
+            rounds=arguments.rounds,
+            device="cpu",
+        )
+        with Measurement("fit"):
+            model.fit(graph, calibration=0.2)
+        with Measurement("analyse"):
+            findings = recoslip.analyse(model, graph)
+        with Measurement("page"):
+            recoslip.report(model, graph, findings=findings)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,21 @@
 
 import os
 import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
-from recoslip import NodeGraph, cluster, detector, load_dataset
-from recoslip.errors import RecoslipError, SettingError
+from recoslip import NodeGraph, cluster, detector, load_dataset, open_packed, pack
+from recoslip.errors import Diverged, RecoslipError, SettingError
 from recoslip.fleet.checkpoints import Checkpoint
 from recoslip.metrics import auroc
+from recoslip.storage import output_lock
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings(  # of Ray, about itself and what it leaves open
@@ -77,6 +82,7 @@ def test_an_interrupted_fit_resumes_to_the_same_bits(name, data):
     assert np.array_equal(model.scores_, expected.scores_)
 
 
+OBJECT_STORE = 80 * 2**20  # bytes; Ray wants no less than 75 MiB
 LONGER = {
     "encoder": ("gcn", "sage"),  # neither near the least weight: rounding would decide whether it is left out
     "domain_epochs": 15,
@@ -88,11 +94,33 @@ LONGER = {
 }
 
 
+DEAD_MACHINES_ARE_NOTICED_SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}
+
+
 @pytest.fixture(scope="module")
-def two(data):
-    """What two processes learn, in a cluster that stays for the other tests."""
-    with cluster.cluster(cluster.LOCAL, 2):
-        yield cluster.fit(quick("reco-slip-plus", **LONGER), data.graph, data.split, workers=2)
+def machines():
+    """A cluster of two machines, simulated here, with a core each and small object stores; joined for all tests."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    small = {"num_cpus": 1, "object_store_memory": OBJECT_STORE}
+    simulated = Cluster(
+        initialize_head=True,
+        head_node_args=small | {"include_dashboard": False, "_system_config": DEAD_MACHINES_ARE_NOTICED_SOON},
+    )
+    try:
+        simulated.add_node(**small)
+        with cluster.cluster(simulated.address, 2):
+            assert len([node for node in ray.nodes() if node["Alive"]]) == 2
+            yield simulated
+    finally:
+        simulated.shutdown()
+
+
+@pytest.fixture(scope="module")
+def two(machines, data):
+    """What two processes learn, one on each machine."""
+    return cluster.fit(quick("reco-slip-plus", **LONGER), data.graph, data.split, workers=2)
 
 
 def test_two_processes_agree_with_one(two, data):
@@ -196,14 +224,133 @@ def write_dataset(folder) -> None:
     )
 
 
-def test_a_storage_folder_keeps_fits_apart(two, data, tmp_path):
-    model = quick("reco-slip", epochs=6)
+ROTATED = {"domain_epochs": 8, "epochs": 14, "round_epochs": 7, "rounds": 1, "recall_targets": (0.1,)}
+
+
+@pytest.fixture(scope="module")
+def rotated(data):
+    """What one process learns from three rotations."""
+    return quick("reco-slip-plus", **ROTATED).fit(data.graph, data.split, rotations=3)
+
+
+def fit_rotations(graph, split, **options):
+    return cluster.fit(quick("reco-slip-plus", **ROTATED), graph, split, rotations=3, **options)
+
+
+def test_rotations_on_two_machines_give_the_bits_of_one_process(machines, rotated, data):
+    steps = []
+    fitted = fit_rotations(data.graph, data.split, workers=2, progress=lambda *both: steps.append(both))
+    assert np.array_equal(fitted.scores_, rotated.scores_)
+    assert np.array_equal(fitted.p_values(), rotated.p_values(), equal_nan=True)
+    assert len(fitted.rotations_) == 3
+    np.testing.assert_allclose(fitted.decision_function(data.graph), rotated.decision_function(data.graph), atol=1e-6)
+    assert all(0 <= done <= total for done, total in steps)
+
+
+def test_a_packed_graph_is_opened_by_each_process(machines, rotated, data, tmp_path):
+    graph = data.graph
+    frame = {"id": graph.ids, "domain": graph.is_target.numpy().astype(int), "x": graph.x.numpy()}
+    pl.DataFrame(frame).write_parquet(tmp_path / "nodes.parquet")
+    ends = graph.edge_index.numpy()
+    pl.DataFrame({"a": ends[0], "b": ends[1]}).write_parquet(tmp_path / "edges.parquet")
+    pack(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", tmp_path / "graph", features=["x"])
+    opened = open_packed(tmp_path / "graph")
+    alone = quick("reco-slip-plus", **ROTATED).fit(opened, rotations=3)
+    fitted = cluster.fit(quick("reco-slip-plus", **ROTATED), tmp_path / "graph", rotations=3, workers=2)
+    assert np.array_equal(fitted.scores_, alone.scores_)
+
+
+def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, data, tmp_path, monkeypatch):
+    """A rotation on a third machine waits there after its second checkpoint, until the machine is gone."""
+    machine = machines.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+    reached = tmp_path / "reached"
+
+    def learn_rotation(graph, task):  # runs in the processes of the cluster, where nothing is patched
+        import ray
+
+        from recoslip import cluster
+
+        lost = ray.get_runtime_context().get_node_id() == machine.node_id
+
+        class Waiting(cluster.FolderCheckpointer):
+            saves = 0
+
+            def __init__(self, folder, every, identity):
+                super().__init__(folder, every, identity)
+                if any(folder.iterdir()):
+                    (tmp_path / "resumed").write_text(folder.name)
+
+            def save(self, checkpoint):
+                super().save(checkpoint)
+                self.saves += 1
+                if lost and self.saves == 2:
+                    reached.write_text(self.folder.name)
+                    time.sleep(3600)
+
+        cluster.FolderCheckpointer = Waiting
+        return cluster.learn_rotation(graph, task)
+
+    def remove():
+        while not reached.exists() and not over.is_set():
+            time.sleep(0.05)
+        machines.remove_node(machine, allow_graceful=False)
+
+    monkeypatch.setattr(cluster, "learn_rotation", learn_rotation)
+    over = threading.Event()
+    thread = threading.Thread(target=remove)
+    thread.start()
+    try:
+        fitted = fit_rotations(data.graph, data.split, workers=3, storage=tmp_path / "storage", checkpoint_every=5)
+    finally:
+        over.set()
+        thread.join()
+    assert reached.read_text() == (tmp_path / "resumed").read_text()
+    assert np.array_equal(fitted.scores_, rotated.scores_)
+
+
+def test_a_graph_larger_than_the_object_store_is_fitted_all_the_same(machines):
+    rng = np.random.default_rng(0)
+    nodes, features = 400, 60_000
+    x = rng.normal(size=(nodes, features)).astype(np.float32)
+    assert x.nbytes > OBJECT_STORE
+    graph = NodeGraph(x, rng.integers(0, nodes, (2, 1500)), np.arange(nodes) % 2 == 0)
+    model = detector("domain-discriminator", epochs=2, **NARROW)
+    fitted = cluster.fit(model, graph, rotations=2, workers=2)
+    assert np.array_equal(fitted.scores_, model.fit(graph, rotations=2).scores_)
+
+
+def test_an_error_of_a_rotation_is_raised_as_it_is(machines, data, monkeypatch):
+    def learn_rotation(graph, task):
+        from recoslip.errors import Diverged
+
+        raise Diverged("this cannot be learned")
+
+    monkeypatch.setattr(cluster, "learn_rotation", learn_rotation)
+    with pytest.raises(Diverged, match="this cannot be learned"):
+        fit_rotations(data.graph, data.split, workers=2)
+
+
+def test_several_fits_share_a_storage_folder_at_once(machines, data, tmp_path):
     other = load_dataset("csbm", nodes=300, categories=4, features=8, noise=0.5, split_seed=2)
-    for each in (data, other):
-        fitted = cluster.fit(model, each.graph, each.split, workers=1, storage=tmp_path / "storage")
-    assert len(list((tmp_path / "storage").iterdir())) == 2
-    assert len(fitted.scores_) == 300
-    np.testing.assert_allclose(fitted.decision_function(other.graph), fitted.scores_, atol=1e-5)
+    with ThreadPoolExecutor(2) as threads:
+        fits = list(
+            threads.map(lambda each: fit_rotations(each.graph, each.split, storage=tmp_path / "s"), (data, other))
+        )
+    assert [len(fitted.scores_) for fitted in fits] == [400, 300]
+    folders = [path for path in (tmp_path / "s").iterdir() if path.is_dir()]
+    assert len(folders) == 2
+    again = fit_rotations(data.graph, data.split, storage=tmp_path / "s")  # from what is there
+    assert np.array_equal(again.scores_, fits[0].scores_)
+
+
+def test_the_same_fit_is_not_run_twice_at_once_in_a_storage_folder(data, tmp_path):
+    model = quick("reco-slip-plus", **ROTATED)
+    identity = cluster.fingerprint(model, data.graph, data.split, 0.0, 3)
+    with ThreadPoolExecutor(1) as thread, ExitStack() as held:
+        thread.submit(held.enter_context, output_lock(tmp_path / f"recoslip-{identity}")).result()
+        with pytest.raises(RecoslipError, match=r"another process .* is writing"):
+            fit_rotations(data.graph, data.split, storage=tmp_path)
+        thread.submit(held.close).result()
 
 
 def test_a_fingerprint_tells_graphs_splits_and_settings_apart(data, tmp_path):

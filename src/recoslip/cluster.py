@@ -1,4 +1,8 @@
-"""A detector -> fitted by several processes or machines. Ray starts them and replaces those that die."""
+"""A detector -> fitted by several processes or machines. Ray starts them and replaces those that die.
+
+The fits of several rotations are independent, so each is a task of its own. A single fit is shared: every process
+trains on its shard of every batch.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from recoslip._version import __version__
-from recoslip.detectors.base import Detector
+from recoslip.detectors.base import Callbacks, Detector
 from recoslip.detectors.loading import load
 from recoslip.detectors.network_detector import NetworkDetector
 from recoslip.detectors.registry import detector as build_detector
@@ -34,6 +39,7 @@ from recoslip.packed import open_packed
 from recoslip.packed.format import INDEX
 from recoslip.progress import Progress
 from recoslip.shift import Split
+from recoslip.storage import output_lock
 
 LOCAL = "local"  # stands for an address: start a cluster on this machine, for this call only
 MAX_RETRIES = 3  # how often work is resumed after one of its processes died
@@ -79,10 +85,11 @@ def fit(
     progress: Progress | None = None,
     checkpoint_every: int = 50,
 ) -> Detector:
-    """Fit a detector with several processes, each on its shard of every batch; return the fitted detector.
+    """Fit a detector with several processes; return the fitted detector.
 
-    Gradients are averaged, and so are the rates that the multipliers follow: all processes have the same weights
-    throughout. If one dies, all resume from the last checkpoint.
+    With several rotations, each is fitted by one process. Without, every process trains on its shard of every batch:
+    gradients are averaged, and so are the rates that the multipliers follow, so that all have the same weights
+    throughout. Where a process dies, work is resumed from its last checkpoint.
 
     Args:
         detector: one that trains on batches.
@@ -90,50 +97,175 @@ def fit(
         split: as for `Detector.fit`.
         workers: how many processes.
         address: address of a Ray cluster; "auto" for the one that this machine belongs to, "local" to start one here.
-        storage: folder for checkpoints that all machines see; needed where there are several. A fit of the same graph,
-            split and settings that was begun there is resumed; others there are left alone.
+        storage: folder for checkpoints that all machines see. A single fit on several machines needs it; of rotations,
+            one whose process dies begins anew without it. A fit of the same graph, split and settings that was begun
+            there is resumed; others there are left alone.
         calibration: as for `Detector.fit`.
         rotations: as for `Detector.fit`.
         progress: called with steps done and steps in all.
         checkpoint_every: epochs between two checkpoints.
     """
     detector = _with_batches(detector)
-    with cluster(address, workers) as ray, tempfile.TemporaryDirectory() as temporary:
-        from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-        from ray.train.torch import TorchTrainer
+    identity = fingerprint(detector, graph, split, calibration, rotations)
+    with ExitStack() as resources:
+        if storage is None and address == LOCAL:
+            storage = resources.enter_context(tempfile.TemporaryDirectory())
+        folder = None if storage is None else Path(storage).expanduser().absolute() / f"recoslip-{identity}"
+        if folder is not None:
+            resources.enter_context(output_lock(folder))  # two that fit the same would write the same checkpoints
+        ray = resources.enter_context(cluster(address, workers))
+        run = Run(ray, ray.remote(num_cpus=0)(TrainingMonitor).remote(), workers, folder, checkpoint_every, identity)
+        resources.enter_context(_reporting(run, progress))
+        if rotations == 1:
+            return _fit_sharded(run, detector, graph, split, calibration)
+        packed = None if isinstance(graph, NodeGraph) else str(Path(graph).absolute())
+        opened = graph if isinstance(graph, NodeGraph) else open_packed(graph)
+        return detector.fit(opened, split, rotations=rotations, learn_rotations=RotationTasks(run, opened, packed))
 
-        monitor = ray.remote(num_cpus=0)(TrainingMonitor).remote()
-        identity = fingerprint(detector, graph, split, calibration, rotations)
-        task = {
-            "fingerprint": identity,
-            "detector": detector.name,
-            "settings": detector.get_params(),
-            "graph": ray.put(graph) if isinstance(graph, NodeGraph) else str(Path(graph).absolute()),
-            "split": split,
-            "calibration": calibration,
-            "rotations": rotations,
-            "checkpoint_every": checkpoint_every,
-            "monitor": monitor,
-        }
-        on_gpu = detector.device != "cpu" and ray.cluster_resources().get("GPU", 0) >= workers
+
+@dataclass(frozen=True)
+class Run:
+    """A fit on a cluster."""
+
+    ray: Any
+    monitor: Any  # a `TrainingMonitor`
+    workers: int
+    folder: Path | None  # for checkpoints, which all machines see
+    checkpoint_every: int
+    identity: str  # fingerprint of the fit
+
+
+def _fit_sharded(
+    run: Run,
+    detector: NetworkDetector,
+    graph: NodeGraph | str | os.PathLike[str],
+    split: Split | None,
+    calibration: float,
+) -> Detector:
+    """Fit once, by processes that share every batch."""
+    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    ray = run.ray
+    task = {
+        "fingerprint": run.identity,
+        "detector": detector.name,
+        "settings": detector.get_params(),
+        "graph": ray.put(graph) if isinstance(graph, NodeGraph) else str(Path(graph).absolute()),
+        "split": split,
+        "calibration": calibration,
+        "checkpoint_every": run.checkpoint_every,
+        "monitor": run.monitor,
+    }
+    on_gpu = detector.device != "cpu" and ray.cluster_resources().get("GPU", 0) >= run.workers
+    with tempfile.TemporaryDirectory() as temporary:
         trainer = TorchTrainer(
             train_worker,
             train_loop_config=task,
-            scaling_config=ScalingConfig(num_workers=workers, use_gpu=on_gpu),
+            scaling_config=ScalingConfig(num_workers=run.workers, use_gpu=on_gpu),
             run_config=RunConfig(
-                name=f"recoslip-{identity}",
-                storage_path=str(storage or temporary),
+                name=f"recoslip-{run.identity}",
+                storage_path=temporary if run.folder is None else str(run.folder.parent),
                 failure_config=FailureConfig(max_failures=MAX_RETRIES),
                 checkpoint_config=CheckpointConfig(num_to_keep=2),
             ),
         )
-        with _reporting(ray, monitor, progress):
-            result = trainer.fit()
-        if problem := ray.get(monitor.problem.remote()):
+        result = trainer.fit()
+        if problem := ray.get(run.monitor.problem.remote()):
             raise RecoslipError(problem)
         assert result.checkpoint is not None
         with result.checkpoint.as_directory() as folder:
             return load(Path(folder) / "model", device=detector.device)
+
+
+class RotationTasks:
+    """Learns the rotations of a fit in tasks of a cluster, in place of `Detector._learn_rotations`.
+
+    Args:
+        run: the fit.
+        graph: the graph.
+        packed: its folder, if it is a packed one, which the tasks open themselves.
+    """
+
+    def __init__(self, run: Run, graph: NodeGraph, packed: str | None) -> None:
+        self.run, self.graph, self.packed = run, graph, packed
+
+    def __call__(
+        self,
+        detector: Detector,
+        graph: NodeGraph,
+        presented: Sequence[tuple[NodeGraph, Split]],
+        seeds: Sequence[Sequence[int]],
+        callbacks: Callbacks,
+    ) -> list[list[dict[str, Any]]]:
+        """Return what `Detector._learn_rotations` returns."""
+        run, ray = self.run, self.run.ray
+        on_disk = self.packed if graph is self.graph else None  # `fit` may have brought the nodes into another order
+        shared = on_disk or ray.put(graph)
+        machines = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        learn = ray.remote(
+            num_cpus=cores_per_task(machines, min(run.workers, len(presented))),
+            num_gpus=int(detector.device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0),
+            max_retries=MAX_RETRIES,
+        )(learn_rotation)
+        tasks = [
+            learn.remote(
+                shared,
+                {
+                    "fingerprint": run.identity,
+                    "detector": detector.name,
+                    "settings": detector.get_params(),
+                    "is_target": shown.is_target.numpy(),
+                    "split": split,
+                    "seeds": own_seeds,
+                    "rotation": k,
+                    "rotations": len(presented),
+                    "folder": None if run.folder is None else run.folder / f"rotation-{k}",
+                    "checkpoint_every": run.checkpoint_every,
+                    "monitor": run.monitor,
+                },
+            )
+            for k, ((shown, split), own_seeds) in enumerate(zip(presented, seeds, strict=True))
+        ]
+        try:
+            return list(ray.get(tasks))
+        except ray.exceptions.RayTaskError as problem:
+            if isinstance(problem.cause, RecoslipError):
+                raise problem.cause from None
+            raise
+        except ray.exceptions.RayError as problem:
+            raise RecoslipError(
+                f"processes of the cluster died again and again ({type(problem).__name__}); perhaps memory did not "
+                "suffice: begin again with fewer workers"
+            ) from problem
+        finally:
+            for task in tasks:  # where one failed, or this process was interrupted, the others need not go on
+                ray.cancel(task, force=True)
+
+
+def cores_per_task(cores: Sequence[int], tasks: int) -> int:
+    """Return how many cores each of some tasks can have, if all are to run at once on machines with so many cores.
+
+    >>> cores_per_task([2], 2), cores_per_task([4, 4, 4], 2), cores_per_task([8, 2], 5), cores_per_task([2], 4)
+    (1, 4, 2, 1)
+    """
+    return max(
+        (each for each in range(1, max(cores, default=1) + 1) if sum(c // each for c in cores) >= tasks), default=1
+    )
+
+
+def learn_rotation(graph: NodeGraph | str, task: dict[str, Any]) -> list[dict[str, Any]]:
+    """Learn one rotation, in a process of a cluster; return the learned attributes of each seed."""
+    shown = (open_packed(graph) if isinstance(graph, str) else graph).with_target(task["is_target"])
+
+    def report(done: int, total: int) -> None:
+        task["monitor"].set_steps.remote(done, total, task["rotation"], task["rotations"])
+
+    checkpointer = None
+    if task["folder"] is not None:
+        checkpointer = FolderCheckpointer(task["folder"], task["checkpoint_every"], task["fingerprint"])
+    model = build_detector(task["detector"], **task["settings"])
+    return model.learn_presented(shown, task["split"], task["seeds"], Callbacks(report, checkpointer))
 
 
 def _with_batches(detector: Detector) -> NetworkDetector:
@@ -158,16 +290,20 @@ class TrainingMonitor:
     """A Ray actor that the workers report their progress and errors to, and that the caller asks for them."""
 
     def __init__(self) -> None:
-        self._steps = (0, 0)
+        self._steps: dict[int, tuple[int, int]] = {}
+        self._parts = 1
         self._problem = ""
 
-    def set_steps(self, done: int, total: int) -> None:
-        """Store the steps done and the steps in all."""
-        self._steps = (done, total)
+    def set_steps(self, done: int, total: int, part: int = 0, parts: int = 1) -> None:
+        """Store the steps done and the steps in all, of one of several parts that take about as many each."""
+        self._steps[part], self._parts = (done, total), parts
 
     def steps(self) -> tuple[int, int]:
         """Return the steps done and the steps in all."""
-        return self._steps
+        if not self._steps:
+            return 0, 0
+        done, total = map(sum, zip(*self._steps.values(), strict=True))
+        return done, total * self._parts // len(self._steps)
 
     def set_problem(self, problem: str) -> None:
         """Store why the detector cannot be fitted."""
@@ -179,13 +315,13 @@ class TrainingMonitor:
 
 
 @contextmanager
-def _reporting(ray: Any, monitor: Any, progress: Progress | None) -> Iterator[None]:
+def _reporting(run: Run, progress: Progress | None) -> Iterator[None]:
     """Call `progress` twice a second while the block runs."""
     finished = threading.Event()
 
     def report() -> None:
         while not finished.wait(0.5):
-            done, total = ray.get(monitor.steps.remote())
+            done, total = run.ray.get(run.monitor.steps.remote())
             if progress is not None and total:
                 progress(done, total)
 
@@ -216,7 +352,6 @@ def train_worker(task: dict[str, Any]) -> None:
             graph,
             task["split"],
             calibration=task["calibration"],
-            rotations=task["rotations"],
             progress=report,
             checkpointer=checkpointer,
         )
@@ -259,23 +394,19 @@ def fingerprint(
     return digest.hexdigest()[:16]
 
 
-class RayCheckpointer:
-    """A `Checkpointer` that saves to checkpoints of Ray Train: one safetensors file per training of the fit.
+class FolderCheckpointer:
+    """A `Checkpointer` that saves to a folder: one safetensors file per training of the fit.
 
     Args:
+        folder: made if there is none.
         every: epochs between two checkpoints.
         identity: fingerprint of the fit; checkpoints of another are refused.
     """
 
-    def __init__(self, every: int, identity: str) -> None:
-        from ray import train
-
-        self.every, self.identity = every, identity
-        self.folder = Path(tempfile.mkdtemp(prefix="recoslip-"))
+    def __init__(self, folder: Path, every: int, identity: str) -> None:
+        self.folder, self.every, self.identity = folder, every, identity
         self._training = -1  # index of the present training
-        checkpoint = train.get_checkpoint()
-        if checkpoint is not None:
-            checkpoint.to_directory(str(self.folder))
+        folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def _path(self) -> Path:
@@ -296,14 +427,37 @@ class RayCheckpointer:
         return Checkpoint(int(metadata["epoch"]), metadata["finished"] == "True", state)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Save the state of the present training."""
+        """Save the state of the present training; a process that dies meanwhile leaves the one before."""
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.state.items()}
         metadata = {
             "epoch": str(checkpoint.epoch),
             "finished": str(checkpoint.finished),
             "fingerprint": self.identity,
         }
-        save_file(tensors, self._path, metadata)
+        partial = self._path.with_suffix(".partial")
+        save_file(tensors, partial, metadata)
+        partial.replace(self._path)
+
+
+class RayCheckpointer(FolderCheckpointer):
+    """The same in a folder of this process, which is handed to Ray Train after every checkpoint.
+
+    Args:
+        every: epochs between two checkpoints.
+        identity: fingerprint of the fit; checkpoints of another are refused.
+    """
+
+    def __init__(self, every: int, identity: str) -> None:
+        from ray import train
+
+        super().__init__(Path(tempfile.mkdtemp(prefix="recoslip-")), every, identity)
+        checkpoint = train.get_checkpoint()
+        if checkpoint is not None:
+            checkpoint.to_directory(str(self.folder))
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Save the state of the present training."""
+        super().save(checkpoint)
         self.upload()
 
     def upload(self) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias, dataclass_transform
@@ -50,12 +50,16 @@ MAX_SIMILARITY = 2_000_000  # nodes whose similarities are kept: 256 MB
 MAX_RESTARTS = 2  # from other seeds, where the loss became non-finite
 
 
+LearnRotations: TypeAlias = Callable[..., list[list[dict[str, Any]]]]  # called as `Detector._learn_rotations` unbound
+
+
 @dataclass(frozen=True)
 class Callbacks:
     """What a fit calls while it runs."""
 
     progress: Progress
     checkpointer: Checkpointer | None = None  # saves and resumes the trainings of the fit
+    learn_rotations: LearnRotations | None = None  # instead of the detector's own `_learn_rotations`
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(param, learned))
@@ -152,6 +156,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         rotations: int = 1,
         progress: Progress | None = None,
         checkpointer: Checkpointer | None = None,
+        learn_rotations: LearnRotations | None = None,
         **truth: Any,
     ) -> Self:
         """Learn from the graph's features, edges and domains.
@@ -165,6 +170,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 every source node calibrates once, and `calibration` is not used; scores are means over the fits.
             progress: called with steps done and steps in all.
             checkpointer: saves how far trainings in batches have come, and resumes them.
+            learn_rotations: has the fits of the rotations learned elsewhere (see `recoslip.cluster`).
             **truth: `novel`, a boolean array over nodes, for a detector that `requires_truth`.
 
         An interrupted or failed fit leaves the detector unfitted.
@@ -179,6 +185,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             rotations=rotations,
             progress=progress,
             checkpointer=checkpointer,
+            learn_rotations=learn_rotations,
             **truth,
         )
         self.__dict__.update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
@@ -194,6 +201,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         rotations: int = 1,
         progress: Progress | None = None,
         checkpointer: Checkpointer | None = None,
+        learn_rotations: LearnRotations | None = None,
         **truth: Any,
     ) -> list[Self]:
         """Train one copy of this detector per seed, all together as one fleet, and return the fitted copies.
@@ -219,11 +227,11 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
         for seed in seeds:
             clone(self).set_params(random_state=seed).check_params()
-        callbacks = Callbacks(progress or (lambda done, total: None), checkpointer)
+        callbacks = Callbacks(progress or (lambda done, total: None), checkpointer, learn_rotations)
         if rotations == 1:
             presented, split, hidden = hide(graph, split, calibration, self.random_state)
             learning = self._learning_split(presented, split, hidden)
-            learned = self._learn_or_restart(presented, learning, seeds, callbacks, **truth)
+            learned = self.learn_presented(presented, learning, seeds, callbacks, **truth)
             fitted = self._fitted(graph, split, hidden, seeds, learned)
         else:
             fitted = self._fit_rotations(graph, split, rotations, seeds, callbacks, **truth)
@@ -288,7 +296,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             presented.append((shown, self._learning_split(shown, own_split, part)))
             splits.append(own_split)
         own_seeds = [[_rotated_seed(seed, k) for seed in seeds] for k in range(rotations)]
-        learned = one._learn_rotations(graph, presented, own_seeds, callbacks, **truth)
+        learn = callbacks.learn_rotations or type(one)._learn_rotations
+        learned = learn(one, graph, presented, own_seeds, callbacks, **truth)
         fits = [one._fitted(graph, *each) for each in zip(splits, hidden, own_seeds, learned, strict=True)]
         copies = []
         for seed, of_seed in zip(seeds, zip(*fits, strict=True), strict=True):
@@ -310,7 +319,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         learned = []
         for k, ((shown, split), own_seeds) in enumerate(zip(presented, seeds, strict=True)):
             own = replace(callbacks, progress=_nth_of(k, len(presented), callbacks.progress))
-            learned.append(self._learn_or_restart(shown, split, own_seeds, own, **truth))
+            learned.append(self.learn_presented(shown, split, own_seeds, own, **truth))
         return learned
 
     def _combined(
@@ -380,7 +389,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         threshold = conformal.threshold if self.calibrated_ else conformal.empirical_threshold
         self.threshold_ = threshold(self.scores_[self.calibration_], self.max_fpr)
 
-    def _learn_or_restart(
+    def learn_presented(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
         """Learn. Seeds whose loss becomes non-finite are found one by one and replaced by seeds derived from them."""
@@ -392,7 +401,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             return [{"seed_": seed, **attributes} for seed, attributes in zip(seeds, per_seed, strict=True)]
         except Diverged as problem:
             if len(seeds) > 1:
-                return [self._learn_or_restart(graph, split, [seed], callbacks, **truth)[0] for seed in seeds]
+                return [self.learn_presented(graph, split, [seed], callbacks, **truth)[0] for seed in seeds]
             diverged = problem
         for attempt in range(1, MAX_RESTARTS + 1):
             derived = int(derive(torch.tensor(seeds[0]), 97, attempt)) & (2**63 - 1)
@@ -697,8 +706,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Fit, then say which nodes are novel."""
         return self.fit(graph, split).predict()
 
-    def representation(self, graph: NodeGraph) -> NDArray[np.float64] | None:
-        """Return what the learned networks represent each node by, (nodes, width); None without a network."""
+    def representation(
+        self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)
+    ) -> NDArray[np.float64] | None:
+        """Return what the learned networks represent some nodes by, (nodes, width); None without a network."""
         return None
 
     def explainable_network(self, node_id: Any) -> nn.Module | None:

@@ -201,12 +201,12 @@ class NetworkDetector(Detector):
         self.fleet_.to("cpu")
         return logits
 
-    def representation(self, graph: NodeGraph) -> NDArray[np.float64]:
+    def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the representations of all learned networks side by side, of one alone where the graph is large."""
         data, fleet = self.graph_input(graph), self.fleet_
         if data.nodes_per_step < data.num_nodes:
             fleet = fleet.gather([(fleet, 0)])
-        result: NDArray[np.float64] = data.evaluate(fleet.to(data.device), "representation").flatten(1).numpy()
+        result: NDArray[np.float64] = data.evaluate(fleet.to(data.device), "representation")[nodes].flatten(1).numpy()
         fleet.to("cpu")
         return result
 

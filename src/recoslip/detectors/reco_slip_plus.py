@@ -252,14 +252,14 @@ class RecoSlipPlus(NetworkDetector):
         self._check_scores(prediction.f)
         return {"scores_": prediction.f, "uncertainty_": prediction.disagreement}
 
-    def representation(self, graph: NodeGraph) -> NDArray[np.float64]:
+    def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the representations of all encoders' last networks, of one alone where the graph is large."""
         parts = []
         for member, fleet in self._scoring():
             data = self.graph_input(graph, member.encoder)
             count = 1 if data.nodes_per_step < data.num_nodes else min(fleet.members, self.folds)
             last = fleet.gather([(fleet, k) for k in range(fleet.members - count, fleet.members)])
-            parts.append(data.evaluate(last.to(data.device), "representation").flatten(1).numpy())
+            parts.append(data.evaluate(last.to(data.device), "representation")[nodes].flatten(1).numpy())
         return np.concatenate(parts, axis=1)
 
     def out_of_fold_networks(self, node_id: Any) -> list[int]:

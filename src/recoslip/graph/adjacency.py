@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -99,7 +100,7 @@ class Neighbours:
         shape = rows.stop - rows.start, self.nodes
         return sp.csr_array((values, self.ends[begin:end], self.start[rows.start : rows.stop + 1] - begin), shape=shape)
 
-    def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean(self, values: NDArray[Any]) -> NDArray[Any]:
         """Average (nodes, ...) over each node's neighbours; 0 for a node without any."""
         if self.device.type != "cpu":
             return self._mean_on_device(values)
@@ -110,7 +111,7 @@ class Neighbours:
             result[block] = (rows @ values) / np.where(total > 0, total, 1)
         return result
 
-    def _mean_on_device(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _mean_on_device(self, values: NDArray[Any]) -> NDArray[Any]:
         """Average as `mean` does, each row's sum in a fixed order, so that it has the same bits every time."""
         columns = torch.from_numpy(values.reshape(self.nodes, -1)).to(self.device)
         result = np.empty(columns.shape, values.dtype)
@@ -146,20 +147,20 @@ class Neighbours:
 
 
 def diffuse(
-    x: NDArray[np.float64],
-    propagate: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    x: NDArray[Any],
+    propagate: Callable[[NDArray[Any]], NDArray[Any]],
     alpha: float,
     steps: int,
     *,
     restart: bool = True,
     isolated: NDArray[np.bool_] | None = None,
     clip: bool = False,
-) -> NDArray[np.float64]:
+) -> NDArray[Any]:
     r"""$X \leftarrow (1 - \alpha) X_0 + \alpha P X$, several times (label propagation, personalised PageRank).
 
     Args:
         x: $X_0$, (nodes, ...).
-        propagate: multiplies by P.
+        propagate: multiplies by P; returns a new array.
         alpha: α.
         steps: how many.
         restart: whether a step mixes with $X_0$; if not, with the X of the step before.
@@ -173,7 +174,11 @@ def diffuse(
     current = x
     for _ in range(steps):
         origin = x if restart else current
-        mixed = (1 - alpha) * origin + alpha * propagate(current)
-        current = mixed if isolated is None else np.where(isolated, origin, mixed)
-        current = current.clip(0, 1) if clip else current
+        mixed = propagate(current)  # and then in place: of a large graph, an array of this size is gigabytes
+        mixed -= origin
+        mixed *= alpha
+        mixed += origin
+        if isolated is not None:
+            np.copyto(mixed, origin, where=isolated)
+        current = mixed.clip(0, 1, out=mixed) if clip else mixed
     return current

@@ -16,13 +16,15 @@ from recoslip.graph.sparse import to_scipy
 
 HOPS = 2
 MAX_FIT = 100_000  # nodes that a truncated SVD is fitted on at most
+MAX_DOUBLE = 1_000_000  # nodes whose vectors are in double precision; those of larger graphs would be gigabytes
 
 
-def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False) -> NDArray[np.float64]:
+def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False) -> NDArray[Any]:
     """Features, by truncated SVD where there are more than `width`: (nodes, at most width).
 
-    With `tf_idf` they are weighted by their inverse document frequency before, and a node's have norm 1. Features that
-    were made of a table's columns have their weights already, and are not weighted again.
+    They are in double precision, and in single precision in a large graph. With `tf_idf` they are weighted by their
+    inverse document frequency before, and a node's have norm 1. Features that were made of a table's columns have their
+    weights already, and are not weighted again.
     """
     from sklearn.decomposition import TruncatedSVD
 
@@ -34,7 +36,8 @@ def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False)
         step = -(-graph.num_nodes // MAX_FIT)
         with np.errstate(all="ignore"):  # in the explained variance, which is not used
             svd = TruncatedSVD(width, random_state=0).fit(features[::step])
-    reduced = np.empty((graph.num_nodes, width if svd else features.shape[1]))
+    dtype = np.float64 if graph.num_nodes <= MAX_DOUBLE else np.float32
+    reduced = np.empty((graph.num_nodes, width if svd else features.shape[1]), dtype)
     for begin in range(0, graph.num_nodes, Neighbours.BLOCK):
         rows = features[begin : begin + Neighbours.BLOCK]
         reduced[begin : begin + Neighbours.BLOCK] = (
@@ -53,17 +56,21 @@ def _tf_idf(features: Any, weighted: bool) -> Any:
     return normalize(features @ sp.diags_array(idf) if sp.issparse(features) else features * idf)
 
 
-def neighbourhood_features(graph: NodeGraph, reduced: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def neighbourhood_features(graph: NodeGraph, reduced: NDArray[Any] | None = None) -> NDArray[Any]:
     """Reduced features, averaged with those of the neighbours, two hops far: (nodes, width)."""
     x = reduced_features(graph) if reduced is None else reduced
     return average_over_neighbours(x, Neighbours(graph, weighted=False), HOPS)
 
 
-def average_over_neighbours(x: NDArray[np.float64], neighbours: Neighbours, hops: int) -> NDArray[np.float64]:
+def average_over_neighbours(x: NDArray[Any], neighbours: Neighbours, hops: int) -> NDArray[Any]:
     """Average the rows of nodes with those of their neighbours, several hops far; each node counts once."""
     degree = neighbours.degree[:, None]
     for _ in range(hops):
-        x = (x + degree * neighbours.mean(x)) / (degree + 1)
+        mean = neighbours.mean(x)
+        mean *= degree
+        mean += x
+        mean /= degree + 1
+        x = mean
     return x
 
 
@@ -83,7 +90,8 @@ def similarity_features(graph: NodeGraph, neighbours: Neighbours | None = None) 
         isolated=neighbours.degree[:, None] == 0,
     )
     length = np.linalg.norm(x, axis=1, keepdims=True)
-    return (x / np.where(length > 0, length, 1)).astype(np.float32)
+    x /= np.where(length > 0, length, 1)
+    return x.astype(np.float32, copy=False)
 
 
 def k_means(

@@ -54,8 +54,8 @@ def payload(
     shown = _shown_nodes(findings)
     position = np.full(graph.num_nodes, -1)  # on the page; -1 for a node that is not shown
     position[shown] = np.arange(len(shown))
-    representation = detector.fits[0].representation(graph)
-    xy = projection(findings.neighbourhood if representation is None else representation, findings.listed)[shown]
+    representation = detector.fits[0].representation(graph, shown)
+    xy = projection(findings.neighbourhood[shown] if representation is None else representation, findings.listed[shown])
     columns, cut_after = shown_columns(graph, shown, show)
     features = FeatureStatistics(findings.described)
     summary = facts(findings)

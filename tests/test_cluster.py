@@ -263,14 +263,14 @@ def test_a_packed_graph_is_opened_by_each_process(machines, rotated, data, tmp_p
 def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, data, tmp_path, monkeypatch):
     """A rotation on a third machine waits there after its second checkpoint, until the machine is gone."""
     machine = machines.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
-    reached = tmp_path / "reached"
+    third, reached = machine.node_id, tmp_path / "reached"
 
     def learn_rotation(graph, task):  # runs in the processes of the cluster, where nothing is patched
         import ray
 
         from recoslip import cluster
 
-        lost = ray.get_runtime_context().get_node_id() == machine.node_id
+        lost = ray.get_runtime_context().get_node_id() == third
 
         class Waiting(cluster.FolderCheckpointer):
             saves = 0

@@ -56,6 +56,7 @@ def cluster(address: str, workers: int) -> Iterator[Any]:
         yield ray
         return
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # a checkpoint waits for it; by default 2 s
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray 2.60 warns unless it is set
     options: dict[str, Any] = {"address": address}
     if address == LOCAL:

@@ -85,3 +85,16 @@ def capitalised(sentence: str) -> str:
     'No single column stands out'
     """
     return sentence[:1].upper() + sentence[1:]
+
+
+def duration(seconds: float) -> str:
+    """Write a duration with one digit or two.
+
+    >>> [duration(seconds) for seconds in (0.2, 8, 100, 8000, 400_000)]
+    ['1 s', '8 s', '2 min', '2.2 h', '4.6 days']
+    """
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

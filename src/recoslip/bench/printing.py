@@ -16,6 +16,7 @@ from recoslip.bench.plan import Cell
 from recoslip.bench.run import OnFinished
 from recoslip.console.progress import progress_bars
 from recoslip.progress import Progress
+from recoslip.wording import duration
 
 
 def print_plan(
@@ -95,14 +96,3 @@ def _line_writer(cells: int) -> Callable[[Cell, str | None], str]:
         return f"{count}/{cells} {cell.dataset} split {cell.split} {cell.method} ({seeds}), {outcome}"
 
     return describe
-
-
-def duration(seconds: float) -> str:
-    """Write a duration in the unit that suits it.
-
-    >>> duration(5), duration(130), duration(9000)
-    ('5 s', '2.2 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -17,7 +17,7 @@ from recoslip.bench.document import Files
 from recoslip.bench.estimate import Estimate, estimate, threads_per_process
 from recoslip.bench.paper import SHIFTS
 from recoslip.bench.plan import Cell, experiment, missing, plan, recorded
-from recoslip.bench.printing import duration, print_plan, show_cells
+from recoslip.bench.printing import print_plan, show_cells
 from recoslip.bench.records import Records
 from recoslip.bench.render import render
 from recoslip.bench.run import Worker, run
@@ -27,6 +27,7 @@ from recoslip.datasets.catalogue import GRAPHS
 from recoslip.errors import SettingError
 from recoslip.fleet.device import resolve_device
 from recoslip.storage import atomic_write, output_lock
+from recoslip.wording import duration
 
 
 class Session:

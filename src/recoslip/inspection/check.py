@@ -20,7 +20,7 @@ from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_c
 from recoslip.inspection.mixing import Mixing, measure_mixing
 from recoslip.memory import memory
 from recoslip.shift import MIN_SOURCE
-from recoslip.wording import NAMED, named, percent
+from recoslip.wording import NAMED, duration, named, percent
 
 Align: TypeAlias = Literal["off", "on", "auto"]
 Remedy: TypeAlias = Literal["aligned", "without edges"]
@@ -259,17 +259,6 @@ def leak_sentence(column: ColumnDifference) -> str:
     """Say that a column says the same as the domain."""
     same = "exactly the same" if column.auroc == 1 else "almost the same"
     return f"Column {column.column!r} says {same} as the domain (AU-ROC {column.auroc:.3f})."
-
-
-def duration(seconds: float) -> str:
-    """Write a duration with one digit or two.
-
-    >>> [duration(seconds) for seconds in (0.2, 8, 100, 8000)]
-    ['1 s', '8 s', '2 min', '2.2 h']
-    """
-    if seconds < 60:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _columns_sentence(columns: ColumnsCheck) -> str:

@@ -11,9 +11,9 @@ PACKAGE = Path(recoslip.__file__).parent
 # Lowest first: a room may import those before it. CONTRIBUTING.md says what each holds.
 ROOMS = (
     "_version", "errors", "wording", "memory", "json_files", "storage", "results", "progress", "graph", "encoders",
-    "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet", "detectors", "metrics", "inspection",
-    "findings", "graph_files", "cells", "scoring", "watch", "page", "output", "comparison", "review", "cluster",
-    "console", "bench", "cli", "__init__",
+    "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet", "detectors", "metrics", "plan",
+    "inspection", "findings", "graph_files", "cells", "scoring", "watch", "page", "output", "comparison", "review",
+    "cluster", "console", "bench", "cli", "__init__",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from recoslip.graph.alignment import aligned
 from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_columns
 from recoslip.inspection.mixing import Mixing, measure_mixing
 from recoslip.memory import memory
+from recoslip.plan import FITTING, Plan
 from recoslip.shift import MIN_SOURCE
 from recoslip.wording import NAMED, duration, named, percent
 
@@ -125,12 +126,15 @@ class Check:
         if not DETECTORS[self.method].trains:
             return SECONDS_UNTRAINED * graph.num_nodes, 8.0 * 64 * 4 * graph.num_nodes
         values = graph.x.numel() if graph.x.layout == torch.strided else graph.x.values().numel()
-        seconds = float(np.dot(SECONDS, (graph.num_nodes, graph.num_edges, values)))
         where = resolve_device(device)
         model: Any = detector(self.method)
         needed = memory_needed(graph, model.networks_per_seed() * model.widest_layer())
         speed = GPU_SPEED if where.type == "cuda" else min(torch.get_num_threads(), 4)
-        return seconds / speed, float(min(needed, memory(where).total / 4))
+        if needed > memory(where).total / 4:  # trained in batches
+            plan = Plan(graph.num_nodes, graph.num_edges, graph.num_features, cores=1)
+            return plan.fit_seconds / speed, plan.memory(FITTING)
+        seconds = float(np.dot(SECONDS, (graph.num_nodes, graph.num_edges, values)))
+        return seconds / speed, float(needed)
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the look as a table: what was looked at, and what was found."""

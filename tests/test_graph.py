@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from recoslip import NodeGraph
 from recoslip.errors import GraphError
+from recoslip.graph import neighbourhood
 from recoslip.graph.adjacency import Neighbours
 
 X = np.eye(4, dtype=np.float32)
@@ -179,3 +180,21 @@ def test_averages_over_neighbours_are_the_same_on_a_device(weighted):
     neighbours.BLOCK = 64  # several blocks; the last two nodes have no neighbours
     for values in (rng.random((200, 5)), rng.random(200)):
         np.testing.assert_allclose(neighbours._mean_on_device(values), neighbours.mean(values), rtol=1e-12)
+
+
+def test_vectors_of_a_large_graph_are_in_single_precision_and_the_same(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 90))
+    ends = rng.integers(0, 280, (2, 900))  # the last nodes have no edge
+    graph = NodeGraph(x, ends, np.arange(300) % 2 == 0, edge_weight=rng.random(900) + 0.1)
+
+    def vectors():
+        return [neighbourhood.neighbourhood_features(graph), neighbourhood.similarity_features(graph)]
+
+    small = vectors()
+    monkeypatch.setattr(neighbourhood, "MAX_DOUBLE", 100)
+    monkeypatch.setattr(Neighbours, "BLOCK", 64)
+    large = vectors()
+    assert [each.dtype for each in small + large] == [np.float64, np.float32, np.float32, np.float32]
+    for ours, theirs in zip(small, large, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -108,6 +108,7 @@ class Neighbours:
         for block in self.blocks():
             rows = self.rows(block)
             total = np.asarray(rows.sum(axis=1)).reshape(-1, *[1] * (values.ndim - 1))
+            rows.data = rows.data.astype(values.dtype, copy=False)  # else all of the values would be converted
             result[block] = (rows @ values) / np.where(total > 0, total, 1)
         return result
 

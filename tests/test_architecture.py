@@ -13,7 +13,7 @@ ROOMS = (
     "_version", "errors", "wording", "memory", "json_files", "storage", "results", "progress", "graph", "encoders",
     "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet", "detectors", "metrics", "plan",
     "inspection", "findings", "graph_files", "cells", "scoring", "watch", "page", "output", "comparison", "review",
-    "cluster", "console", "bench", "cli", "__init__",
+    "cluster", "console", "bench", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 

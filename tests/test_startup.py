@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from recoslip import __version__
+
 HEAVY = {
     "torch", "torch_geometric", "sklearn", "polars", "pyarrow", "pandas", "scipy", "ray", "sknetwork",
     "matplotlib", "starlette", "uvicorn",
@@ -44,6 +46,7 @@ def after(statements: str) -> set[str]:
         ["datasets", "--json"],
         ["demo", "--help"],
         ["pack", "--help"],
+        ["plan", "--help"],
         ["report", "--help"],
         ["compare", "--help"],
         ["review", "--help"],
@@ -54,6 +57,11 @@ def after(statements: str) -> set[str]:
 )
 def test_commands_that_compute_nothing_import_nothing_heavy(arguments):
     assert not HEAVY & imported("-c", COMMAND, *arguments)
+
+
+def test_python_runs_the_package_as_the_command():
+    result = subprocess.run([sys.executable, "-m", "recoslip", "--version"], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, f"recoslip {__version__}\n"), result.stderr
 
 
 def test_the_packages_import_nothing_heavy():

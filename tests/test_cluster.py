@@ -168,7 +168,7 @@ def test_a_killed_process_does_not_lose_the_run(two, data, tmp_path, monkeypatch
     np.testing.assert_allclose(fitted.scores_, two.scores_, atol=1e-3)
 
 
-def test_an_error_in_a_process_is_raised_once_and_not_retried(two, tmp_path, monkeypatch):
+def test_an_error_in_a_process_is_raised_once_and_not_retried(machines, tmp_path, monkeypatch):
     def train_worker(task):  # as above
         from recoslip import cluster
 
@@ -183,11 +183,15 @@ def test_an_error_in_a_process_is_raised_once_and_not_retried(two, tmp_path, mon
 
 
 def test_what_cannot_be_shared_is_refused(data):
+    with pytest.raises(SettingError, match="must be a folder that all machines see; got 's3://bucket/x'"):
+        cluster.fit(quick("reco-slip"), data.graph, storage="s3://bucket/x")
+    with pytest.raises(SettingError, match="learn_rotations is for several rotations"):
+        quick("reco-slip").fit(data.graph, learn_rotations=lambda: None)
     with pytest.raises(SettingError, match="does not train in batches"):
         cluster.fit(detector("conoc"), data.graph)
 
 
-def test_a_bench_on_a_cluster_gives_the_records_of_one_process(two, tmp_path):
+def test_a_bench_on_a_cluster_gives_the_records_of_one_process(machines, tmp_path):
     from typer.testing import CliRunner
 
     from recoslip.cli import app
@@ -238,13 +242,39 @@ def fit_rotations(graph, split, **options):
 
 
 def test_rotations_on_two_machines_give_the_bits_of_one_process(machines, rotated, data):
-    steps = []
-    fitted = fit_rotations(data.graph, data.split, workers=2, progress=lambda *both: steps.append(both))
+    fitted = fit_rotations(data.graph, data.split, workers=2)
     assert np.array_equal(fitted.scores_, rotated.scores_)
     assert np.array_equal(fitted.p_values(), rotated.p_values(), equal_nan=True)
     assert len(fitted.rotations_) == 3
     np.testing.assert_allclose(fitted.decision_function(data.graph), rotated.decision_function(data.graph), atol=1e-6)
-    assert all(0 <= done <= total for done, total in steps)
+    assert all(fit.scores_.flags.writeable for fit in fitted.rotations_)
+
+
+def test_progress_of_rotations_adds_up():
+    monitor = cluster.TrainingMonitor()
+    assert monitor.steps() == (0, 0)
+    monitor.set_steps(3, 10, 1, 5)
+    assert monitor.steps() == (3, 50)  # the others will have about as many
+    monitor.set_steps(10, 10, 1, 5)
+    monitor.set_steps(4, 20, 0, 5)
+    assert monitor.steps() == (14, 75)
+
+
+def test_no_more_rotations_run_at_once_than_there_are_workers(machines, rotated, data, tmp_path, monkeypatch):
+    def learn_rotation(graph, task):  # runs in the processes of the cluster, where nothing is patched
+        from recoslip import cluster
+
+        mine = tmp_path / str(task["rotation"])
+        mine.touch()
+        (tmp_path / "seen").open("a").write(f"{sum(path.name.isdigit() for path in tmp_path.iterdir())}\n")
+        learned = cluster.learn_rotation(graph, task)
+        mine.unlink()
+        return learned
+
+    monkeypatch.setattr(cluster, "learn_rotation", learn_rotation)
+    fitted = fit_rotations(data.graph, data.split, workers=1)
+    assert (tmp_path / "seen").read_text().split() == ["1", "1", "1"]
+    np.testing.assert_allclose(fitted.scores_, rotated.scores_, atol=1e-3)  # one worker has the threads of both cores
 
 
 def test_a_packed_graph_is_opened_by_each_process(machines, rotated, data, tmp_path):
@@ -287,6 +317,8 @@ def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, d
                     reached.write_text(self.folder.name)
                     time.sleep(3600)
 
+        while not lost and not reached.exists():  # until one of them is on the third machine
+            time.sleep(0.05)
         cluster.FolderCheckpointer = Waiting
         return cluster.learn_rotation(graph, task)
 

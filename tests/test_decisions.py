@@ -380,10 +380,16 @@ def test_each_node_is_explained_by_a_network_that_was_not_trained_on_it(marked):
 
 def test_surroundings_that_are_large_together_are_explained_one_after_the_other(marked, monkeypatch):
     graph, novel, fitted = marked
-    nodes = np.flatnonzero(novel)[:4].tolist()
-    expected = {node: gnn_explanations(fitted, graph, [node], epochs=3)[node] for node in nodes}
-    monkeypatch.setattr(explanations, "MAX_SUBGRAPH", graph.num_nodes)
-    assert gnn_explanations(fitted, graph, nodes, epochs=3).keys() == expected.keys()
+    nodes, parts = np.flatnonzero(novel)[:4].tolist(), []
+    learn_masks = explanations._learn_masks
+    monkeypatch.setattr(explanations, "_learn_masks", lambda *args: parts.append(len(args[2])) or learn_masks(*args))
+    assert sorted(gnn_explanations(fitted, graph, nodes, epochs=3)) == nodes
+    assert parts == [4]
+    largest = max(len(explanations._surroundings(graph, node, with_edges=True).nodes) for node in nodes)
+    monkeypatch.setattr(explanations, "MAX_SUBGRAPH", largest)
+    together = gnn_explanations(fitted, graph, nodes, epochs=3)
+    assert parts == [4, 1, 1, 1, 1]
+    assert together == {node: gnn_explanations(fitted, graph, [node], epochs=3)[node] for node in nodes}
     monkeypatch.setattr(explanations, "MAX_SUBGRAPH", 1)
     assert gnn_explanations(fitted, graph, nodes, epochs=3) == {}
 

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -73,6 +74,11 @@ def cluster(address: str, workers: int) -> Iterator[Any]:
         ray.shutdown()
 
 
+def _has_joined() -> bool:
+    """Return whether this process belongs to a Ray cluster already."""
+    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+
+
 def fit(
     detector: Detector,
     graph: NodeGraph | str | os.PathLike[str],
@@ -96,8 +102,9 @@ def fit(
         detector: one that trains on batches.
         graph: a graph; or the folder of a packed one, which every machine must then see under the same path.
         split: as for `Detector.fit`.
-        workers: how many processes.
-        address: address of a Ray cluster; "auto" for the one that this machine belongs to, "local" to start one here.
+        workers: how many processes at once.
+        address: address of a Ray cluster; "auto" for the one that this machine belongs to, "local" to start one here,
+            where this process has not joined one already.
         storage: folder for checkpoints that all machines see. A single fit on several machines needs it; of rotations,
             one whose process dies begins anew without it. A fit of the same graph, split and settings that was begun
             there is resumed; others there are left alone.
@@ -108,15 +115,21 @@ def fit(
     """
     detector = _with_batches(detector)
     identity = fingerprint(detector, graph, split, calibration, rotations)
+    if "://" in str(storage):
+        raise SettingError(f"storage must be a folder that all machines see; got {str(storage)!r}")
     with ExitStack() as resources:
-        if storage is None and address == LOCAL:
+        starts_one = address == LOCAL and not _has_joined()
+        if storage is None and starts_one:
             storage = resources.enter_context(tempfile.TemporaryDirectory())
         folder = None if storage is None else Path(storage).expanduser().absolute() / f"recoslip-{identity}"
         if folder is not None:
             resources.enter_context(output_lock(folder))  # two that fit the same would write the same checkpoints
         ray = resources.enter_context(cluster(address, workers))
-        run = Run(ray, ray.remote(num_cpus=0)(TrainingMonitor).remote(), workers, folder, checkpoint_every, identity)
-        resources.enter_context(_reporting(run, progress))
+        cores = torch.get_num_threads() if starts_one else int(ray.cluster_resources().get("CPU", 1))
+        threads = max(1, cores // workers)
+        run = Run(ray, _monitor(ray), workers, threads, folder, checkpoint_every, identity)
+        if progress is not None:
+            resources.enter_context(_reporting(run, progress))
         if rotations == 1:
             return _fit_sharded(run, detector, graph, split, calibration)
         packed = None if isinstance(graph, NodeGraph) else str(Path(graph).absolute())
@@ -131,6 +144,7 @@ class Run:
     ray: Any
     monitor: Any  # a `TrainingMonitor`
     workers: int
+    threads: int  # of each worker
     folder: Path | None  # for checkpoints, which all machines see
     checkpoint_every: int
     identity: str  # fingerprint of the fit
@@ -156,6 +170,7 @@ def _fit_sharded(
         "split": split,
         "calibration": calibration,
         "checkpoint_every": run.checkpoint_every,
+        "threads": run.threads,
         "monitor": run.monitor,
     }
     on_gpu = detector.device != "cpu" and ray.cluster_resources().get("GPU", 0) >= run.workers
@@ -203,16 +218,18 @@ class RotationTasks:
         run, ray = self.run, self.run.ray
         on_disk = self.packed if graph is self.graph else None  # `fit` may have brought the nodes into another order
         shared = on_disk or ray.put(graph)
-        machines = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         learn = ray.remote(
-            num_cpus=cores_per_task(machines, min(run.workers, len(presented))),
+            num_cpus=1,  # a task that asked for more might fit on no machine that is left
             num_gpus=int(detector.device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0),
             max_retries=MAX_RETRIES,
+            scheduling_strategy="SPREAD",
         )(learn_rotation)
-        tasks = [
-            learn.remote(
-                shared,
-                {
+        tasks: list[Any] = []
+        try:
+            for k, ((shown, split), own_seeds) in enumerate(zip(presented, seeds, strict=True)):
+                if k >= run.workers:
+                    ray.wait(tasks, num_returns=k - run.workers + 1)
+                task = {
                     "fingerprint": run.identity,
                     "detector": detector.name,
                     "settings": detector.get_params(),
@@ -223,40 +240,33 @@ class RotationTasks:
                     "rotations": len(presented),
                     "folder": None if run.folder is None else run.folder / f"rotation-{k}",
                     "checkpoint_every": run.checkpoint_every,
+                    "threads": run.threads,
                     "monitor": run.monitor,
-                },
-            )
-            for k, ((shown, split), own_seeds) in enumerate(zip(presented, seeds, strict=True))
-        ]
-        try:
-            return list(ray.get(tasks))
+                }
+                tasks.append(learn.remote(shared, task))
+            return [[_writeable(attributes) for attributes in learned] for learned in ray.get(tasks)]
         except ray.exceptions.RayTaskError as problem:
             if isinstance(problem.cause, RecoslipError):
                 raise problem.cause from None
             raise
         except ray.exceptions.RayError as problem:
             raise RecoslipError(
-                f"processes of the cluster died again and again ({type(problem).__name__}); perhaps memory did not "
-                "suffice: begin again with fewer workers"
+                f"the cluster did not do the work ({type(problem).__name__}); if its processes died, memory may not "
+                "have sufficed: begin again with fewer workers"
             ) from problem
         finally:
             for task in tasks:  # where one failed, or this process was interrupted, the others need not go on
                 ray.cancel(task, force=True)
 
 
-def cores_per_task(cores: Sequence[int], tasks: int) -> int:
-    """Return how many cores each of some tasks can have, if all are to run at once on machines with so many cores.
-
-    >>> cores_per_task([2], 2), cores_per_task([4, 4, 4], 2), cores_per_task([8, 2], 5), cores_per_task([2], 4)
-    (1, 4, 2, 1)
-    """
-    return max(
-        (each for each in range(1, max(cores, default=1) + 1) if sum(c // each for c in cores) >= tasks), default=1
-    )
+def _writeable(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Copy arrays out of Ray's object store, where they cannot be changed."""
+    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in attributes.items()}
 
 
 def learn_rotation(graph: NodeGraph | str, task: dict[str, Any]) -> list[dict[str, Any]]:
     """Learn one rotation, in a process of a cluster; return the learned attributes of each seed."""
+    torch.set_num_threads(task["threads"])
     shown = (open_packed(graph) if isinstance(graph, str) else graph).with_target(task["is_target"])
 
     def report(done: int, total: int) -> None:
@@ -315,15 +325,23 @@ class TrainingMonitor:
         return self._problem
 
 
+def _monitor(ray: Any) -> Any:
+    """Start a `TrainingMonitor` on the machine of the caller, so that it is lost with no other."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(TrainingMonitor).remote()
+
+
 @contextmanager
-def _reporting(run: Run, progress: Progress | None) -> Iterator[None]:
+def _reporting(run: Run, progress: Progress) -> Iterator[None]:
     """Call `progress` twice a second while the block runs."""
     finished = threading.Event()
 
     def report() -> None:
         while not finished.wait(0.5):
             done, total = run.ray.get(run.monitor.steps.remote())
-            if progress is not None and total:
+            if total:
                 progress(done, total)
 
     thread = threading.Thread(target=report, daemon=True)
@@ -339,6 +357,7 @@ def train_worker(task: dict[str, Any]) -> None:
     """Run the fit in one of the processes; drawing batches and training on them is where the processes cooperate."""
     import ray
 
+    torch.set_num_threads(task["threads"])
     monitor = task["monitor"]
 
     def report(done: int, total: int) -> None:
@@ -435,7 +454,7 @@ class FolderCheckpointer:
             "finished": str(checkpoint.finished),
             "fingerprint": self.identity,
         }
-        partial = self._path.with_suffix(".partial")
+        partial = self._path.with_suffix(f".{os.getpid()}.partial")  # another process may be presumed dead and is not
         save_file(tensors, partial, metadata)
         partial.replace(self._path)
 

@@ -42,6 +42,7 @@ class Plan:
         rotations: how many times to fit; each is one process's work.
         workers: processes that fit at once.
         cores: of each process.
+        packed_bytes: of the packed graph, if there is one; by default those of dense features and unweighted edges.
     """
 
     nodes: int
@@ -50,10 +51,13 @@ class Plan:
     rotations: int = 5
     workers: int = 1
     cores: int = 2
+    packed_bytes: int | None = None
 
     @property
     def packed(self) -> float:
         """Bytes of the packed graph, which every machine reads."""
+        if self.packed_bytes is not None:
+            return self.packed_bytes
         return self.nodes * (4.0 * self.features + 9) + 2 * self.edges * ENTRY
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import logging
 import os
 import shutil
@@ -123,6 +124,8 @@ def _acquire(lock: Path, final: Path) -> int:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
+            if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # a file system without locks
+                return handle
             owner = os.pread(handle, 100, 0).decode("ascii", "replace") or "unknown"
             os.close(handle)
             raise RecoslipError(

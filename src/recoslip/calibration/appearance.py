@@ -63,7 +63,7 @@ def views(graph: NodeGraph) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def _centred_unit(x: NDArray[np.float64]) -> NDArray[np.float32]:
-    centred = x - x.mean(axis=0)
+    centred = x - x.mean(axis=0, dtype=np.float64)
     return np.asarray(centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9), dtype=np.float32)
 
 

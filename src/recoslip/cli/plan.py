@@ -26,7 +26,10 @@ def plan(
     cores: Annotated[int, typer.Option(help="Cores of each process.")] = 2,
     as_json: Json = False,
 ) -> None:
-    """Estimate the disk, memory and time of a run on a large graph, on CPUs; nothing is trained."""
+    """Estimate the disk, memory and time of a run on a large graph, on CPUs; nothing is trained.
+
+    Sizes are those of a graph with dense features and edges without weights.
+    """
     from recoslip.detectors.params import Whole
     from recoslip.errors import SettingError
     from recoslip.plan import Plan
@@ -39,6 +42,7 @@ def plan(
             raise SettingError("give the folder of a packed graph, or its sizes; not both")
         opened = open_packed(graph)
         sizes = {"nodes": opened.num_nodes, "edges": opened.num_edges, "features": opened.num_features}
+        sizes["packed_bytes"] = sum(path.stat().st_size for path in graph.iterdir())
     missing = [f"--{name}" for name, size in sizes.items() if size is None]
     if missing:
         raise SettingError(f"give {' and '.join(missing)}, or the folder of a packed graph")

@@ -227,6 +227,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
         for seed in seeds:
             clone(self).set_params(random_state=seed).check_params()
+        if rotations == 1 and learn_rotations is not None:
+            raise SettingError("learn_rotations is for several rotations; there is one fit")
         callbacks = Callbacks(progress or (lambda done, total: None), checkpointer, learn_rotations)
         if rotations == 1:
             presented, split, hidden = hide(graph, split, calibration, self.random_state)
@@ -720,7 +722,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         return None
 
     def explainable_number(self, node_id: Any) -> int:
-        """Return the number of that network: nodes with the same number have the same network."""
+        """Return the index of that network: nodes with the same index have the same network."""
         return 0
 
     def save(self, folder: str | os.PathLike[str]) -> None:

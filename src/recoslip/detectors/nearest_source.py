@@ -44,7 +44,7 @@ class NearestSource(UntrainedDetector):
         x = average_over_neighbours(reduced_features(graph, tf_idf=True), neighbours, self.hops)
         if is_target.any():
             x = match_moments(x, is_target)
-        x -= x[~is_target].mean(axis=0)
+        x -= x[~is_target].mean(axis=0, dtype=np.float64)
         x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
         distance = mean_distance_to_nearest(x, np.flatnonzero(~is_target), self.nearest)
         smoothed = average_over_neighbours(distance[:, None], neighbours, SMOOTHING)[:, 0]

@@ -159,6 +159,7 @@ class RecoSlipPlus(NetworkDetector):
     ) -> list[list[dict[str, Any]]]:
         training = CoTraining(self, graph, presented, callbacks)
         if training.in_batches:
+            del training  # with it, what it holds on a GPU
             return super()._learn_rotations(graph, presented, seeds, callbacks, **truth)
         try:
             with memory_errors():
@@ -275,7 +276,7 @@ class RecoSlipPlus(NetworkDetector):
         return fleet.as_module(self.explainable_number(node_id), KNOWN_AND_NOVEL)
 
     def explainable_number(self, node_id: Any) -> int:
-        """Return the number of that network."""
+        """Return the index of that network."""
         return self.out_of_fold_networks(node_id)[-1]
 
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
@@ -362,7 +363,9 @@ class SeedState:
 
 
 class CoTraining:
-    """The stages of RECO-SLIP+, for blocks of seeds whose networks are trained together, one encoder after the other.
+    """The stages of RECO-SLIP+, for blocks of seeds whose networks are trained together.
+
+    Encoders train one after the other; on a CPU side by side, and some of the seeds apart where there are more cores.
 
     Nothing is chosen by validation, so validation nodes are trained on too, where they are predicted out of fold.
     Networks that predict what they were trained on do without them: without calibration, they set the threshold.
@@ -583,7 +586,7 @@ class CoTraining:
         report: Callable[[int], None] | None,
         check: Check,
     ) -> None:
-        """Train the networks of one stage and encoder, of all seeds together; keep them and their margins.
+        """Train the networks of one stage and encoder, of some seeds together; keep them and their margins.
 
         Without pseudo-labels they are proposals, under recall constraints.
         """

@@ -20,6 +20,7 @@ from recoslip.graph.sparse import select_rows, to_scipy
 
 MAX_MEASURED = 50_000  # source nodes at most that means and variances are taken from
 REFERENCES = 20  # source nodes that a node is compared with
+EDGE_SIZE = 0.005  # weight of the size of an edge mask in GNNExplainer's loss, its default
 MAX_SUBGRAPH = 3000  # nodes at most of the neighbourhood that a mask is learned on
 MAX_FEATURES = 8  # of an explanation
 MAX_NEIGHBOURS = 10  # of an explanation
@@ -152,7 +153,8 @@ def gnn_explanations(
         network = fit.explainable_network(graph.ids[own[0]])
         if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
             continue
-        found = [_surroundings(graph, node, _sees_edges(network)) for node in own]
+        is_mlp = getattr(network, "encoder", None) == "mlp"
+        found = [_surroundings(graph, node, with_edges=not is_mlp) for node in own]
         for part in _in_parts([each for each in found if each is not None]):
             explained |= _learn_masks(network, graph, part, epochs, seed)
     return explained
@@ -174,7 +176,7 @@ class Surroundings(NamedTuple):
     centre: int  # position of the node there
 
 
-def _surroundings(graph: NodeGraph, node: int, with_edges: bool) -> Surroundings | None:
+def _surroundings(graph: NodeGraph, node: int, *, with_edges: bool) -> Surroundings | None:
     """Return the subgraph around a node, which is the node alone without edges; None if it is too large.
 
     Two layers see two hops, and normalise by the degrees there, which a third hop makes complete.
@@ -219,7 +221,7 @@ def _learn_masks(
     masks_edges = edge_index.numel() > 0 and _sees_edges(network)
     # The loss becomes a mean over the explained nodes, the size of edge masks with it, which alone is a sum; that of
     # feature masks is a mean over the nodes of the union, so that masks of smaller surroundings shrink less.
-    algorithm = GNNExplainer(epochs=epochs, lr=0.05, edge_size=GNNExplainer.default_coeffs["edge_size"] / len(part))
+    algorithm = GNNExplainer(epochs=epochs, lr=0.05, edge_size=EDGE_SIZE / len(part))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         explainer = Explainer(

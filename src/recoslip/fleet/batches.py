@@ -34,6 +34,7 @@ FAN_OUT = (10, 5)  # neighbours drawn of a seed, and of each of them
 NO_NEIGHBOURS = (0, 0)  # of an encoder that does not look at them
 CHUNK = 2**16  # nodes evaluated at once
 NODES_PER_SEED = 32  # nodes that a step computes on for each seed, about
+PER_NODE = 3 * 4 * 64 + 40  # bytes on a GPU besides: layers of an evaluation of networks 64 wide, degrees and the like
 MAX_RESIDENT = 1 / 16  # of a GPU's memory, for the arrays of a graph that is copied there
 
 
@@ -106,10 +107,10 @@ class SampledGraph:
         self.fan_out = NO_NEIGHBOURS if encoder == "mlp" else tuple(fan_out)
         self.nodes_per_step = min(self.num_nodes, NODES_PER_SEED * self.batch_size)
         self.has_dense_features = is_dense(graph.x)
-        self.home = device if self._fits_on(device) else torch.device("cpu")  # where the graph's arrays are
-        self.x = graph.x.to(self.home) if self.has_dense_features else graph.x
-        self.neighbour = graph.edge_index[1].to(self.home)
-        self.weight = None if graph.edge_weight is None else graph.edge_weight.to(self.home)
+        self.graph_device = device if self._fits_on(device) else torch.device("cpu")  # where the graph's arrays are
+        self.x = graph.x.to(self.graph_device) if self.has_dense_features else graph.x
+        self.neighbour = graph.edge_index[1].to(self.graph_device)
+        self.weight = None if graph.edge_weight is None else graph.edge_weight.to(self.graph_device)
         degree = torch.bincount(graph.edge_index[0], minlength=self.num_nodes)
         total = degree.double()  # weight of each node's edges
         if graph.edge_weight is not None:
@@ -117,7 +118,7 @@ class SampledGraph:
             for begin in range(0, len(graph.edge_weight), CHUNK):
                 chunk = slice(begin, begin + CHUNK)
                 total.index_add_(0, graph.edge_index[0, chunk], graph.edge_weight[chunk].double())
-        self.degree, self.total = degree.to(self.home), total.to(self.home)
+        self.degree, self.total = degree.to(self.graph_device), total.to(self.graph_device)
         self.start = F.pad(self.degree.cumsum(0), (1, 0))
         self.self_loop = 1 / (self.total + 1)  # of a GCN, normalised: D^-1 with self-loops
 
@@ -126,7 +127,7 @@ class SampledGraph:
             return False
         edges = self.graph.edge_index[1]
         size = 4 * self.graph.x.numel() + (8 + 4 * (self.graph.edge_weight is not None)) * len(edges)
-        return size <= memory(device).total * MAX_RESIDENT
+        return size + PER_NODE * self.num_nodes <= memory(device).total * MAX_RESIDENT
 
     def train(self, fleet: NetworkFleet, objective: BatchObjective, schedule: Schedule) -> Tensor:
         """Train on one batch in every epoch."""
@@ -158,8 +159,8 @@ class SampledGraph:
             for drawn in itertools.islice(_seeds(sets, sizes, steps, stage), skip, None)
         ]
         sampler = NeighbourSampler(self.start, self.neighbour, self.fan_out, stage, skip)
-        batches = (self._batch(sampler.sample(torch.cat(drawn).to(self.home))) for drawn in seeds)
-        yield from zip(seeds, batches if self.home == self.device else prefetch(batches), strict=True)
+        batches = (self._batch(sampler.sample(torch.cat(drawn).to(self.graph_device))) for drawn in seeds)
+        yield from zip(seeds, batches if self.graph_device.type == self.device.type else prefetch(batches), strict=True)
 
     def _batch(self, sample: Sample) -> Batch:
         """Turn a sample into the products of the two layers."""
@@ -186,7 +187,7 @@ class SampledGraph:
     def _features(self, nodes: Tensor | slice) -> Tensor | sp.csr_array:
         if self.has_dense_features:
             rows = self.x[nodes]
-            if self.home != self.device:
+            if self.device.type == "cuda" and self.graph_device.type == "cpu":
                 rows = rows.pin_memory()
             return rows.to(self.device, self.dtype, non_blocking=True)
         if self.x.layout == torch.strided:
@@ -227,7 +228,7 @@ class SampledGraph:
                 member = fleet.gather([(fleet, index)]).to(self.device)
                 h = self._convolve(member.conv1, chunks, self._features)
                 for rows in chunks:
-                    h[rows] = F.relu(member.norm1(h[rows, None].to(self.device), False))[:, 0].to(self.home)
+                    h[rows] = F.relu(member.norm1(h[rows, None].to(self.device), False))[:, 0].to(self.graph_device)
                 h = self._convolve(member.conv2, chunks, partial(self._rows, h))
                 for rows in chunks:
                     result[rows, index] = getattr(member.head(h[rows, None].to(self.device)), output)[:, 0].cpu()
@@ -237,11 +238,11 @@ class SampledGraph:
         self, layer: MemberLayer, chunks: Sequence[slice], inputs: Callable[[slice], Tensor | sp.csr_array]
     ) -> Tensor:
         """Apply a convolution of one member to the inputs of each chunk's nodes: (nodes, out), where the graph is."""
-        result = scratch(self.num_nodes, layer.bias.shape[1], self.home)
-        result[:] = layer.bias[0].to(self.home)
+        result = scratch(self.num_nodes, layer.bias.shape[1], self.graph_device)
+        result[:] = layer.bias[0].to(self.graph_device)
         for k, weight in enumerate(layer.weights):
             propagates = self.encoder != "mlp" and k == 0  # the other weight of SAGE is the node's own
-            projected = scratch(self.num_nodes, result.shape[1], self.home) if propagates else result
+            projected = scratch(self.num_nodes, result.shape[1], self.graph_device) if propagates else result
             for rows in chunks:
                 values = inputs(rows)
                 product = (
@@ -249,13 +250,13 @@ class SampledGraph:
                 )
                 h = product(weight[0])
                 if propagates:
-                    projected[rows] = (h * self._scale(rows) if self.encoder == "gcn" else h).to(self.home)
+                    projected[rows] = (h * self._scale(rows) if self.encoder == "gcn" else h).to(self.graph_device)
                 else:
-                    result[rows] += h.to(self.home)
+                    result[rows] += h.to(self.graph_device)
             if propagates:
                 projected = projected.to(self.device)
                 for rows in chunks:
-                    result[rows] += self._propagate(rows, projected).to(self.home)
+                    result[rows] += self._propagate(rows, projected).to(self.graph_device)
         return result
 
     def _rows(self, h: Tensor, rows: slice) -> Tensor:
@@ -265,7 +266,7 @@ class SampledGraph:
         """Propagate h, (nodes, any), to some nodes; for a GCN, h has been multiplied by D^-1/2 already."""
         entries = slice(int(self.start[rows.start]), int(self.start[rows.stop]))
         neighbour = self.neighbour[entries]
-        value = torch.ones(len(neighbour), device=self.home) if self.weight is None else self.weight[entries]
+        value = torch.ones(len(neighbour), device=self.graph_device) if self.weight is None else self.weight[entries]
         if self.encoder == "sage":  # the mean; divided first, so that no weights are too large or small to add
             value = (value.double() / self.total[rows].repeat_interleave(self.degree[rows])).float()
         row_start = self.start[rows.start : rows.stop + 1] - self.start[rows.start]

@@ -102,7 +102,7 @@ class Neighbours:
 
     def mean(self, values: NDArray[Any]) -> NDArray[Any]:
         """Average (nodes, ...) over each node's neighbours; 0 for a node without any."""
-        if self.device.type != "cpu":
+        if self.device.type == "cuda":
             return self._mean_on_device(values)
         result = np.empty_like(values)
         for block in self.blocks():

@@ -28,8 +28,10 @@ def match_moments(x: NDArray[np.float64], is_target: NDArray[np.bool_]) -> NDArr
     [0.0, 2.0, 0.0, 2.0]
     """
     source, target = x[~is_target], x[is_target]
-    spread, wanted = target.std(axis=0), source.std(axis=0)
+    # In double precision: in single precision, NumPy's sums over millions of rows are off by several percent.
+    spread, wanted = target.std(axis=0, dtype=np.float64), source.std(axis=0, dtype=np.float64)
     scale = np.divide(wanted, spread, out=np.ones_like(wanted), where=spread > 1e-9 * (1 + np.abs(target).max(axis=0)))
     result = x.copy()
-    result[is_target] = (target - target.mean(axis=0)) * scale + source.mean(axis=0)
+    means = [side.mean(axis=0, dtype=np.float64) for side in (source, target)]
+    result[is_target] = (target - means[1]) * scale + means[0]
     return result

@@ -132,7 +132,7 @@ class Check:
         speed = GPU_SPEED if where.type == "cuda" else min(torch.get_num_threads(), 4)
         if needed > memory(where).total / 4:  # trained in batches
             plan = Plan(graph.num_nodes, graph.num_edges, graph.num_features, cores=1)
-            return plan.fit_seconds / speed, plan.memory(FITTING)
+            return (plan.fit_seconds + plan.analysis_seconds) / speed, plan.memory(FITTING)
         seconds = float(np.dot(SECONDS, (graph.num_nodes, graph.num_edges, values)))
         return seconds / speed, float(needed)
 

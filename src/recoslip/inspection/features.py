@@ -69,7 +69,7 @@ def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
     is_target = is_target[nodes]
     x = graph.x.numpy()[nodes] if graph.x.layout == torch.strided else to_scipy(graph.x)[nodes].tocsc()
     auroc = _dense_auroc(x, is_target) if isinstance(x, np.ndarray) else _sparse_auroc(x, is_target)
-    means = [np.asarray(x[is_target == side].mean(axis=0)).ravel() for side in (False, True)]
+    means = [np.asarray(x[is_target == side].mean(axis=0, dtype=np.float64)).ravel() for side in (False, True)]
     names = graph.feature_names or tuple(f"feature {k}" for k in range(graph.num_features))
     columns: dict[str, list[int]] = defaultdict(list)
     for position, name in enumerate(names):

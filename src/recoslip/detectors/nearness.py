@@ -66,7 +66,7 @@ class Nearness:
             return isolation
         for rows, to_source, to_target in self._cosines(np.flatnonzero(self.is_target)):
             third = to_source.topk(NEAREST, dim=1).values[:, -1:]
-            nearer = (to_target > third + TIE).sum(dim=1).clamp_(max=MAX_RANK)
+            nearer = to_target.gt_(third + TIE).sum(dim=1).clamp_(max=MAX_RANK)  # in place: a mask of bytes sums slowly
             isolation[rows.cpu()] = nearer.log1p().cpu()
         return isolation
 
@@ -92,12 +92,19 @@ class Nearness:
 
     def _cosines(self, chosen: NDArray[np.int64]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield some of these nodes at a time, and their cosines to the source and to the target."""
+        sides = [(side, self.unit[side].T) for side in (self.source, self.target)]
         for rows in torch.split(torch.from_numpy(chosen).to(self.unit.device), BLOCK):
-            to_source, to_target = (
-                (self.unit[rows] @ self.unit[side].T).masked_fill_(rows[:, None] == side, -2.0)
-                for side in (self.source, self.target)
-            )
+            to_source, to_target = (_without_own(self.unit[rows] @ vectors, rows, side) for side, vectors in sides)
             yield rows, to_source, to_target
+
+
+def _without_own(cosines: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Set the cosine of a node with itself below all others, in place; columns are nodes in ascending order."""
+    if len(columns):
+        place = torch.searchsorted(columns, rows).clamp_(max=len(columns) - 1)[:, None]
+        is_own = columns[place] == rows[:, None]
+        cosines.scatter_(1, place, torch.where(is_own, -2.0, cosines.gather(1, place)))
+    return cosines
 
 
 @dataclass(eq=False)

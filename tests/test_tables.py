@@ -10,6 +10,7 @@ import torch
 from recoslip import read_graph
 from recoslip.encoders.columns import describe
 from recoslip.errors import TableError
+from recoslip.tables.edges import EdgeReader
 from recoslip.tables.options import ReadOptions
 
 NODES = pl.DataFrame(
@@ -306,3 +307,19 @@ def test_of_many_columns_the_first_are_described():
     frame = pl.DataFrame({"id": range(60), "domain": [0, 1] * 30, **{f"x{k}": range(60) for k in range(30)}})
     options = ReadOptions()
     assert describe(options.node_rows(frame).columns).endswith("x19 (number) and 10 more")
+
+
+@pytest.mark.parametrize("ids", [["a", "b", "c", "10"], [1, 2, 3, 10]], ids=["texts", "numbers"])
+@pytest.mark.parametrize("hashes", ["distinct", "the same"])
+def test_ids_of_many_nodes_are_found_as_those_of_few(ids, hashes, monkeypatch):
+    texts = pl.Series(ids).cast(pl.String)
+    edges = pl.DataFrame({"a": [*ids, *ids[:2]], "b": pl.Series([str(k) for k in [*ids[::-1], "zz", "10.0"]])})
+    few = EdgeReader(edges, "edges", texts, ReadOptions(drop_unknown=True))
+    expected = [each.to_list() for each in few.ends(edges)]
+    monkeypatch.setattr("recoslip.tables.edges.MANY_NODES", 0)
+    many = EdgeReader(edges, "edges", texts, ReadOptions(drop_unknown=True))
+    if hashes == "the same":
+        monkeypatch.setattr(EdgeReader, "_hashed", None)
+    assert [each.to_list() for each in many.ends(edges)] == expected
+    assert expected[1] == [3, 2, 1, 0, None, 3]
+    assert many._find(pl.Series(["10", None, "nobody"])).to_list() == [3, None, None]

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
@@ -22,6 +23,7 @@ from recoslip.tables.options import ReadOptions
 log = logging.getLogger("recoslip")
 
 SAMPLE_EDGES = 1000  # rows by which the columns of the ends are found
+MANY_NODES = 1_000_000  # from which on ids are found by their hashes, which are computed once, instead of by joins
 MOST = 0.5  # of the sampled values of such a column must be ids of nodes
 WEIGHT = re.compile(
     r"(?:^|[ _.-])(w|weights?|n|counts?|times|values?|strength|score|freq|frequency|amount)$", re.IGNORECASE
@@ -183,7 +185,25 @@ class EdgeReader:
         return found
 
     def _exact(self, texts: pl.Series) -> pl.Series:
-        return pl.DataFrame({"id": texts}).join(self.positions, on="id", how="left", maintain_order="left")["position"]
+        """Return the position of each id, null where it is unknown."""
+        if len(self.ids) <= MANY_NODES or self._hashed is None:
+            frame = pl.DataFrame({"id": texts})
+            return frame.join(self.positions, on="id", how="left", maintain_order="left")["position"]
+        hashes, positions = self._hashed
+        found = np.minimum(np.searchsorted(hashes, texts.hash().to_numpy()), len(hashes) - 1)
+        position = pl.Series(positions[found])
+        return position.set(~(self.ids.gather(position) == texts).fill_null(False), None)
+
+    @cached_property
+    def _hashed(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]] | None:
+        """The hashes of the ids in ascending order, and the position of each; None where two ids have the same hash.
+
+        A join would hash all ids again for every chunk of a table.
+        """
+        hashes = self.ids.hash().to_numpy()
+        positions = np.argsort(hashes, kind="stable")
+        hashes = hashes[positions]
+        return None if (hashes[1:] == hashes[:-1]).any() else (hashes, positions)
 
     def _refuse_unknown(self, frame: pl.DataFrame, ends: Sequence[pl.Series], edges: int) -> NoReturn:
         unknown = [

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import kneighbors_graph
 from torch_geometric.nn import GCN
 
 import recoslip
@@ -23,7 +24,7 @@ from recoslip.errors import GraphError, SettingError
 from recoslip.findings import explanations
 from recoslip.findings.diagnosis import diagnose
 from recoslip.findings.explanations import FeatureStatistics, gnn_explanations, nearest_source
-from recoslip.findings.groups import find_groups, single_group
+from recoslip.findings.groups import _nearest, find_groups, single_group
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.shift import assign_source, hide
 
@@ -281,7 +282,9 @@ def test_one_cloud_without_edges_has_no_structure(nodes, features):
     assert sum(found) <= 1
 
 
-def test_two_clouds_without_edges_have_structure():
+@pytest.mark.parametrize("compared", [50_000, 70])  # with all others, and with every third of them
+def test_two_clouds_without_edges_have_structure(compared, monkeypatch):
+    monkeypatch.setattr("recoslip.findings.groups.MAX_COMPARED", compared)
     rng = np.random.default_rng(0)
     category = np.repeat([0, 1], 100)
     x = rng.normal(0, 0.5, (200, 3)) + 4 * category[:, None]
@@ -289,6 +292,17 @@ def test_two_clouds_without_edges_have_structure():
     found = groups_of(clouds, np.ones(200, dtype=bool))
     assert found.has_structure
     assert adjusted_rand_score(category, found.label) > 0.9
+
+
+def test_the_nearest_are_those_of_scikit_learn_and_never_the_node_itself():
+    rng = np.random.default_rng(0)
+    x, rows = rng.normal(size=(60, 3)), np.arange(0, 60, 7)
+    expected = kneighbors_graph(x, 8)[rows].toarray()
+    found = np.zeros((len(rows), 60))
+    np.put_along_axis(found, _nearest(x, rows, 8), 1, axis=1)
+    assert np.array_equal(found, expected)
+    same = _nearest(np.ones((4, 2)), np.arange(4), 3)
+    assert [sorted(row) for row in same.tolist()] == [[k for k in range(4) if k != node] for node in range(4)]
 
 
 def test_two_held_out_categories_of_cora_are_told_apart(paper_data):

@@ -24,6 +24,7 @@ MIN_EXCESS_STABILITY = 0.1  # by how much the stability must exceed that of node
 NULL_DRAWS = 4  # random graphs that the latter is measured on
 SOURCE_CLUSTERS = 10  # of the source, that groups are compared with
 MAX_TUNING_NODES = 3000  # nodes that the resolution is chosen on
+MAX_COMPARED = 50_000  # nodes that each is compared with at most, for the nearest
 MIN_GROUP_SIZE = 5
 MIN_FAMILY_GROUPS = 3  # groups from which on it is asked which of them belong together
 FAMILY_QUANTILE = 0.9  # of the likeness of two different clusters of the source, that groups of one family exceed
@@ -236,12 +237,31 @@ def _rewired(edges: sp.csr_array, rng: np.random.Generator) -> sp.csr_array:
 
 def _affinity(edges: sp.csr_array, x: NDArray[np.float64]) -> sp.csr_array:
     """Weights between nodes: 1 for an edge, plus up to 1 for the nearest features where a node lacks edges."""
-    from sklearn.neighbors import kneighbors_graph
-
-    nearest = kneighbors_graph(x, min(NEAREST, len(x) - 1))
     lacking = np.clip(1 - np.diff(edges.indptr) / NEAREST, 0, 1)
-    similar = sp.csr_array(sp.diags_array(lacking) @ sp.csr_array(nearest))
+    rows = np.flatnonzero(lacking)
+    if len(x) < 2 or not len(rows):
+        return edges
+    nearest = _nearest(x, rows, min(NEAREST, len(x) - 1))
+    ends = np.repeat(rows, nearest.shape[1]), nearest.ravel()
+    similar = sp.csr_array((np.repeat(lacking[rows], nearest.shape[1]), ends), shape=edges.shape)
     return sp.csr_array(edges + similar.maximum(similar.T))
+
+
+def _nearest(x: NDArray[np.float64], rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the other nodes with the nearest features, of some nodes: (rows, count).
+
+    Of very many nodes, they are looked for among every k-th.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    others = np.arange(0, len(x), -(-len(x) // MAX_COMPARED))
+    found = NearestNeighbors(n_neighbors=min(count + 1, len(others))).fit(x[others])
+    near = others[found.kneighbors(x[rows], return_distance=False)]
+    own = near == rows[:, None]
+    own[~own.any(axis=1), -1] = (
+        True  # a node that is not among its nearest, for others have the same features, or are fewer
+    )
+    return near[~own].reshape(len(rows), -1)
 
 
 def _leiden(weights: sp.csr_array, resolution: float, seed: int) -> NDArray[np.int64]:

@@ -386,7 +386,7 @@ def test_each_node_is_explained_by_a_network_that_was_not_trained_on_it(marked):
     graph, novel, _ = marked
     fitted = detector("reco-slip-plus", encoder="gcn", epochs=20, rounds=1, round_epochs=10).fit(graph)
     nodes = np.flatnonzero(novel)[:6].tolist()
-    numbers = {node: fitted.explainable_number(graph.ids[node]) for node in nodes}
+    numbers = {node: fitted.explainable_index(graph.ids[node]) for node in nodes}
     assert all(numbers[node] in fitted.out_of_fold_networks(graph.ids[node]) for node in nodes)
     assert len(set(numbers.values())) > 1
     assert sorted(gnn_explanations(fitted, graph, nodes, epochs=3)) == nodes
@@ -426,7 +426,7 @@ def test_a_weighted_graph_is_explained_only_by_networks_that_take_weights():
 
     def explain(network, graph):
         stub = SimpleNamespace(
-            explainable_network=lambda node_id: asked.append(node_id) or network, explainable_number=lambda node_id: 0
+            explainable_network=lambda node_id: asked.append(node_id) or network, explainable_index=lambda node_id: 0
         )
         return gnn_explanations(SimpleNamespace(fits=(stub,)), graph, [4], epochs=5).get(4)
 

@@ -20,14 +20,14 @@ SORTING = 3  # times the edges on disk that packing takes besides
 SCRATCH = 3 * 64 * 4  # bytes per node of the layers that an evaluation holds, in memory or on disk
 
 BASE = 0.4 * GIB  # Python with its libraries
-PACKING = (0.5 * GIB, 60)  # memory: a chunk of a million rows, and bytes per node
-FITTING = (0.3 * GIB, 900)  # of a process: a batch, and bytes per node
-ANALYSING = (0.3 * GIB, 1200)
+PACKING = (0.5 * GIB, 260)  # memory: a chunk of a million rows, and bytes per node
+FITTING = (0.3 * GIB, 850)  # of a process: a batch, and bytes per node
+ANALYSING = (0.3 * GIB, 1300)
 
-PACK_SECONDS = (1.0e-6, 2.4e-6)  # of a core, per node and per edge in one direction
-STEP_SECONDS = 0.08  # of a core, per step of a batch of 2048, all encoders
-PASS_SECONDS = (1.5e-6, 0.1e-6)  # of a core, per network that is evaluated: per node, and per edge in one direction
-VECTOR_SECONDS = 50e-6  # of a core, per node: vectors of nodes, and how far target nodes are from the source
+PACK_SECONDS = (1e-6, 2e-6)  # of a core, per node and per edge in one direction
+STEP_SECONDS = 0.1  # of a core, per step of a batch of 2048, all encoders
+PASS_SECONDS = (1.5e-6, 0.115e-6)  # of a core, per network that is evaluated: per node, and per edge in one direction
+VECTOR_SECONDS = 70e-6  # of a core, per node: vectors of nodes, and how far target nodes are from the source
 ANALYSIS_SECONDS = 60e-6  # of a core, per node
 
 

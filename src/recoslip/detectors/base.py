@@ -721,7 +721,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """
         return None
 
-    def explainable_number(self, node_id: Any) -> int:
+    def explainable_index(self, node_id: Any) -> int:
         """Return the index of that network: nodes with the same index have the same network."""
         return 0
 

@@ -273,9 +273,9 @@ class RecoSlipPlus(NetworkDetector):
     def explainable_network(self, node_id: Any) -> nn.Module | None:
         """Return the last of the networks that predict the node, of the encoder with the highest weight."""
         _, fleet = self._scoring()[int(np.argmax(self._weights()))]
-        return fleet.as_module(self.explainable_number(node_id), KNOWN_AND_NOVEL)
+        return fleet.as_module(self.explainable_index(node_id), KNOWN_AND_NOVEL)
 
-    def explainable_number(self, node_id: Any) -> int:
+    def explainable_index(self, node_id: Any) -> int:
         """Return the index of that network."""
         return self.out_of_fold_networks(node_id)[-1]
 

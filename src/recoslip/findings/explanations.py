@@ -148,8 +148,8 @@ def gnn_explanations(
     """
     fit = detector.fits[0]
     explained: dict[int, MaskExplanation] = {}
-    for number in sorted({fit.explainable_number(graph.ids[node]) for node in nodes}):
-        own = [node for node in nodes if fit.explainable_number(graph.ids[node]) == number]
+    for number in sorted({fit.explainable_index(graph.ids[node]) for node in nodes}):
+        own = [node for node in nodes if fit.explainable_index(graph.ids[node]) == number]
         network = fit.explainable_network(graph.ids[own[0]])
         if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
             continue

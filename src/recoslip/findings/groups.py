@@ -261,7 +261,7 @@ def _nearest(x: NDArray[np.float64], rows: NDArray[np.int64], count: int) -> NDA
     own[~own.any(axis=1), -1] = (
         True  # a node that is not among its nearest, for others have the same features, or are fewer
     )
-    return near[~own].reshape(len(rows), -1)
+    return np.asarray(near[~own].reshape(len(rows), -1))
 
 
 def _leiden(weights: sp.csr_array, resolution: float, seed: int) -> NDArray[np.int64]:

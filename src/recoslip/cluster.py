@@ -266,7 +266,7 @@ def _writeable(attributes: dict[str, Any]) -> dict[str, Any]:
 
 def learn_rotation(graph: NodeGraph | str, task: dict[str, Any]) -> list[dict[str, Any]]:
     """Learn one rotation, in a process of a cluster; return the learned attributes of each seed."""
-    torch.set_num_threads(task["threads"])
+    torch.set_num_threads(min(task["threads"], os.cpu_count() or 1))
     shown = (open_packed(graph) if isinstance(graph, str) else graph).with_target(task["is_target"])
 
     def report(done: int, total: int) -> None:
@@ -357,7 +357,7 @@ def train_worker(task: dict[str, Any]) -> None:
     """Run the fit in one of the processes; drawing batches and training on them is where the processes cooperate."""
     import ray
 
-    torch.set_num_threads(task["threads"])
+    torch.set_num_threads(min(task["threads"], os.cpu_count() or 1))
     monitor = task["monitor"]
 
     def report(done: int, total: int) -> None:

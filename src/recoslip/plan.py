@@ -1,7 +1,8 @@
 """Sizes of a graph and of a cluster -> what a run needs there: disk, memory and time. Nothing is read or trained.
 
-For graphs that are packed and trained in batches on CPUs, by the default method. The constants are fitted to runs of
-100,000 to 10,000,000 nodes (docs/scale.md).
+For graphs that are packed and trained in batches on CPUs, by the default method. Bytes and the time to pack, evaluate
+and analyse are those of one graph of 10,000,000 nodes (docs/scale.md), seconds of a step and of vectors those of 20,000
+and 60,000 nodes; no larger run has checked them.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Plan:
 
     @property
     def analysis_seconds(self) -> float:
-        """Seconds of analysis and page, by one process."""
+        """Seconds of the analysis, by one process; the page, of which no such graph was measured, is not counted."""
         return ANALYSIS_SECONDS * self.nodes / self.cores
 
     def facts(self) -> dict[str, float]:

@@ -40,7 +40,9 @@ from recoslip.detectors.risk_objectives import DomainNodes, WeightedCrossEntropy
 from recoslip.detectors.selection import DUAL_LEARNING_RATE, MULTIPLIER, check_recall_targets, member_seed
 from recoslip.errors import Diverged
 from recoslip.fleet.batches import SampledGraph
+from recoslip.fleet.full_batch import Training, train_together
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
+from recoslip.fleet.propagation import WholeGraph
 from recoslip.fleet.side_by_side import Check, side_by_side
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
@@ -362,10 +364,24 @@ class SeedState:
         self.rounds.append((stage, int((labels.novel > 0).sum()), int(known.sum()), looks_novel))
 
 
+@dataclass(frozen=True, eq=False)
+class StageTraining:
+    """Networks of one stage and encoder, of some seeds, and what they are trained with."""
+
+    states: Sequence[SeedState]
+    stage: int
+    index: int  # of the encoder
+    fleet: Fleet
+    data: GraphInput
+    objective: Objective
+    schedule: Schedule
+
+
 class CoTraining:
     """The stages of RECO-SLIP+, for blocks of seeds whose networks are trained together.
 
-    Encoders train one after the other; on a CPU side by side, and some of the seeds apart where there are more cores.
+    Encoders train in the same steps on a GPU; on a CPU side by side, and some of the seeds apart where there are more
+    cores; and in batches one after the other.
 
     Nothing is chosen by validation, so validation nodes are trained on too, where they are predicted out of fold.
     Networks that predict what they were trained on do without them: without calibration, they set the threshold.
@@ -401,6 +417,11 @@ class CoTraining:
         """Whether trainings can run at once: not on a GPU, nor with one checkpoint, or PyTorch's generator, for all."""
         encoders_are_ours = all(isinstance(member.encoder, str) for member in self.members)
         return self.inputs[0].device.type == "cpu" and not self.in_batches and encoders_are_ours
+
+    @property
+    def _shares_steps(self) -> bool:
+        """Whether encoders train in the same steps: on a GPU, where networks of one leave much of it idle."""
+        return self.inputs[0].device.type == "cuda" and all(isinstance(data, WholeGraph) for data in self.inputs)
 
     def _presentation(self, graph: NodeGraph, split: Split, features: NDArray[np.float32] | None) -> Presentation:
         out_of_fold = self.detector.rounds and self.detector.folds > 1
@@ -551,21 +572,34 @@ class CoTraining:
     ) -> None:
         """Train one stage of every encoder for those of the seeds that are chosen for it, by index.
 
-        On a CPU several encoders are trained side by side, and seeds where there are more cores than encoders.
+        On a CPU several encoders are trained side by side, and seeds where there are more cores than encoders. On a GPU
+        they share every step.
         """
         used = [index for index, seeds in enumerate(chosen) if seeds]
         together = Together(self.phases.phase(len(used) * self._epochs(stage)))
         at_once = torch.get_num_threads() if self._shares_nothing else 1
         parts = -(-at_once // len(used))  # of the seeds of an encoder
-        trainings = []
+        prepared = []
         for index in used:
             report = together.part()
             for k, part in enumerate(np.array_split(chosen[index], min(parts, len(chosen[index])))):
                 own_labels = None if labels is None else [labels[j] for j in part]
                 own_states = [states[j] for j in part]
-                train = partial(self._train, own_states, stage, index, own_labels, report if k == 0 else None)
-                trainings.append(train)
-        side_by_side(trainings, at_once)
+                own_report = report if k == 0 else None
+                prepared.append(partial(self._prepare, own_states, stage, index, own_labels, own_report))
+        if self._shares_steps:
+            jobs = [prepare(lambda: None) for prepare in prepared]
+            train_together([Training(job.fleet, job.data, job.objective, job.schedule) for job in jobs])
+            for job in jobs:
+                self._keep(job)
+            return
+
+        def train(prepare: Callable[[Check], StageTraining], check: Check) -> None:
+            job = prepare(check)
+            job.data.train(job.fleet, job.objective, job.schedule)
+            self._keep(job)
+
+        side_by_side([partial(train, prepare) for prepare in prepared], at_once)
 
     def _epochs(self, stage: int) -> int:
         """Return how many epochs a stage has."""
@@ -577,7 +611,7 @@ class CoTraining:
         """Return the steps that so many epochs are: as many on a whole graph, more in batches of a large one."""
         return round(epochs * steps_factor(self.graph.num_nodes)) if self.in_batches else epochs
 
-    def _train(
+    def _prepare(
         self,
         states: Sequence[SeedState],
         stage: int,
@@ -585,8 +619,8 @@ class CoTraining:
         labels: Sequence[PseudoLabels] | None,
         report: Callable[[int], None] | None,
         check: Check,
-    ) -> None:
-        """Train the networks of one stage and encoder, of some seeds together; keep them and their margins.
+    ) -> StageTraining:
+        """Build what one stage and encoder trains, of some seeds together.
 
         Without pseudo-labels they are proposals, under recall constraints.
         """
@@ -620,9 +654,14 @@ class CoTraining:
             progress=progress,
             checkpointer=self.callbacks.checkpointer,
         )
-        data.train(fleet, objective, schedule)
-        margins = margins_of(data.evaluate(fleet))
-        for k, state in enumerate(states):
+        return StageTraining(states, stage, index, fleet, data, objective, schedule)
+
+    def _keep(self, trained: StageTraining) -> None:
+        """Keep trained networks, and their margins."""
+        stage, index, fleet = trained.stage, trained.index, trained.fleet
+        networks = self.detector.stage_networks(stage)
+        margins = margins_of(trained.data.evaluate(fleet))
+        for k, state in enumerate(trained.states):
             own = range(k * networks, (k + 1) * networks)
             state.fleets.setdefault(stage, {})[index] = fleet.gather([(fleet, network) for network in own])
             state.margins.setdefault(stage, {})[index] = margins[:, own]

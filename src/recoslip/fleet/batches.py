@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recoslip.fleet import distributed, mini_batch
-from recoslip.fleet.counter_rng import derive, keep_mask
+from recoslip.fleet.counter_rng import derive, drop, keep_mask
 from recoslip.fleet.interfaces import BatchObjective, OutputName, Product, Schedule
 from recoslip.fleet.network import MemberLayer, NetworkFleet
 from recoslip.fleet.products import DenseProduct, Entries, SparseProduct, on_device
@@ -58,8 +58,7 @@ class Batch:
     def first_layer_dropped(self, key: Tensor, keep: float) -> tuple[Product, ...]:
         """Return the same with each feature of each node kept with probability `keep`."""
         if isinstance(self.features, Tensor):
-            rows, columns = self.features.shape
-            return self._with_features(self.features * keep_mask(key.view(1), rows, columns, keep, self.dtype)[:, 0])
+            return self._with_features(drop(self.features[:, None], key.view(1), keep)[:, 0])
         dropped = self.features.copy()
         dropped.data *= keep_mask(key.cpu().view(1), 1, len(dropped.data), keep).view(-1).numpy()
         return self._with_features(dropped)

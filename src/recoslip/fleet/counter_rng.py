@@ -9,6 +9,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from recoslip import kernels
+
 _WEYL = -7046029254386353131  # 0x9E3779B97F4A7C15, as the signed number torch wants
 _DIGITS = 16  # binary digits of a probability
 
@@ -24,8 +26,14 @@ def mix(word: Tensor) -> Tensor:
 
 def derive(key: Tensor, *path: int | Tensor) -> Tensor:
     """Keys of independent streams: one for each path of numbers below `key`."""
+    on_gpu = key.is_cuda and kernels.compile_here()
     for number in path:
-        key = mix(key + ((_WEYL * (number + 1)) & (2**63 - 1)))
+        if on_gpu:
+            from recoslip.kernels.dropout import derive_keys
+
+            key = derive_keys(key, number)
+        else:
+            key = mix(key + ((_WEYL * (number + 1)) & (2**63 - 1)))
     return key
 
 
@@ -61,6 +69,24 @@ def keep_mask(key: Tensor, nodes: int, width: int, keep: float, dtype: torch.dty
     packed = packed[:, : nodes * row].view(len(key), nodes, row).transpose(0, 1)  # (nodes, members, row)
     mask = _factors(keep, key.device, dtype).index_select(0, packed.reshape(-1).int())  # (nodes * members * row, 8)
     return mask.view(nodes, len(key), row * 8)[..., :width]
+
+
+def drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
+    """Multiply by dropout factors: (nodes, members, width), (members,) -> (nodes, members, width)."""
+    if kernels.can_take(values):
+        from recoslip.kernels.dropout import dropout
+
+        return dropout(values, key, keep)
+    return values * keep_mask(key, values.shape[0], values.shape[2], keep, values.dtype)
+
+
+def relu_and_drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
+    """Do the same with what is positive, and return 0 for the rest."""
+    if kernels.can_take(values):
+        from recoslip.kernels.dropout import dropout
+
+        return dropout(values, key, keep, relu=True)
+    return torch.relu(values).mul_(keep_mask(key, values.shape[0], values.shape[2], keep, values.dtype))
 
 
 @lru_cache(maxsize=16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,45 +24,99 @@ def train(fleet: Fleet, graph: Any, objective: Objective, schedule: Schedule) ->
         objective: losses and validation values.
         schedule: how long to train and which weights to keep.
     """
-    fleet.prepare(graph)
-    on_gpu = graph.device.type == "cuda"
-    learnable = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
-    adam = torch.optim.Adam(learnable, lr=schedule.learning_rate, fused=True, capturable=on_gpu)
-    best = BestWeights(fleet, schedule.patience)
-    epochs_done = torch.zeros((), dtype=torch.long, device=graph.device)
+    return train_together([Training(fleet, graph, objective, schedule)])[0]
 
-    def validate(first_layer: Tensor | None) -> None:
-        with torch.no_grad():
-            best.update(fleet, objective.validation(fleet(graph, first_layer=first_layer)), epochs_done)
 
-    def step(validates: bool) -> None:
+class Training:
+    """A fleet on its way: its optimiser, its best weights so far, and the epochs that are done.
+
+    Args:
+        fleet: see `train`.
+        graph: see `train`.
+        objective: see `train`.
+        schedule: see `train`.
+    """
+
+    def __init__(self, fleet: Fleet, graph: Any, objective: Objective, schedule: Schedule) -> None:
+        fleet.prepare(graph)
+        self.fleet, self.graph, self.objective, self.schedule = fleet, graph, objective, schedule
+        self.device: torch.device = graph.device
+        learnable = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
+        on_gpu = self.device.type == "cuda"
+        self.adam = torch.optim.Adam(learnable, lr=schedule.learning_rate, fused=True, capturable=on_gpu)
+        self.best = BestWeights(fleet, schedule.patience)
+        self.epochs_done = torch.zeros((), dtype=torch.long, device=self.device)
+
+    def step(self, validates: bool) -> None:
+        """Train one epoch, after a validation of the weights that it begins with where asked for."""
+        fleet, graph, objective, done = self.fleet, self.graph, self.objective, self.epochs_done
         # The first layer's output with the present weights serves their validation and their training step.
         first_layer = fleet.first_layer(graph)
         if validates:
-            validate(first_layer)
-        output = fleet(graph, epoch=schedule.first_epoch + epochs_done, first_layer=first_layer)
-        state = objective.loss(output, epochs_done)
-        adam.zero_grad()
+            self.validate(first_layer)
+        output = fleet(graph, epoch=self.schedule.first_epoch + done, first_layer=first_layer)
+        state = objective.loss(output, done)
+        self.adam.zero_grad()
         objective.lagrangian(state).sum().backward()  # type: ignore[no-untyped-call]
-        adam.step()
-        objective.dual_step(state, epochs_done)
-        epochs_done.add_(1)
+        self.adam.step()
+        objective.dual_step(state, done)
+        done.add_(1)
 
-    steps: dict[bool, Callable[[], None]] = {validates: partial(step, validates) for validates in (False, True)}
-    if on_gpu and fleet.recordable:
+    def validate(self, first_layer: Tensor | None = None) -> None:
+        """Keep the weights of members that are better than before."""
+        with torch.no_grad():
+            value = self.objective.validation(self.fleet(self.graph, first_layer=first_layer))
+            self.best.update(self.fleet, value, self.epochs_done)
+
+    def finish(self) -> Tensor:
+        """Restore the best weights and return the epochs they are from."""
+        if self.schedule.validate_after is None:
+            return torch.full((self.fleet.members,), self.schedule.epochs)
+        self.validate()
+        return self.best.restore_finite(self.fleet)
+
+
+def train_together(trainings: Sequence[Training]) -> list[Tensor]:
+    """Train several fleets on one device for as many epochs, all of them in every step; return what `train` does.
+
+    On a GPU a step is recorded, and fleets that leave some of it idle share it.
+
+    Args:
+        trainings: their schedules have the same epochs, patience and beginning of validation.
+    """
+    schedule, device = trainings[0].schedule, trainings[0].device
+    steps: dict[bool, Callable[[], None]] = {
+        validates: partial(_step_all, trainings, validates) for validates in (False, True)
+    }
+    if device.type == "cuda" and all(training.fleet.recordable for training in trainings):
         steps = {validates: RecordedStep(function) for validates, function in steps.items()}
     for epoch in range(schedule.epochs):
-        if schedule.patience is not None and epoch % CHECK_EVERY == 0 and best.all_ended(epoch):
+        checks = schedule.patience is not None and epoch % CHECK_EVERY == 0
+        if checks and all(training.best.all_ended(epoch) for training in trainings):
             break
         steps[schedule.validate_after is not None and epoch > schedule.validate_after]()
-        if schedule.progress is not None:
-            schedule.progress(epoch + 1)
-    if on_gpu:  # the recordings and the memory they use are freed on return, so they must have finished
-        torch.cuda.synchronize(graph.device)
-    if schedule.validate_after is None:
-        return torch.full((fleet.members,), schedule.epochs)
-    validate(None)
-    return best.restore_finite(fleet)
+        for training in trainings:
+            if training.schedule.progress is not None:
+                training.schedule.progress(epoch + 1)
+    if device.type == "cuda":  # the recordings and the memory they use are freed on return, so they must have finished
+        torch.cuda.synchronize(device)
+    return [training.finish() for training in trainings]
+
+
+def _step_all(trainings: Sequence[Training], validates: bool) -> None:
+    """Train one epoch of each; on a GPU, of several at once."""
+    if len(trainings) == 1 or trainings[0].device.type != "cuda":
+        for training in trainings:
+            training.step(validates)
+        return
+    current = torch.cuda.current_stream()
+    streams = [torch.cuda.Stream() for _ in trainings]  # type: ignore[no-untyped-call]
+    for training, stream in zip(trainings, streams, strict=True):
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            training.step(validates)
+    for stream in streams:
+        current.wait_stream(stream)
 
 
 class RecordedStep:
@@ -74,7 +128,7 @@ class RecordedStep:
         function: takes nothing, returns nothing, and works on tensors that stay where they are.
     """
 
-    WARM_UP = 3  # calls before the recording, in which libraries allocate what they need
+    WARM_UP = 1  # calls before the recording, in which kernels are compiled and libraries allocate what they need
 
     def __init__(self, function: Callable[[], None]) -> None:
         self.function = function
@@ -83,16 +137,21 @@ class RecordedStep:
 
     def __call__(self) -> None:
         """Run it once."""
-        if self.graph is None and self.calls < self.WARM_UP:
+        if self.graph is None:
             current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
             side.wait_stream(current)
             with torch.cuda.stream(side):
-                self.function()
+                if self.calls < self.WARM_UP:
+                    self.function()
+                else:  # torch.cuda.graph would empty the allocator's cache before, for every training
+                    self.graph = torch.cuda.CUDAGraph()
+                    self.graph.capture_begin()
+                    try:
+                        self.function()
+                    finally:
+                        self.graph.capture_end()
             current.wait_stream(side)
             self.calls += 1
-            return
-        if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.function()
+            if self.graph is None:
+                return
         self.graph.replay()

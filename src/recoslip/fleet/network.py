@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recoslip.fleet.counter_rng import derive, keep_mask
+from recoslip.fleet.counter_rng import derive, relu_and_drop
 from recoslip.fleet.interfaces import Output, Product, Propagation
 from recoslip.fleet.propagation import Encoder
 from recoslip.fleet.pyg_module import MemberModule
@@ -138,13 +138,8 @@ class NetworkFleet(nn.Module):
     def _relu_dropout(self, h: Tensor, epoch: int | Tensor | None, layer: int) -> Tensor:
         if epoch is None or self.architecture.dropout == 0:
             return F.relu(h)
-        mask = self.dropout_mask(h.shape[0], h.shape[2], epoch, layer).to(h.dtype)
-        return cast(Tensor, _ReluDropout.apply(h, mask))  # type: ignore[no-untyped-call]
-
-    def dropout_mask(self, nodes: int, width: int, epoch: int | Tensor, layer: int) -> Tensor:
-        """Dropout factors of one layer in one epoch, (nodes, members, width)."""
         key = derive(self.keys, layer, epoch)
-        return keep_mask(key, nodes, width, 1 - self.architecture.dropout)
+        return cast(Tensor, _ReluDropout.apply(h, key, 1 - self.architecture.dropout))  # type: ignore[no-untyped-call]
 
 
 def _add_up(products: Sequence[Product], inputs: Sequence[Tensor]) -> Tensor:
@@ -178,18 +173,19 @@ class MemberLayer(nn.Module):
 
 
 class _ReluDropout(torch.autograd.Function):
-    """ReLU and dropout in one, in fewer passes over the activations: the gradient is zero where the result is."""
+    """ReLU and dropout in one: what the gradient is multiplied by is seen from the result, so no mask is kept."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, mask: Tensor) -> Tensor:
-        result = F.relu(h).mul_(mask)
-        ctx.save_for_backward(result, mask)
+    def forward(ctx: Any, h: Tensor, key: Tensor, keep: float) -> Tensor:
+        result = relu_and_drop(h, key, keep)
+        ctx.save_for_backward(result)
+        ctx.keep = keep
         return result
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        result, mask = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(grad * mask, result, 0), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (result,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(grad, result, 0).mul_(1 / ctx.keep), None, None
 
 
 class MemberBatchNorm(nn.Module):

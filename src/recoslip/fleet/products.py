@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recoslip.fleet.counter_rng import keep_mask
+from recoslip import kernels
+from recoslip.fleet.counter_rng import drop, keep_mask
 from recoslip.fleet.interfaces import Product
 from recoslip.graph.sparse import concatenated_ranges, csr_of_entries, csr_tensor, to_csr
 
@@ -33,8 +34,7 @@ class DenseProduct:
 
     def dropped(self, key: Tensor, keep: float) -> DenseProduct:
         """Return the product with each entry kept with probability `keep`, and scaled up."""
-        rows, columns = self.matrix.shape
-        return DenseProduct(self.matrix * keep_mask(key.view(1), rows, columns, keep, self.matrix.dtype)[:, 0])
+        return DenseProduct(drop(self.matrix[:, None], key.view(1), keep)[:, 0])
 
 
 class Entries(NamedTuple):
@@ -92,6 +92,14 @@ class SparseProduct:
     def dropped(self, key: Tensor, keep: float) -> SparseProduct:
         """Return the product with each entry kept with probability `keep`, and scaled up."""
         assert self.order is not None
+        if isinstance(self.matrix, Segments) and kernels.can_take(self.matrix.value):
+            from recoslip.kernels.dropout import drop_entries
+
+            matrix, transpose = self.matrix, cast(Segments, self.transpose)
+            return SparseProduct(
+                replace(matrix, value=drop_entries(matrix.value, key, keep)),
+                replace(transpose, value=drop_entries(transpose.value, key, keep, self.order)),
+            )
         factor = keep_mask(key.view(1), 1, len(self.order), keep, self.matrix.value.dtype).view(-1)
         return SparseProduct(self.matrix.scaled(factor), self.transpose.scaled(factor[self.order]))
 
@@ -190,6 +198,11 @@ class Segments:
 
     def __call__(self, dense: Tensor) -> Tensor:
         """Multiply, without a gradient."""
+        if kernels.can_take(dense):
+            from recoslip.kernels.sums import segment_sum
+
+            result = segment_sum(dense, self.segment, self.column, self.value)
+            return result if self.row is None else segment_sum(result, self.row)
         result = F.embedding_bag(
             self.column, dense, self.segment, mode="sum", per_sample_weights=self.value, include_last_offset=True
         )

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recoslip import kernels
+
 
 def cut_score(scores: Tensor, recall_target: Tensor) -> Tensor:
     r"""$z_{\tilde\alpha} = \min\{z : \frac{1}{n}\sum_v 1[f(v) \le z] > 1 - \tilde\alpha\}$; lower nodes are undecided.
@@ -65,6 +67,10 @@ class _InnerProducts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, g: Tensor, left: Tensor, right: Tensor) -> Tensor:
         ctx.save_for_backward(g, left, right)
+        if kernels.can_take(g):
+            from recoslip.kernels import sums
+
+            return sums.inner_products(g, left, right)
         result = g.new_empty(len(left), g.shape[1])
         for block in _blocks(g, len(left)):
             result[block] = torch.linalg.vecdot(g.index_select(0, left[block]), g.index_select(0, right[block]))
@@ -73,6 +79,10 @@ class _InnerProducts(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         g, left, right = ctx.saved_tensors
+        if kernels.can_take(g):
+            from recoslip.kernels import sums
+
+            return sums.inner_products_grad(g, left, right, grad), None, None
         total = torch.zeros_like(g)
         for block in _blocks(g, len(left)):
             weight = grad[block, :, None]

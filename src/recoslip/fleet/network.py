@@ -149,8 +149,11 @@ def _add_up(products: Sequence[Product], inputs: Sequence[Tensor]) -> Tensor:
 
 def gathered_state(chosen: Sequence[tuple[nn.Module, int]]) -> dict[str, Tensor]:
     """Stack the state of members picked from modules whose tensors all have a leading member axis, on the CPU."""
-    states = [{name: t[member].cpu() for name, t in module.state_dict().items()} for module, member in chosen]
-    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    modules = list(dict.fromkeys(module for module, _ in chosen))  # each state goes to the CPU once
+    states = {module: {name: t.cpu() for name, t in module.state_dict().items()} for module in modules}
+    return {
+        name: torch.stack([states[module][name][member] for module, member in chosen]) for name in states[modules[0]]
+    }
 
 
 class MemberLayer(nn.Module):

@@ -16,6 +16,7 @@ from recoslip.graph.sparse import to_scipy
 
 HOPS = 2
 MAX_FIT = 100_000  # nodes that a truncated SVD is fitted on at most
+SPARSE_BELOW = 0.1  # fraction of entries other than zero under which products with a sparse matrix take less time
 MAX_DOUBLE = 1_000_000  # nodes whose vectors are in double precision; those of larger graphs would be gigabytes
 
 
@@ -26,16 +27,15 @@ def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False)
     inverse document frequency before, and a node's have norm 1. Features that were made of a table's columns have their
     weights already, and are not weighted again.
     """
-    from sklearn.decomposition import TruncatedSVD
-
     features: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+    if not sp.issparse(features) and np.count_nonzero(features) < SPARSE_BELOW * features.size:
+        features = sp.csr_array(features)
     if tf_idf:
         features = _tf_idf(features, weighted=graph.encoding is not None)
     svd = None
     if features.shape[1] > width and min(features.shape) > width:
         step = -(-graph.num_nodes // MAX_FIT)
-        with np.errstate(all="ignore"):  # in the explained variance, which is not used
-            svd = TruncatedSVD(width, random_state=0).fit(features[::step])
+        svd = _truncated_svd(features[::step], width)
     dtype = np.float64 if graph.num_nodes <= MAX_DOUBLE else np.float32
     reduced = np.empty((graph.num_nodes, width if svd else features.shape[1]), dtype)
     for begin in range(0, graph.num_nodes, Neighbours.BLOCK):
@@ -44,6 +44,15 @@ def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False)
             svd.transform(rows) if svd else rows.toarray() if sp.issparse(rows) else rows
         )
     return reduced
+
+
+def _truncated_svd(features: Any, width: int) -> Any:
+    """Fit a truncated SVD, with one thread: its steps are small, and threads that wait for each other take longer."""
+    from sklearn.decomposition import TruncatedSVD
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(1, user_api="blas"), np.errstate(all="ignore"):  # the explained variance is not used
+        return TruncatedSVD(width, random_state=0).fit(features)
 
 
 def _tf_idf(features: Any, weighted: bool) -> Any:

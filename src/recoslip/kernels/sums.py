@@ -7,9 +7,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ENTRIES = 8  # rows that a program reads at once
-COLUMNS = 256  # of a sum, that one program computes
-PAIRED = 2048  # numbers that a program reads of a node at once
+COLUMNS = 512  # of a sum, that one program computes
+SUMMED = 4096  # numbers that it reads at once
+PAIRED = 2048  # numbers of a node that a program multiplies at once
+PARTNERS = 4  # nodes paired with a node whose rows a program reads at once
+PARTNER_NUMBERS = 256  # numbers of each that it reads
 
 
 @triton.jit
@@ -108,12 +110,12 @@ def segment_sum(dense: Tensor, segment: Tensor, column: Tensor | None = None, va
     count, width = len(segment) - 1, dense.shape[1]
     result = dense.new_empty(count, width)
     block = min(COLUMNS, triton.next_power_of_2(width))
-    entries = ENTRIES * COLUMNS // block if block < COLUMNS else ENTRIES
+    entries = min(32, SUMMED // block)
     weighted = column is not None
     named = (column, value) if weighted else (segment, dense)
     if count and width:
         grid = (count, triton.cdiv(width, block))
-        _segment_sum_kernel[grid](dense, segment, *named, result, width, weighted, min(entries, 32), block)
+        _segment_sum_kernel[grid](dense, segment, *named, result, width, weighted, entries, block)
     return result
 
 
@@ -139,8 +141,8 @@ def inner_products_grad(g: Tensor, left: Tensor, right: Tensor, grad: Tensor) ->
     begin = torch.searchsorted(ordered, torch.arange(nodes + 1, dtype=torch.int32, device=g.device), out_int32=True)
     result = torch.empty_like(g, memory_format=torch.contiguous_format)
     channels = triton.next_power_of_2(width)
-    block = min(triton.next_power_of_2(members), max(1, PAIRED // ENTRIES // channels))
+    block = min(triton.next_power_of_2(members), max(1, PARTNER_NUMBERS // channels))
     grid = (nodes, triton.cdiv(members, block))
-    arguments = (begin, order % len(left), others[order], result, members, width, ENTRIES, block, channels)
+    arguments = (begin, order % len(left), others[order], result, members, width, PARTNERS, block, channels)
     _inner_products_grad_kernel[grid](g.contiguous(), grad.contiguous(), *arguments)
     return result

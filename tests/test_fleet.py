@@ -100,7 +100,7 @@ def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features,
         single = Single(fleet, member).double().train(training)
         for epoch in range(2):
             masks = [
-                fleet.dropout_mask(40, width, epoch, layer)[:, member].double() if training else 1.0
+                keep_mask(derive(fleet.keys, layer, epoch), 40, width, 0.5)[:, member].double() if training else 1.0
                 for layer, width in enumerate((6, 3))
             ]
             g, score = single(x, graph.edge_index, edge_weight, masks)
@@ -274,7 +274,7 @@ def test_cpu_and_cuda_agree(graph, split, links):
     ours, here, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links)
     theirs, there, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links, device=device)
     torch.testing.assert_close(here.history[:5], there.history[:5].cpu(), atol=1e-4, rtol=1e-3)
-    assert torch.equal(ours.dropout_mask(50, 8, 3, 1), theirs.dropout_mask(50, 8, 3, 1).cpu())
+    assert torch.equal(derive(ours.keys, 1, 3), derive(theirs.keys, 1, 3).cpu())
 
 
 @needs_cuda
@@ -338,10 +338,11 @@ def test_relu_and_dropout_in_one_have_the_gradient_of_both():
     from recoslip.fleet.network import _ReluDropout
 
     h = torch.randn(50, 3, 8, dtype=torch.float64, requires_grad=True)
-    mask = (torch.rand(50, 3, 8) < 0.7).double() / 0.7
+    key = torch.tensor([1, 2, 3])
+    mask = keep_mask(key, 50, 8, 0.7, torch.float64)
     grad = torch.randn(50, 3, 8, dtype=torch.float64)
     for own, plain in zip(
-        (result := _ReluDropout.apply(h, mask), *torch.autograd.grad(result, h, grad)),
+        (result := _ReluDropout.apply(h, key, 0.7), *torch.autograd.grad(result, h, grad)),
         (result := torch.relu(h) * mask, *torch.autograd.grad(result, h, grad)),
         strict=True,
     ):

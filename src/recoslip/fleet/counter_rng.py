@@ -71,12 +71,17 @@ def keep_mask(key: Tensor, nodes: int, width: int, keep: float, dtype: torch.dty
     return mask.view(nodes, len(key), row * 8)[..., :width]
 
 
+def kept_factor(keep: float) -> float:
+    """Return what kept elements are multiplied by, 1/keep, as it is rounded in single precision."""
+    return float(_UNPACKED.max() / keep)
+
+
 def drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
     """Multiply by dropout factors: (nodes, members, width), (members,) -> (nodes, members, width)."""
     if kernels.can_take(values):
         from recoslip.kernels.dropout import dropout
 
-        return dropout(values, key, keep)
+        return dropout(values, key, keep, kept_factor(keep))
     return values * keep_mask(key, values.shape[0], values.shape[2], keep, values.dtype)
 
 
@@ -85,7 +90,7 @@ def relu_and_drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
     if kernels.can_take(values):
         from recoslip.kernels.dropout import dropout
 
-        return dropout(values, key, keep, relu=True)
+        return dropout(values, key, keep, kept_factor(keep), relu=True)
     return torch.relu(values).mul_(keep_mask(key, values.shape[0], values.shape[2], keep, values.dtype))
 
 

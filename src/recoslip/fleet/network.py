@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recoslip.fleet.counter_rng import derive, relu_and_drop
+from recoslip.fleet.counter_rng import derive, kept_factor, relu_and_drop
 from recoslip.fleet.interfaces import Output, Product, Propagation
 from recoslip.fleet.propagation import Encoder
 from recoslip.fleet.pyg_module import MemberModule
@@ -188,7 +188,7 @@ class _ReluDropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (result,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(grad, result, 0).mul_(1 / ctx.keep), None, None
+        return torch.ops.aten.threshold_backward(grad, result, 0).mul_(kept_factor(ctx.keep)), None, None
 
 
 class MemberBatchNorm(nn.Module):

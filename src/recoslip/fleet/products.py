@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recoslip import kernels
-from recoslip.fleet.counter_rng import drop, keep_mask
+from recoslip.fleet.counter_rng import drop, keep_mask, kept_factor
 from recoslip.fleet.interfaces import Product
 from recoslip.graph.sparse import concatenated_ranges, csr_of_entries, csr_tensor, to_csr
 
@@ -95,13 +95,13 @@ class SparseProduct:
         if isinstance(self.matrix, Segments) and kernels.can_take(self.matrix.value):
             from recoslip.kernels.dropout import drop_entries
 
-            matrix, transpose = self.matrix, cast(Segments, self.transpose)
+            matrix, transpose, factor = self.matrix, cast(Segments, self.transpose), kept_factor(keep)
             return SparseProduct(
-                replace(matrix, value=drop_entries(matrix.value, key, keep)),
-                replace(transpose, value=drop_entries(transpose.value, key, keep, self.order)),
+                replace(matrix, value=drop_entries(matrix.value, key, keep, factor)),
+                replace(transpose, value=drop_entries(transpose.value, key, keep, factor, self.order)),
             )
-        factor = keep_mask(key.view(1), 1, len(self.order), keep, self.matrix.value.dtype).view(-1)
-        return SparseProduct(self.matrix.scaled(factor), self.transpose.scaled(factor[self.order]))
+        factors = keep_mask(key.view(1), 1, len(self.order), keep, self.matrix.value.dtype).view(-1)
+        return SparseProduct(self.matrix.scaled(factors), self.transpose.scaled(factors[self.order]))
 
     def __call__(self, dense: Tensor) -> Tensor:
         """Multiply; the gradient multiplies by the transpose."""

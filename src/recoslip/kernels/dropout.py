@@ -104,34 +104,29 @@ def derive_keys(keys: Tensor, number: int | Tensor) -> Tensor:
     flat, result = keys.reshape(-1), torch.empty_like(keys)
     if not isinstance(number, Tensor):
         number = torch.full((), number, dtype=torch.long, device=keys.device)
-    _derive_kernel[(triton.cdiv(len(flat), 128),)](flat, number, result, len(flat), BLOCK=128)
+    _derive_kernel[(triton.cdiv(len(flat), 128),)](flat, number, result, len(flat), 128, enable_fp_fusion=True)
     return result
 
 
-def dropout(values: Tensor, keys: Tensor, keep: float, *, relu: bool = False) -> Tensor:
-    """Multiply (rows, members, width) by the factors of `keep_mask`, after ReLU where asked for."""
+def dropout(values: Tensor, keys: Tensor, keep: float, factor: float, *, relu: bool = False) -> Tensor:
+    """Keep each of (rows, members, width) with probability `keep`, times a factor, after ReLU where asked for."""
     rows, members, width = values.shape
     padded = -(-width // 8) * 8
     result = torch.empty_like(values, memory_format=torch.contiguous_format)
     words = triton.cdiv(rows * padded, 64)
     grid = (triton.cdiv(words, WORDS), members)
-    arguments = (rows, members, width, padded, inverse(keep))
-    _dropout_kernel[grid](values.contiguous(), keys, result, *arguments, relu, *binary_digits(keep), BLOCK=WORDS)
+    arguments = (rows, members, width, padded, factor, relu, *binary_digits(keep), WORDS)
+    _dropout_kernel[grid](values.contiguous(), keys, result, *arguments, enable_fp_fusion=True)
     return result
 
 
-def drop_entries(values: Tensor, key: Tensor, keep: float, order: Tensor | None = None) -> Tensor:
-    """Multiply (entries,) by the factors of `keep_mask`, or by those of the entries at `order`."""
+def drop_entries(values: Tensor, key: Tensor, keep: float, factor: float, order: Tensor | None = None) -> Tensor:
+    """Keep each of (entries,) with probability `keep`, times a factor; by the draws of the entries at `order`."""
     result, count = torch.empty_like(values), len(values)
     ordered = order is not None
-    arguments = (order if ordered else values, key, result, count, inverse(keep), ordered, *binary_digits(keep))
-    _entries_kernel[(triton.cdiv(count, 256),)](values, *arguments, BLOCK=256)
+    arguments = (order if ordered else values, key, result, count, factor, ordered, *binary_digits(keep), 256)
+    _entries_kernel[(triton.cdiv(count, 256),)](values, *arguments, enable_fp_fusion=True)
     return result
-
-
-def inverse(keep: float) -> float:
-    """Return 1 / keep, rounded as PyTorch rounds it in single precision."""
-    return float(torch.ones(()) / keep)
 
 
 def binary_digits(probability: float) -> tuple[int, int]:

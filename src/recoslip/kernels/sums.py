@@ -115,7 +115,9 @@ def segment_sum(dense: Tensor, segment: Tensor, column: Tensor | None = None, va
     named = (column, value) if weighted else (segment, dense)
     if count and width:
         grid = (count, triton.cdiv(width, block))
-        _segment_sum_kernel[grid](dense, segment, *named, result, width, weighted, entries, block)
+        _segment_sum_kernel[grid](
+            dense, segment, *named, result, width, weighted, entries, block, enable_fp_fusion=True
+        )
     return result
 
 
@@ -126,7 +128,8 @@ def inner_products(g: Tensor, left: Tensor, right: Tensor) -> Tensor:
     channels = triton.next_power_of_2(width)
     block = min(triton.next_power_of_2(members), max(1, PAIRED // channels))
     grid = (len(left), triton.cdiv(members, block))
-    _inner_products_kernel[grid](g.contiguous(), left, right, result, members, width, block, channels)
+    arguments = (left, right, result, members, width, block, channels)
+    _inner_products_kernel[grid](g.contiguous(), *arguments, enable_fp_fusion=True)
     return result
 
 
@@ -144,5 +147,5 @@ def inner_products_grad(g: Tensor, left: Tensor, right: Tensor, grad: Tensor) ->
     block = min(triton.next_power_of_2(members), max(1, PARTNER_NUMBERS // channels))
     grid = (nodes, triton.cdiv(members, block))
     arguments = (begin, order % len(left), others[order], result, members, width, PARTNERS, block, channels)
-    _inner_products_grad_kernel[grid](g.contiguous(), grad.contiguous(), *arguments)
+    _inner_products_grad_kernel[grid](g.contiguous(), grad.contiguous(), *arguments, enable_fp_fusion=True)
     return result

@@ -6,6 +6,7 @@ alone or with fifty others, on a CPU or a GPU, and a mask costs one hash per 64 
 
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,11 +18,11 @@ _DIGITS = 16  # binary digits of a probability
 _UNPACKED = ((torch.arange(256)[:, None] >> torch.arange(8)) & 1).float()  # byte -> its eight bits
 
 
-def mix(word: Tensor) -> Tensor:
-    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit flips half the output."""
-    word = (word ^ ((word >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
-    word = (word ^ ((word >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
-    return word ^ ((word >> 31) & 0x1FFFFFFFF)
+def mix_(word: Tensor) -> Tensor:
+    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit flips half the output; in place."""
+    word.bitwise_xor_((word >> 30).bitwise_and_(0x3FFFFFFFF)).mul_(-4658895280553007687)
+    word.bitwise_xor_((word >> 27).bitwise_and_(0x1FFFFFFFFF)).mul_(-7723592293110705685)
+    return word.bitwise_xor_((word >> 31).bitwise_and_(0x1FFFFFFFF))
 
 
 def derive(key: Tensor, *path: int | Tensor) -> Tensor:
@@ -33,14 +34,14 @@ def derive(key: Tensor, *path: int | Tensor) -> Tensor:
 
             key = derive_keys(key, number)
         else:
-            key = mix(key + ((_WEYL * (number + 1)) & (2**63 - 1)))
+            key = mix_(key + ((_WEYL * (number + 1)) & (2**63 - 1)))
     return key
 
 
 def words(key: Tensor, count: int) -> Tensor:
     """`count` random 64-bit words for each key: (...,) -> (..., count)."""
     counter = torch.arange(1, count + 1, device=key.device) * _WEYL
-    return mix(key[..., None] + counter)
+    return mix_(key[..., None] + counter)
 
 
 def bernoulli_words(key: Tensor, count: int, probability: float) -> Tensor:
@@ -64,13 +65,19 @@ def bernoulli_words(key: Tensor, count: int, probability: float) -> Tensor:
 
 def keep_mask(key: Tensor, nodes: int, width: int, keep: float, dtype: torch.dtype = torch.float32) -> Tensor:
     """Dropout factors, 1/keep with probability `keep` and else 0: (members,) -> (nodes, members, width)."""
+    packed = _packed(key, nodes, width, keep)
+    mask = _factors(keep, key.device, dtype).index_select(0, packed.reshape(-1).int())  # (nodes * members * row, 8)
+    return mask.view(nodes, len(key), -1)[..., :width]
+
+
+def _packed(key: Tensor, nodes: int, width: int, keep: float) -> Tensor:
+    """Draw a bit for each element, eight to a byte: (members,) -> (nodes, members, bytes)."""
     row = -(-width // 8)  # bytes for one node of one member
     packed = bernoulli_words(key, -(-nodes * row // 8), keep).view(torch.uint8)  # (members, bytes)
-    packed = packed[:, : nodes * row].view(len(key), nodes, row).transpose(0, 1)  # (nodes, members, row)
-    mask = _factors(keep, key.device, dtype).index_select(0, packed.reshape(-1).int())  # (nodes * members * row, 8)
-    return mask.view(nodes, len(key), row * 8)[..., :width]
+    return packed[:, : nodes * row].view(len(key), nodes, row).transpose(0, 1)
 
 
+@lru_cache(maxsize=16)
 def kept_factor(keep: float) -> float:
     """Return what kept elements are multiplied by, 1/keep, as it is rounded in single precision."""
     return float(_UNPACKED.max() / keep)
@@ -91,7 +98,14 @@ def relu_and_drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
         from recoslip.kernels.dropout import dropout
 
         return dropout(values, key, keep, kept_factor(keep), relu=True)
-    return torch.relu(values).mul_(keep_mask(key, values.shape[0], values.shape[2], keep, values.dtype))
+    nodes, _, width = values.shape
+    if values.is_cuda:
+        return torch.relu(values).mul_(keep_mask(key, nodes, width, keep, values.dtype))
+    # Bytes for a mask, as NumPy unpacks them: memory that is passed over counts on a CPU.
+    bits = torch.from_numpy(
+        np.unpackbits(_packed(key, nodes, width, keep).numpy(), axis=2, count=width, bitorder="little")
+    )
+    return torch.relu(values).mul_(bits).mul_(kept_factor(keep))
 
 
 @lru_cache(maxsize=16)

@@ -101,8 +101,8 @@ class NetworkFleet(nn.Module):
         if epoch is None or not self.architecture.input_dropout:
             return self.conv1.add_bias(self._sum(graph.first_layer, weights))
         keep = 1 - self.architecture.input_dropout
-        groups = zip(self.input_keys, *(w.split(self.group_sizes) for w in weights), strict=True)
-        parts = [self._sum(graph.first_layer_dropped(derive(key, 2, epoch), keep), own) for key, *own in groups]
+        groups = zip(derive(self.input_keys, 2, epoch), *(w.split(self.group_sizes) for w in weights), strict=True)
+        parts = [self._sum(graph.first_layer_dropped(key, keep), own) for key, *own in groups]
         return self.conv1.add_bias(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
 
     def _sum(self, products: Sequence[Product], weights: Sequence[Tensor]) -> Tensor:

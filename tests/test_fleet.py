@@ -19,7 +19,7 @@ from recoslip.fleet.counter_rng import derive, keep_mask
 from recoslip.fleet.full_batch import RecordedStep
 from recoslip.fleet.interfaces import Schedule
 from recoslip.fleet.module_fleet import ModuleFleet
-from recoslip.fleet.network import Architecture, NetworkFleet, _MemberMatmul, seed_key
+from recoslip.fleet.network import Architecture, NetworkFleet, _MemberMatmul, _sum_in_blocks, seed_key
 from recoslip.fleet.products import Segments, SparseProduct
 from recoslip.fleet.propagation import WholeGraph
 from recoslip.graph.sparse import to_csr
@@ -260,11 +260,16 @@ def test_rows_in_segments_are_the_same_matrix():
 
 
 @pytest.mark.parametrize("nodes", [100, 256, 700])
-def test_gradient_of_the_gpus_member_product(nodes):
+def test_gradient_of_the_product_of_members(nodes):
     generator = torch.Generator().manual_seed(0)
     h = torch.randn(nodes, 3, 5, dtype=torch.float64, generator=generator, requires_grad=True)
     weight = torch.randn(3, 5, 4, dtype=torch.float64, generator=generator, requires_grad=True)
     assert torch.autograd.gradcheck(_MemberMatmul.apply, (h, weight), fast_mode=True)
+    product = _MemberMatmul.apply(h, weight)
+    torch.testing.assert_close(product, torch.einsum("nmi,mio->nmo", h, weight))
+    assert product.is_contiguous()
+    grad = torch.randn(nodes, 3, 4, dtype=torch.float64, generator=generator)
+    torch.testing.assert_close(_sum_in_blocks(h, grad), torch.einsum("nmi,nmo->mio", h, grad))  # on GPUs
 
 
 @needs_cuda
@@ -342,7 +347,7 @@ def test_relu_and_dropout_in_one_have_the_gradient_of_both():
     mask = keep_mask(key, 50, 8, 0.7, torch.float64)
     grad = torch.randn(50, 3, 8, dtype=torch.float64)
     for own, plain in zip(
-        (result := _ReluDropout.apply(h, key, 0.7), *torch.autograd.grad(result, h, grad)),
+        (result := _ReluDropout.apply(h.flatten(1) * 1, key, 0.7).view(h.shape), *torch.autograd.grad(result, h, grad)),
         (result := torch.relu(h) * mask, *torch.autograd.grad(result, h, grad)),
         strict=True,
     ):

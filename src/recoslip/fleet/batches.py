@@ -227,7 +227,7 @@ class SampledGraph:
                 member = fleet.gather([(fleet, index)]).to(self.device)
                 h = self._convolve(member.conv1, chunks, self._features)
                 for rows in chunks:
-                    h[rows] = F.relu(member.norm1(h[rows, None].to(self.device), False))[:, 0].to(self.graph_device)
+                    h[rows] = F.relu(member.norm1(h[rows, None].to(self.device), False)).to(self.graph_device)
                 h = self._convolve(member.conv2, chunks, partial(self._rows, h))
                 for rows in chunks:
                     result[rows, index] = getattr(member.head(h[rows, None].to(self.device)), output)[:, 0].cpu()

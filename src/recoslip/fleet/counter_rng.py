@@ -92,20 +92,19 @@ def drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
     return values * keep_mask(key, values.shape[0], values.shape[2], keep, values.dtype)
 
 
-def relu_and_drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
-    """Do the same with what is positive, and return 0 for the rest."""
+def relu_and_drop_(values: Tensor, key: Tensor, keep: float) -> Tensor:
+    """Do the same with what is positive, and set the rest to 0; in place."""
+    nodes, _, width = values.shape
     if kernels.can_take(values):
         from recoslip.kernels.dropout import dropout
 
-        return dropout(values, key, keep, kept_factor(keep), relu=True)
-    nodes, _, width = values.shape
+        return dropout(values, key, keep, kept_factor(keep), relu=True, out=values)
     if values.is_cuda:
-        return torch.relu(values).mul_(keep_mask(key, nodes, width, keep, values.dtype))
-    # Bytes for a mask, as NumPy unpacks them: memory that is passed over counts on a CPU.
-    bits = torch.from_numpy(
-        np.unpackbits(_packed(key, nodes, width, keep).numpy(), axis=2, count=width, bitorder="little")
-    )
-    return torch.relu(values).mul_(bits).mul_(kept_factor(keep))
+        return values.relu_().mul_(keep_mask(key, nodes, width, keep, values.dtype))
+    # A byte for each element, as NumPy unpacks bits: on a CPU it counts how much memory is passed over.
+    packed = _packed(key, nodes, width, keep).numpy()
+    kept = torch.from_numpy(np.unpackbits(packed, axis=2, count=width, bitorder="little"))
+    return values.relu_().mul_(kept).mul_(kept_factor(keep))
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recoslip.fleet.counter_rng import derive, kept_factor, relu_and_drop
+from recoslip.fleet.counter_rng import derive, kept_factor, relu_and_drop_
 from recoslip.fleet.interfaces import Output, Product, Propagation
 from recoslip.fleet.propagation import Encoder
 from recoslip.fleet.pyg_module import MemberModule
@@ -63,7 +63,7 @@ class NetworkFleet(nn.Module):
         self.register_buffer("input_keys", torch.tensor([seed_key(seed) for seed, _ in groups]), persistent=False)
         generators = [torch.Generator().manual_seed(key) for key in self.keys.tolist()]
         convolution = {"gcn": GCN_INIT, "sage": SAGE_INIT, "mlp": LINEAR_INIT}[a.encoder]
-        self.conv1 = _layer(a.in_channels, a.hidden_channels, convolution, generators)
+        self.conv1 = _layer(a.in_channels, a.hidden_channels, convolution, generators, members_side_by_side=True)
         self.norm1 = MemberBatchNorm(self.members, a.hidden_channels)
         self.conv2 = _layer(a.hidden_channels, a.out_channels, convolution, generators)
         self.norm2 = MemberBatchNorm(self.members, a.out_channels)
@@ -123,21 +123,22 @@ class NetworkFleet(nn.Module):
             first_layer: what `first_layer(graph)` returned, where the caller has it already.
         """
         h = self._first_convolution(graph, epoch) if first_layer is None else first_layer
-        h = self._relu_dropout(self.norm1(h, epoch is not None), epoch, 0)
+        h = self._relu_dropout(self.norm1(h, epoch is not None), epoch, 0).view(h.shape)
         hidden = [member_matmul(h, weight).flatten(1) for weight in self.conv2.weights]
         total = _add_up(graph.second_layer, hidden)
         return self.head(self.conv2.add_bias(total.view(len(total), self.members, -1)), epoch)
 
     def head(self, h: Tensor, epoch: int | Tensor | None = None) -> Output:
         """Turn the output of the second convolution, (nodes, members, out), into representations and logits."""
-        representation = F.relu(self.norm2(h, epoch is not None))
+        representation = F.relu_(self.norm2(h, epoch is not None)).view(h.shape)
         h = self.linear1.add_bias(member_matmul(representation, self.linear1.weights[0]))
-        h = self._relu_dropout(self.norm3(h, epoch is not None), epoch, 1)
+        h = self._relu_dropout(self.norm3(h, epoch is not None), epoch, 1).view(h.shape)
         return Output(representation, self.linear2.add_bias(member_matmul(h, self.linear2.weights[0])))
 
     def _relu_dropout(self, h: Tensor, epoch: int | Tensor | None, layer: int) -> Tensor:
+        """Compute in place, (nodes, members * width): batch normalisation does not look at its result again."""
         if epoch is None or self.architecture.dropout == 0:
-            return F.relu(h)
+            return F.relu_(h)
         key = derive(self.keys, layer, epoch)
         return cast(Tensor, _ReluDropout.apply(h, key, 1 - self.architecture.dropout))  # type: ignore[no-untyped-call]
 
@@ -176,14 +177,15 @@ class MemberLayer(nn.Module):
 
 
 class _ReluDropout(torch.autograd.Function):
-    """ReLU and dropout in one: what the gradient is multiplied by is seen from the result, so no mask is kept."""
+    """ReLU and dropout in one, in place: the result tells what the gradient is multiplied by, so no mask is kept."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, key: Tensor, keep: float) -> Tensor:
-        result = relu_and_drop(h, key, keep)
-        ctx.save_for_backward(result)
+        relu_and_drop_(h.view(len(h), len(key), -1), key, keep)
+        ctx.mark_dirty(h)
+        ctx.save_for_backward(h)
         ctx.keep = keep
-        return result
+        return h
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -205,8 +207,8 @@ class MemberBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(members, width))
 
     def forward(self, h: Tensor, training: bool) -> Tensor:
-        """Normalise (nodes, members, width)."""
-        flat = F.batch_norm(
+        """Normalise (nodes, members, width): (nodes, members * width)."""
+        return F.batch_norm(
             h.reshape(h.shape[0], -1),
             self.running_mean.view(-1),
             self.running_var.view(-1),
@@ -214,35 +216,46 @@ class MemberBatchNorm(nn.Module):
             self.bias.view(-1),
             training,
         )
-        return flat.view(h.shape)
 
 
 def member_matmul(h: Tensor, weight: Tensor) -> Tensor:
     """Each member's own matrix: (nodes, members, in), (members, in, out) -> (nodes, members, out)."""
-    if h.device.type == "cuda":
-        return cast(Tensor, _MemberMatmul.apply(h, weight))  # type: ignore[no-untyped-call]
-    return torch.einsum("nmi,mio->nmo", h, weight)
+    return cast(Tensor, _MemberMatmul.apply(h, weight))  # type: ignore[no-untyped-call]
 
 
 class _MemberMatmul(torch.autograd.Function):
-    """The product for a GPU: the weights' gradient sums over many nodes, which cuBLAS leaves to a few threads."""
-
-    BLOCK = 256  # nodes
+    """The product and its gradient, which are written where they belong and not copied there."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(h, weight)
-        return torch.einsum("nmi,mio->nmo", h, weight)
+        return _times(h, weight)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         h, weight = ctx.saved_tensors
-        whole = len(h) // _MemberMatmul.BLOCK * _MemberMatmul.BLOCK
-        blocks = [t[:whole].unflatten(0, (-1, _MemberMatmul.BLOCK)) for t in (h, grad)] if whole else []
-        total = torch.einsum("nmi,nmo->mio", h[whole:], grad[whole:])
-        if blocks:
-            total = total + torch.einsum("bnmi,bnmo->bmio", *blocks).sum(dim=0)
-        return torch.einsum("nmo,mio->nmi", grad, weight), total
+        of_weight = _sum_in_blocks(h, grad) if h.is_cuda else torch.einsum("nmi,nmo->mio", h, grad)
+        return _times(grad, weight.transpose(1, 2)), of_weight
+
+
+def _times(h: Tensor, weight: Tensor) -> Tensor:
+    """Multiply (nodes, members, in) by (members, in, out): (nodes, members, out), contiguous."""
+    result = h.new_empty(len(h), len(weight), weight.shape[2])
+    torch.bmm(h.transpose(0, 1), weight, out=result.transpose(0, 1))
+    return result
+
+
+BLOCK = 256  # nodes
+
+
+def _sum_in_blocks(h: Tensor, grad: Tensor) -> Tensor:
+    """Compute the gradient of members' matrices, a sum over many nodes, which cuBLAS would leave to a few threads."""
+    whole = len(h) // BLOCK * BLOCK
+    total = torch.einsum("nmi,nmo->mio", h[whole:], grad[whole:])
+    if not whole:
+        return total
+    blocks = [t[:whole].unflatten(0, (-1, BLOCK)) for t in (h, grad)]
+    return total + torch.einsum("bnmi,bnmo->bmio", *blocks).sum(dim=0)
 
 
 def seed_key(seed: int) -> int:
@@ -263,13 +276,22 @@ LINEAR_INIT = Init(weights=1, glorot=False)
 
 
 def _layer(
-    fan_in: int, fan_out: int, init: Init, generators: Sequence[torch.Generator], *, before_norm: bool = True
+    fan_in: int,
+    fan_out: int,
+    init: Init,
+    generators: Sequence[torch.Generator],
+    *,
+    before_norm: bool = True,
+    members_side_by_side: bool = False,
 ) -> MemberLayer:
+    """Build a layer; its weights may lie in memory as one product for all members wants them, (in, members, out)."""
     bound = (6 / (fan_in + fan_out)) ** 0.5 if init.glorot else fan_in**-0.5
 
     def uniform(*shape: int) -> Tensor:
         return torch.stack([torch.empty(shape).uniform_(-bound, bound, generator=g) for g in generators])
 
     weights = [uniform(fan_in, fan_out) for _ in range(init.weights)]
+    if members_side_by_side:
+        weights = [weight.transpose(0, 1).contiguous().transpose(0, 1) for weight in weights]
     bias = torch.zeros(len(generators), fan_out) if init.glorot else uniform(fan_out)
     return MemberLayer(weights, bias, before_norm=before_norm, zero_bias=init.glorot)

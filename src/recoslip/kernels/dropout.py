@@ -108,11 +108,17 @@ def derive_keys(keys: Tensor, number: int | Tensor) -> Tensor:
     return result
 
 
-def dropout(values: Tensor, keys: Tensor, keep: float, factor: float, *, relu: bool = False) -> Tensor:
-    """Keep each of (rows, members, width) with probability `keep`, times a factor, after ReLU where asked for."""
+def dropout(
+    values: Tensor, keys: Tensor, keep: float, factor: float, *, relu: bool = False, out: Tensor | None = None
+) -> Tensor:
+    """Keep each of (rows, members, width) with probability `keep`, times a factor, after ReLU where asked for.
+
+    The result is a new tensor, or `out`, contiguous, which may be `values`.
+    """
     rows, members, width = values.shape
     padded = -(-width // 8) * 8
-    result = torch.empty_like(values, memory_format=torch.contiguous_format)
+    result = torch.empty_like(values, memory_format=torch.contiguous_format) if out is None else out
+    assert result.is_contiguous()
     words = triton.cdiv(rows * padded, 64)
     grid = (triton.cdiv(words, WORDS), members)
     arguments = (rows, members, width, padded, factor, relu, *binary_digits(keep), WORDS)

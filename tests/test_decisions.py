@@ -25,6 +25,7 @@ from recoslip.findings import explanations
 from recoslip.findings.diagnosis import diagnose
 from recoslip.findings.explanations import FeatureStatistics, gnn_explanations, nearest_source
 from recoslip.findings.groups import _nearest, find_groups, single_group
+from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.shift import assign_source, hide
 
@@ -392,6 +393,43 @@ def test_each_node_is_explained_by_a_network_that_was_not_trained_on_it(marked):
     assert sorted(gnn_explanations(fitted, graph, nodes, epochs=3)) == nodes
 
 
+@pytest.mark.parametrize("limit", [3000, 60, 12])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_surroundings_are_those_of_pytorch_geometric(limit, weighted, monkeypatch):
+    from torch_geometric.utils import k_hop_subgraph
+
+    from recoslip.findings import explanations
+
+    monkeypatch.setattr(explanations, "MAX_SUBGRAPH", limit)
+    rng = np.random.default_rng(0)
+    weight = rng.random(250) + 0.1 if weighted else None
+    graph = NodeGraph(rng.random((150, 2)), rng.integers(0, 148, (2, 250)), np.arange(150) > 70, edge_weight=weight)
+    neighbours, sizes = Neighbours(graph), set()
+    for node in range(150):
+        ours = explanations._surroundings(neighbours, node, with_edges=True)
+        for hops in (3, 2):
+            nodes, edge_index, centre, mask = k_hop_subgraph(
+                node, hops, graph.edge_index, relabel_nodes=True, num_nodes=150
+            )
+            if len(nodes) <= limit:
+                break
+        else:
+            assert ours is None
+            sizes.add(None)
+            continue
+        sizes.add(hops)
+        assert torch.equal(ours.nodes, nodes)
+        assert torch.equal(ours.edge_index, edge_index)
+        assert ours.centre == int(centre)
+        assert (ours.edge_weight is None) == (not weighted)
+        if weighted:
+            assert torch.equal(ours.edge_weight, graph.edge_weight[mask])
+    assert sizes == {3000: {3}, 60: {3, 2}, 12: {3, 2, None}}[limit]  # each way out was taken
+    alone = explanations._surroundings(neighbours, 5, with_edges=False)
+    assert alone.nodes.tolist() == [5]
+    assert alone.edge_index.numel() == 0
+
+
 def test_surroundings_that_are_large_together_are_explained_one_after_the_other(marked, monkeypatch):
     graph, novel, fitted = marked
     nodes, parts = np.flatnonzero(novel)[:4].tolist(), []
@@ -399,7 +437,8 @@ def test_surroundings_that_are_large_together_are_explained_one_after_the_other(
     monkeypatch.setattr(explanations, "_learn_masks", lambda *args: parts.append(len(args[2])) or learn_masks(*args))
     assert sorted(gnn_explanations(fitted, graph, nodes, epochs=3)) == nodes
     assert parts == [4]
-    largest = max(len(explanations._surroundings(graph, node, with_edges=True).nodes) for node in nodes)
+    neighbours = Neighbours(graph)
+    largest = max(len(explanations._surroundings(neighbours, node, with_edges=True).nodes) for node in nodes)
     monkeypatch.setattr(explanations, "MAX_SUBGRAPH", largest)
     together = gnn_explanations(fitted, graph, nodes, epochs=3)
     assert parts == [4, 1, 1, 1, 1]

@@ -16,6 +16,7 @@ from torch import Tensor
 from recoslip.detectors.base import Detector
 from recoslip.findings.units import Unit, feature_units, numbers_in_words, shares_in_words
 from recoslip.graph import NodeGraph
+from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.sparse import select_rows, to_scipy
 
 MAX_MEASURED = 50_000  # source nodes at most that means and variances are taken from
@@ -146,15 +147,17 @@ def gnn_explanations(
     are nodes where the detector has no network to explain, where the graph has edge weights and the network takes none,
     and where the surroundings are too large.
     """
-    fit = detector.fits[0]
+    fit, neighbours = detector.fits[0], Neighbours(graph)
     explained: dict[int, MaskExplanation] = {}
-    for number in sorted({fit.explainable_index(graph.ids[node]) for node in nodes}):
-        own = [node for node in nodes if fit.explainable_index(graph.ids[node]) == number]
+    by_network: dict[int, list[int]] = {}
+    for node in nodes:
+        by_network.setdefault(fit.explainable_index(graph.ids[node]), []).append(node)
+    for _, own in sorted(by_network.items()):
         network = fit.explainable_network(graph.ids[own[0]])
         if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
             continue
         is_mlp = getattr(network, "encoder", None) == "mlp"
-        found = [_surroundings(graph, node, with_edges=not is_mlp) for node in own]
+        found = [_surroundings(neighbours, node, with_edges=not is_mlp) for node in own]
         for part in _in_parts([each for each in found if each is not None]):
             explained |= _learn_masks(network, graph, part, epochs, seed)
     return explained
@@ -176,21 +179,24 @@ class Surroundings(NamedTuple):
     centre: int  # position of the node there
 
 
-def _surroundings(graph: NodeGraph, node: int, *, with_edges: bool) -> Surroundings | None:
+def _surroundings(neighbours: Neighbours, node: int, *, with_edges: bool) -> Surroundings | None:
     """Return the subgraph around a node, which is the node alone without edges; None if it is too large.
 
-    Two layers see two hops, and normalise by the degrees there, which a third hop makes complete.
+    Two layers see two hops, and normalise by the degrees there, which a third hop makes complete. Only the edges of
+    nodes that are reached are read.
     """
-    from torch_geometric.utils import k_hop_subgraph
-
-    for hops in (3, 2) if with_edges else (0,):
-        nodes, edge_index, index, edge_mask = k_hop_subgraph(
-            node, hops, graph.edge_index, relabel_nodes=True, num_nodes=graph.num_nodes
-        )
-        if len(nodes) <= MAX_SUBGRAPH:
-            edge_weight = None if graph.edge_weight is None else graph.edge_weight[edge_mask]
-            return Surroundings(node, nodes, edge_index, edge_weight, int(index))
-    return None
+    nodes = np.array([node])
+    for hop in range(3 if with_edges else 0):
+        reached = np.union1d(nodes, neighbours.of(nodes)[1])
+        if len(reached) > MAX_SUBGRAPH:
+            if hop < 2:
+                return None
+            break
+        nodes = reached
+    left, right, edge = neighbours.among(nodes)
+    edge_weight = None if neighbours.weight is None else neighbours.weight[torch.from_numpy(edge)]
+    edge_index = torch.from_numpy(np.stack([left, right]))
+    return Surroundings(node, torch.from_numpy(nodes), edge_index, edge_weight, int(np.searchsorted(nodes, node)))
 
 
 def _in_parts(surroundings: Sequence[Surroundings]) -> Iterator[list[Surroundings]]:

@@ -254,7 +254,7 @@ def _sum_in_blocks(h: Tensor, grad: Tensor) -> Tensor:
     total = torch.einsum("nmi,nmo->mio", h[whole:], grad[whole:])
     if not whole:
         return total
-    blocks = [t[:whole].unflatten(0, (-1, BLOCK)) for t in (h, grad)]
+    blocks = [t[:whole].view(-1, BLOCK, *t.shape[1:]) for t in (h, grad)]
     return total + torch.einsum("bnmi,bnmo->bmio", *blocks).sum(dim=0)
 
 

@@ -60,15 +60,13 @@ def out_of_fold_prediction(margins: Scores, folds: Folds, held_out: Folds, weigh
     """
     predicts = np.where(is_out_of_fold(folds, held_out), weights, 0.0)
     margins = margins.clip(-MARGIN_LIMIT, MARGIN_LIMIT)
-    mean, _ = _mean_and_deviation(margins, predicts)
-    _, disagreement = _mean_and_deviation(1 / (1 + np.exp(-margins)), predicts)
-    return Prediction(mean, disagreement)
+    total = predicts.sum(axis=1)
 
+    def mean(values: Scores) -> Scores:
+        return np.asarray((values * predicts).sum(axis=1) / total)
 
-def _mean_and_deviation(values: Scores, weights: Scores) -> tuple[Scores, Scores]:
-    total = weights.sum(axis=1)
-    mean = (values * weights).sum(axis=1) / total
-    return mean, np.sqrt(((values - mean[:, None]) ** 2 * weights).sum(axis=1) / total)
+    f = 1 / (1 + np.exp(-margins))
+    return Prediction(mean(margins), np.sqrt(mean((f - mean(f)[:, None]) ** 2)))
 
 
 def smooth(margin: Scores, neighbours: Neighbours, alpha: float) -> Scores:

@@ -27,7 +27,7 @@ def test_derived_keys():
         assert torch.equal(derive_keys(KEYS, number), derive(KEYS, number))
 
 
-@pytest.mark.parametrize("keep", [0.5, 0.7, 0.25, 1 - 1e-7])
+@pytest.mark.parametrize("keep", [0.5, 0.7, 0.25, 1 - 1e-7, 1e-7])
 @pytest.mark.parametrize("width", [7, 32, 64])
 def test_dropout_drops_the_same_bits(keep, width):
     h = torch.randn(57, 3, width, generator=torch.Generator().manual_seed(0))

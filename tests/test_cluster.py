@@ -58,7 +58,9 @@ class MemoryCheckpointer:
         return self.saved.get(self.training)
 
     def save(self, checkpoint):
-        state = {name: tensor.detach().clone() for name, tensor in checkpoint.state.items()}
+        # As files have them: without the strides that they had.
+        contiguous = torch.contiguous_format
+        state = {name: tensor.detach().clone(memory_format=contiguous) for name, tensor in checkpoint.state.items()}
         self.saved[self.training] = Checkpoint(checkpoint.epoch, checkpoint.finished, state)
         self.until_interrupt -= 1
         if self.until_interrupt == 0:

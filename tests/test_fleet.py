@@ -15,8 +15,8 @@ from torch_geometric.nn import GCNConv, SAGEConv
 from recoslip import NodeGraph, detector
 from recoslip.detectors import DETECTORS
 from recoslip.detectors.recall_constrained import RecallConstrained
-from recoslip.fleet.counter_rng import derive, keep_mask
-from recoslip.fleet.full_batch import RecordedStep
+from recoslip.fleet.counter_rng import derive, drop, keep_mask
+from recoslip.fleet.full_batch import RecordedStep, Training, train_together
 from recoslip.fleet.interfaces import Schedule
 from recoslip.fleet.module_fleet import ModuleFleet
 from recoslip.fleet.network import Architecture, NetworkFleet, _MemberMatmul, _sum_in_blocks, seed_key
@@ -272,6 +272,22 @@ def test_gradient_of_the_product_of_members(nodes):
     torch.testing.assert_close(_sum_in_blocks(h, grad), torch.einsum("nmi,nmo->mio", h, grad))  # on GPUs
 
 
+@pytest.mark.parametrize("device", [CPU, pytest.param(torch.device("cuda"), marks=needs_cuda)])
+def test_fleets_that_train_together_learn_what_they_learn_alone(graph, split, device):
+    def training(encoder):
+        fleet = NetworkFleet(Architecture(graph.num_features, 6, 5, 3, encoder), [1, 2]).to(device)
+        problem = RecallConstrained(graph, split, [0.1, 0.2], device, epochs=12, multiplier=0.1)
+        return Training(fleet, WholeGraph.of(graph, encoder, device), problem, Schedule(12, 0.01, validate_after=4))
+
+    alone = [training(encoder) for encoder in ENCODERS]
+    kept_alone = [train_together([each])[0] for each in alone]
+    together = [training(encoder) for encoder in ENCODERS]
+    for mine, kept, other, kept_other in zip(together, train_together(together), alone, kept_alone, strict=True):
+        assert torch.equal(kept, kept_other)
+        for name, tensor in mine.fleet.state_dict().items():
+            assert torch.equal(tensor, other.fleet.state_dict()[name]), name
+
+
 @needs_cuda
 @pytest.mark.parametrize("links", ["selective", "none"])
 def test_cpu_and_cuda_agree(graph, split, links):
@@ -280,6 +296,8 @@ def test_cpu_and_cuda_agree(graph, split, links):
     theirs, there, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links, device=device)
     torch.testing.assert_close(here.history[:5], there.history[:5].cpu(), atol=1e-4, rtol=1e-3)
     assert torch.equal(derive(ours.keys, 1, 3), derive(theirs.keys, 1, 3).cpu())
+    ones, keys = torch.ones(50, 2, 9), torch.tensor([7, 8])
+    assert torch.equal(drop(ones.cuda(), keys.cuda(), 0.7).cpu(), drop(ones, keys, 0.7))
 
 
 @needs_cuda

@@ -99,7 +99,7 @@ class NetworkDetector(Detector):
         else:
             remedy = "take a method and encoder that train in batches, such as the default"
         free = memory(device).free
-        needed *= len(self.encoders()) if device.type == "cpu" else 1  # those train side by side there
+        needed *= len(self.encoders())  # those train at once
         if needed > free:
             raise OutOfMemory(
                 f"{self.name} on the whole graph needs about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are "

@@ -42,7 +42,6 @@ from recoslip.errors import Diverged
 from recoslip.fleet.batches import SampledGraph
 from recoslip.fleet.full_batch import Training, train_together
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
-from recoslip.fleet.propagation import WholeGraph
 from recoslip.fleet.side_by_side import Check, side_by_side
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
@@ -413,15 +412,14 @@ class CoTraining:
         return any(isinstance(data, SampledGraph) for data in self.inputs)
 
     @property
-    def _shares_nothing(self) -> bool:
-        """Whether trainings can run at once: not on a GPU, nor with one checkpoint, or PyTorch's generator, for all."""
-        encoders_are_ours = all(isinstance(member.encoder, str) for member in self.members)
-        return self.inputs[0].device.type == "cpu" and not self.in_batches and encoders_are_ours
+    def _independent(self) -> bool:
+        """Whether trainings can run at once: not with one checkpoint, or PyTorch's generator, for all."""
+        return not self.in_batches and all(isinstance(member.encoder, str) for member in self.members)
 
     @property
     def _shares_steps(self) -> bool:
         """Whether encoders train in the same steps: on a GPU, where networks of one leave much of it idle."""
-        return self.inputs[0].device.type == "cuda" and all(isinstance(data, WholeGraph) for data in self.inputs)
+        return self._independent and self.inputs[0].device.type == "cuda"
 
     def _presentation(self, graph: NodeGraph, split: Split, features: NDArray[np.float32] | None) -> Presentation:
         out_of_fold = self.detector.rounds and self.detector.folds > 1
@@ -577,7 +575,8 @@ class CoTraining:
         """
         used = [index for index, seeds in enumerate(chosen) if seeds]
         together = Together(self.phases.phase(len(used) * self._epochs(stage)))
-        at_once = torch.get_num_threads() if self._shares_nothing else 1
+        on_cpu = self.inputs[0].device.type == "cpu"
+        at_once = torch.get_num_threads() if self._independent and on_cpu else 1
         parts = -(-at_once // len(used))  # of the seeds of an encoder
         prepared = []
         for index in used:

@@ -41,7 +41,11 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 def load_optimiser_state(optimiser: torch.optim.Optimizer, flat: dict[str, Tensor]) -> None:
     """Restore what `optimiser_state` returned."""
     state = optimiser.state_dict()
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     for key, value in flat.items():
         index, _, name = key.partition(".")
+        parameter = parameters[int(index)]
+        if value.shape == parameter.shape:  # a fused optimiser takes for granted that it lies in memory as they do
+            value = torch.empty_like(parameter).copy_(value)
         state["state"].setdefault(int(index), {})[name] = value
     optimiser.load_state_dict(state)

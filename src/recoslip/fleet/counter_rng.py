@@ -50,17 +50,26 @@ def bernoulli_words(key: Tensor, count: int, probability: float) -> Tensor:
     Reading the probability's binary digits from the last to the first, `or` with a fair word where the digit
     is 1 and `and` where it is 0 halves the distance to it each time. One half needs a single word.
     """
-    numerator = round(probability * 2**_DIGITS)
-    if numerator in (0, 2**_DIGITS):
-        return torch.full((*key.shape, count), -1 if numerator else 0, device=key.device)
-    digits = [(numerator >> (_DIGITS - 1 - digit)) & 1 for digit in range(_DIGITS)]
-    while not digits[-1]:
-        digits.pop()
+    digits, digit_count = binary_digits(probability)
+    if digit_count == 0:
+        return torch.full((*key.shape, count), -1 if digits else 0, device=key.device)
     result = words(derive(key, 0), count)
-    for stream, digit in enumerate(reversed(digits[:-1]), start=1):
+    for stream in range(1, digit_count):
         fair = words(derive(key, stream), count)
-        result = (result | fair) if digit else (result & fair)
+        result = (result | fair) if (digits >> stream) & 1 else (result & fair)
     return result
+
+
+def binary_digits(probability: float) -> tuple[int, int]:
+    """Return the digits after the binary point, as a number that does not end in 0, and how many there are.
+
+    >>> binary_digits(0.5), binary_digits(0.75), binary_digits(1.0)
+    ((1, 1), (3, 2), (1, 0))
+    """
+    numerator, count = round(probability * 2**_DIGITS), _DIGITS
+    while count and numerator % 2 == 0:
+        numerator, count = numerator // 2, count - 1
+    return numerator, count
 
 
 def keep_mask(key: Tensor, nodes: int, width: int, keep: float, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -80,7 +89,7 @@ def _packed(key: Tensor, nodes: int, width: int, keep: float) -> Tensor:
 @lru_cache(maxsize=16)
 def kept_factor(keep: float) -> float:
     """Return what kept elements are multiplied by, 1/keep, as it is rounded in single precision."""
-    return float(_UNPACKED.max() / keep)
+    return float(torch.ones(()) / keep)
 
 
 def drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
@@ -88,7 +97,7 @@ def drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
     if kernels.can_take(values):
         from recoslip.kernels.dropout import dropout
 
-        return dropout(values, key, keep, kept_factor(keep))
+        return dropout(values, key, binary_digits(keep), kept_factor(keep))
     return values * keep_mask(key, values.shape[0], values.shape[2], keep, values.dtype)
 
 
@@ -98,8 +107,8 @@ def relu_and_drop_(values: Tensor, key: Tensor, keep: float) -> Tensor:
     if kernels.can_take(values):
         from recoslip.kernels.dropout import dropout
 
-        return dropout(values, key, keep, kept_factor(keep), relu=True, out=values)
-    if values.is_cuda:
+        return dropout(values, key, binary_digits(keep), kept_factor(keep), relu=True, out=values)
+    if values.device.type != "cpu":
         return values.relu_().mul_(keep_mask(key, nodes, width, keep, values.dtype))
     # A byte for each element, as NumPy unpacks bits: on a CPU it counts how much memory is passed over.
     packed = _packed(key, nodes, width, keep).numpy()

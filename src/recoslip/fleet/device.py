@@ -16,7 +16,7 @@ def block_size(nodes: int, width: int, device: torch.device) -> int:
 
 
 BATCH_SIZE = 2048  # where a graph has to be trained in batches
-_LAYERS = 12  # arrays of nodes x width that training holds: activations, masks and gradients
+_LAYERS = 12  # arrays of nodes x width that training holds: activations and gradients
 
 
 def memory_needed(graph: NodeGraph, width: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import nullcontext, suppress
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -82,9 +83,17 @@ def train_together(trainings: Sequence[Training]) -> list[Tensor]:
     On a GPU a step is recorded, and fleets that leave some of it idle share it.
 
     Args:
-        trainings: their schedules have the same epochs, patience and beginning of validation.
+        trainings: on one device, with the same epochs, patience and beginning of validation.
     """
     schedule, device = trainings[0].schedule, trainings[0].device
+    for other in (training.schedule for training in trainings):
+        assert (other.epochs, other.patience) == (schedule.epochs, schedule.patience)
+        assert other.validate_after == schedule.validate_after
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        return _train_on_device(trainings, schedule, device)
+
+
+def _train_on_device(trainings: Sequence[Training], schedule: Schedule, device: torch.device) -> list[Tensor]:
     steps: dict[bool, Callable[[], None]] = {
         validates: partial(_step_all, trainings, validates) for validates in (False, True)
     }
@@ -110,13 +119,19 @@ def _step_all(trainings: Sequence[Training], validates: bool) -> None:
             training.step(validates)
         return
     current = torch.cuda.current_stream()
-    streams = [torch.cuda.Stream() for _ in trainings]  # type: ignore[no-untyped-call]
+    streams = [_stream(torch.cuda.current_device(), number) for number in range(1, len(trainings) + 1)]
     for training, stream in zip(trainings, streams, strict=True):
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             training.step(validates)
     for stream in streams:
         current.wait_stream(stream)
+
+
+@cache
+def _stream(device: int, number: int) -> torch.cuda.Stream:
+    """Return always the same streams: libraries keep memory for each that there is."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class RecordedStep:
@@ -138,20 +153,31 @@ class RecordedStep:
     def __call__(self) -> None:
         """Run it once."""
         if self.graph is None:
-            current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            current, side = torch.cuda.current_stream(), _stream(torch.cuda.current_device(), 0)
             side.wait_stream(current)
             with torch.cuda.stream(side):
                 if self.calls < self.WARM_UP:
                     self.function()
-                else:  # torch.cuda.graph would empty the allocator's cache before, for every training
-                    self.graph = torch.cuda.CUDAGraph()
-                    self.graph.capture_begin()
-                    try:
-                        self.function()
-                    finally:
-                        self.graph.capture_end()
+                else:
+                    self.graph = self._recorded()
             current.wait_stream(side)
             self.calls += 1
             if self.graph is None:
                 return
         self.graph.replay()
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        """Record the function; `torch.cuda.graph` would empty the allocator's cache before, for every training."""
+        free, total = torch.cuda.mem_get_info()
+        if free < total / 2:  # a recording has memory of its own, beside what the warm-up left
+            torch.cuda.empty_cache()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        try:
+            self.function()
+        except BaseException:
+            with suppress(RuntimeError):  # that streams were not joined, where the first error counts
+                graph.capture_end()
+            raise
+        graph.capture_end()
+        return graph

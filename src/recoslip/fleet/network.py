@@ -18,6 +18,8 @@ from recoslip.fleet.interfaces import Output, Product, Propagation
 from recoslip.fleet.propagation import Encoder
 from recoslip.fleet.pyg_module import MemberModule
 
+SUMMED_AT_ONCE = 256  # nodes, in the gradient of members' matrices on a GPU
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -245,16 +247,13 @@ def _times(h: Tensor, weight: Tensor) -> Tensor:
     return result
 
 
-BLOCK = 256  # nodes
-
-
 def _sum_in_blocks(h: Tensor, grad: Tensor) -> Tensor:
     """Compute the gradient of members' matrices, a sum over many nodes, which cuBLAS would leave to a few threads."""
-    whole = len(h) // BLOCK * BLOCK
+    whole = len(h) // SUMMED_AT_ONCE * SUMMED_AT_ONCE
     total = torch.einsum("nmi,nmo->mio", h[whole:], grad[whole:])
     if not whole:
         return total
-    blocks = [t[:whole].view(-1, BLOCK, *t.shape[1:]) for t in (h, grad)]
+    blocks = [t[:whole].view(-1, SUMMED_AT_ONCE, *t.shape[1:]) for t in (h, grad)]
     return total + torch.einsum("bnmi,bnmo->bmio", *blocks).sum(dim=0)
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recoslip import kernels
-from recoslip.fleet.counter_rng import drop, keep_mask, kept_factor
+from recoslip.fleet.counter_rng import binary_digits, drop, keep_mask, kept_factor
 from recoslip.fleet.interfaces import Product
 from recoslip.graph.sparse import concatenated_ranges, csr_of_entries, csr_tensor, to_csr
 
@@ -95,10 +95,11 @@ class SparseProduct:
         if isinstance(self.matrix, Segments) and kernels.can_take(self.matrix.value):
             from recoslip.kernels.dropout import drop_entries
 
-            matrix, transpose, factor = self.matrix, cast(Segments, self.transpose), kept_factor(keep)
+            matrix, transpose = self.matrix, cast(Segments, self.transpose)
+            draw = key, binary_digits(keep), kept_factor(keep)
             return SparseProduct(
-                replace(matrix, value=drop_entries(matrix.value, key, keep, factor)),
-                replace(transpose, value=drop_entries(transpose.value, key, keep, factor, self.order)),
+                replace(matrix, value=drop_entries(matrix.value, *draw)),
+                replace(transpose, value=drop_entries(transpose.value, *draw, self.order)),
             )
         factors = keep_mask(key.view(1), 1, len(self.order), keep, self.matrix.value.dtype).view(-1)
         return SparseProduct(self.matrix.scaled(factors), self.transpose.scaled(factors[self.order]))
@@ -166,7 +167,7 @@ class Rows:
 class Segments:
     """A sparse matrix for the GPU: its rows in segments of a few entries, summed by themselves and then by row.
 
-    A thread sums one segment, so without them all would wait for the one that has the longest row.
+    Each segment is summed by itself, so without them all would wait for the one that has the longest row.
     """
 
     LENGTH: ClassVar[int] = 32

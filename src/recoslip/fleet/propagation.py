@@ -15,11 +15,9 @@ from recoslip.fleet.interfaces import Fleet, Objective, OutputName, Product, Sch
 from recoslip.fleet.products import DenseProduct, Features, SparseProduct, chain, identity
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import gcn_adjacency, mean_over_neighbours
-from recoslip.graph.sparse import to_scipy
+from recoslip.graph.sparse import is_mostly_zero, to_scipy
 
 Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
-
-_SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,4 +126,4 @@ def _features(x: Tensor, device: torch.device, dtype: torch.dtype, *, droppable:
 
 def is_dense(x: Tensor) -> bool:
     """Whether the dense product with a feature matrix is the faster one."""
-    return x.layout == torch.strided and bool(torch.count_nonzero(x) >= _SPARSE_BELOW * x.numel())
+    return x.layout == torch.strided and not is_mostly_zero(x)

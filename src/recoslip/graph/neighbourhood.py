@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from recoslip.graph.adjacency import Neighbours, diffuse
 from recoslip.graph.node_graph import NodeGraph
-from recoslip.graph.sparse import to_scipy
+from recoslip.graph.sparse import is_mostly_zero, to_scipy
 
 HOPS = 2
 MAX_FIT = 100_000  # nodes that a truncated SVD is fitted on at most
-SPARSE_BELOW = 0.1  # fraction of entries other than zero under which products with a sparse matrix take less time
 MAX_DOUBLE = 1_000_000  # nodes whose vectors are in double precision; those of larger graphs would be gigabytes
 
 
@@ -28,7 +27,7 @@ def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False)
     weights already, and are not weighted again.
     """
     features: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
-    if not sp.issparse(features) and np.count_nonzero(features) < SPARSE_BELOW * features.size:
+    if graph.num_nodes <= MAX_FIT and not sp.issparse(features) and is_mostly_zero(graph.x):
         features = sp.csr_array(features)
     if tf_idf:
         features = _tf_idf(features, weighted=graph.encoding is not None)

@@ -12,6 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
+
+
+def is_mostly_zero(x: Tensor) -> bool:
+    """Return whether products with a strided matrix take less time in sparse form."""
+    return bool(torch.count_nonzero(x) < SPARSE_BELOW * x.numel())
+
 
 def to_scipy(x: Tensor) -> sp.csr_array:
     """CSR tensor -> scipy CSR sharing its memory."""

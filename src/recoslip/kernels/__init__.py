@@ -28,6 +28,8 @@ def compile_here() -> bool:
         from recoslip.kernels.dropout import derive_keys
 
         derive_keys(torch.zeros(1, dtype=torch.long, device="cuda"), 0)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as problem:  # whatever an installation lacks: the package, a compiler, its cache folder
         reason = (str(problem).splitlines() or [type(problem).__name__])[0]
         message = f"Triton compiles no kernels here ({reason}); training on the GPU takes longer without them"

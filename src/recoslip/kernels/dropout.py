@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-DIGITS = 16  # binary digits of a probability
 WORDS = 16  # 64-bit words of a program
+OPTIONS = {"enable_fp_fusion": True}  # as by default; versions of Triton that will change the default warn of it
 
 
 @triton.jit
@@ -27,8 +27,8 @@ def _derive(key, number):
 @triton.jit
 def _bernoulli_word(key, index, digits: tl.constexpr, count: tl.constexpr):
     """Return the words of these indices, each bit 1 with the probability that has these binary digits."""
-    if count == 0:  # rounded to 1
-        return tl.full(index.shape, 0xFFFFFFFFFFFFFFFF, tl.uint64)
+    if count == 0:
+        return tl.full(index.shape, 0xFFFFFFFFFFFFFFFF if digits else 0, tl.uint64)
     counter = 0x9E3779B97F4A7C15 * (index.to(tl.uint64) + 1)
     result = _mix(_derive(key, tl.full((), 0, tl.uint64)) + counter)
     for stream in tl.static_range(1, count):
@@ -101,19 +101,32 @@ def _entries_kernel(
 
 def derive_keys(keys: Tensor, number: int | Tensor) -> Tensor:
     """Compute one step of `derive` for each key."""
-    flat, result = keys.reshape(-1), torch.empty_like(keys)
+    flat, result = keys.reshape(-1), torch.empty_like(keys, memory_format=torch.contiguous_format)
     if not isinstance(number, Tensor):
         number = torch.full((), number, dtype=torch.long, device=keys.device)
-    _derive_kernel[(triton.cdiv(len(flat), 128),)](flat, number, result, len(flat), 128, enable_fp_fusion=True)
+    with torch.cuda.device_of(keys):
+        _derive_kernel[(triton.cdiv(len(flat), 128),)](flat, number, result, len(flat), 128, **OPTIONS)
     return result
 
 
 def dropout(
-    values: Tensor, keys: Tensor, keep: float, factor: float, *, relu: bool = False, out: Tensor | None = None
+    values: Tensor,
+    keys: Tensor,
+    digits: tuple[int, int],
+    factor: float,
+    *,
+    relu: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Keep each of (rows, members, width) with probability `keep`, times a factor, after ReLU where asked for.
+    """Keep each of (rows, members, width) with a probability, times a factor, after ReLU where asked for.
 
-    The result is a new tensor, or `out`, contiguous, which may be `values`.
+    Args:
+        values: what some are kept of.
+        keys: (members,) of the draws.
+        digits: of the probability, as `counter_rng.binary_digits` returns them.
+        factor: that those are multiplied by which are kept.
+        relu: whether those below 0 are dropped, too.
+        out: where to put the result, contiguous; may be `values`. By default a new tensor.
     """
     rows, members, width = values.shape
     padded = -(-width // 8) * 8
@@ -121,27 +134,19 @@ def dropout(
     assert result.is_contiguous()
     words = triton.cdiv(rows * padded, 64)
     grid = (triton.cdiv(words, WORDS), members)
-    arguments = (rows, members, width, padded, factor, relu, *binary_digits(keep), WORDS)
-    _dropout_kernel[grid](values.contiguous(), keys, result, *arguments, enable_fp_fusion=True)
+    arguments = (rows, members, width, padded, factor, relu, *digits, WORDS)
+    with torch.cuda.device_of(values):
+        _dropout_kernel[grid](values.contiguous(), keys, result, *arguments, **OPTIONS)
     return result
 
 
-def drop_entries(values: Tensor, key: Tensor, keep: float, factor: float, order: Tensor | None = None) -> Tensor:
-    """Keep each of (entries,) with probability `keep`, times a factor; by the draws of the entries at `order`."""
+def drop_entries(
+    values: Tensor, key: Tensor, digits: tuple[int, int], factor: float, order: Tensor | None = None
+) -> Tensor:
+    """Keep each of (entries,) as `dropout` does, by the draws of the entries at `order`; by default by its own."""
     result, count = torch.empty_like(values), len(values)
     ordered = order is not None
-    arguments = (order if ordered else values, key, result, count, factor, ordered, *binary_digits(keep), 256)
-    _entries_kernel[(triton.cdiv(count, 256),)](values, *arguments, enable_fp_fusion=True)
+    arguments = (order if ordered else values, key, result, count, factor, ordered, *digits, 256)
+    with torch.cuda.device_of(values):
+        _entries_kernel[(triton.cdiv(count, 256),)](values, *arguments, **OPTIONS)
     return result
-
-
-def binary_digits(probability: float) -> tuple[int, int]:
-    """Return the binary digits of a probability p > 0 as a number, without zeros at its end, and how many there are.
-
-    >>> binary_digits(0.5), binary_digits(0.75)
-    ((1, 1), (3, 2))
-    """
-    numerator, count = round(probability * 2**DIGITS), DIGITS
-    while numerator % 2 == 0:
-        numerator, count = numerator // 2, count - 1
-    return numerator, count

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from recoslip.kernels.dropout import OPTIONS
+
 COLUMNS = 512  # of a sum, that one program computes
 SUMMED = 4096  # numbers that it reads at once
 PAIRED = 2048  # numbers of a node that a program multiplies at once
@@ -109,15 +111,14 @@ def segment_sum(dense: Tensor, segment: Tensor, column: Tensor | None = None, va
     dense = dense.contiguous()
     count, width = len(segment) - 1, dense.shape[1]
     result = dense.new_empty(count, width)
-    block = min(COLUMNS, triton.next_power_of_2(width))
+    block = min(COLUMNS, triton.next_power_of_2(max(1, width)))
     entries = min(32, SUMMED // block)
     weighted = column is not None
     named = (column, value) if weighted else (segment, dense)
     if count and width:
         grid = (count, triton.cdiv(width, block))
-        _segment_sum_kernel[grid](
-            dense, segment, *named, result, width, weighted, entries, block, enable_fp_fusion=True
-        )
+        with torch.cuda.device_of(dense):
+            _segment_sum_kernel[grid](dense, segment, *named, result, width, weighted, entries, block, **OPTIONS)
     return result
 
 
@@ -129,7 +130,8 @@ def inner_products(g: Tensor, left: Tensor, right: Tensor) -> Tensor:
     block = min(triton.next_power_of_2(members), max(1, PAIRED // channels))
     grid = (len(left), triton.cdiv(members, block))
     arguments = (left, right, result, members, width, block, channels)
-    _inner_products_kernel[grid](g.contiguous(), *arguments, enable_fp_fusion=True)
+    with torch.cuda.device_of(g):
+        _inner_products_kernel[grid](g.contiguous(), *arguments, **OPTIONS)
     return result
 
 
@@ -147,5 +149,6 @@ def inner_products_grad(g: Tensor, left: Tensor, right: Tensor, grad: Tensor) ->
     block = min(triton.next_power_of_2(members), max(1, PARTNER_NUMBERS // channels))
     grid = (nodes, triton.cdiv(members, block))
     arguments = (begin, order % len(left), others[order], result, members, width, PARTNERS, block, channels)
-    _inner_products_grad_kernel[grid](g.contiguous(), grad.contiguous(), *arguments, enable_fp_fusion=True)
+    with torch.cuda.device_of(g):
+        _inner_products_grad_kernel[grid](g.contiguous(), grad.contiguous(), *arguments, **OPTIONS)
     return result

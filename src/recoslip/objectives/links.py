@@ -62,7 +62,7 @@ def inner_products(g: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 class _InnerProducts(torch.autograd.Function):
-    """Blocks of pairs small enough for the cache; nothing of size pairs x members x out is kept for the gradient."""
+    """By a kernel, or in blocks of pairs; nothing of size pairs x members x out is kept for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, left: Tensor, right: Tensor) -> Tensor:

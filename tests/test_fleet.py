@@ -388,6 +388,8 @@ def test_trainings_side_by_side_end_when_the_process_is_told_to():
         os.kill(os.getpid(), signal.SIGINT)
 
     before = torch.get_num_threads()
+    # Where tests run in the background, a shell has the signal ignored.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(2)
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
@@ -396,4 +398,5 @@ def test_trainings_side_by_side_end_when_the_process_is_told_to():
             side_by_side([endless, endless], 2)
     finally:
         interrupter.join()
+        signal.signal(signal.SIGINT, handler)
         torch.set_num_threads(before)

@@ -395,18 +395,17 @@ def test_each_node_is_explained_by_a_network_that_was_not_trained_on_it(marked):
 
 @pytest.mark.parametrize("limit", [3000, 60, 12])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_surroundings_are_those_of_pytorch_geometric(limit, weighted, monkeypatch):
+def test_surroundings_are_those_of_pytorch_geometric(limit, weighted):
     from torch_geometric.utils import k_hop_subgraph
 
     from recoslip.findings import explanations
 
-    monkeypatch.setattr(explanations, "MAX_SUBGRAPH", limit)
     rng = np.random.default_rng(0)
     weight = rng.random(250) + 0.1 if weighted else None
     graph = NodeGraph(rng.random((150, 2)), rng.integers(0, 148, (2, 250)), np.arange(150) > 70, edge_weight=weight)
     neighbours, sizes = Neighbours(graph), set()
     for node in range(150):
-        ours = explanations._surroundings(neighbours, node, with_edges=True)
+        ours = explanations._surroundings(neighbours, node, limit, with_edges=True)
         for hops in (3, 2):
             nodes, edge_index, centre, mask = k_hop_subgraph(
                 node, hops, graph.edge_index, relabel_nodes=True, num_nodes=150
@@ -425,7 +424,7 @@ def test_surroundings_are_those_of_pytorch_geometric(limit, weighted, monkeypatc
         if weighted:
             assert torch.equal(ours.edge_weight, graph.edge_weight[mask])
     assert sizes == {3000: {3}, 60: {3, 2}, 12: {3, 2, None}}[limit]  # each way out was taken
-    alone = explanations._surroundings(neighbours, 5, with_edges=False)
+    alone = explanations._surroundings(neighbours, 5, limit, with_edges=False)
     assert alone.nodes.tolist() == [5]
     assert alone.edge_index.numel() == 0
 
@@ -438,12 +437,12 @@ def test_surroundings_that_are_large_together_are_explained_one_after_the_other(
     assert sorted(gnn_explanations(fitted, graph, nodes, epochs=3)) == nodes
     assert parts == [4]
     neighbours = Neighbours(graph)
-    largest = max(len(explanations._surroundings(neighbours, node, with_edges=True).nodes) for node in nodes)
-    monkeypatch.setattr(explanations, "MAX_SUBGRAPH", largest)
+    largest = max(len(explanations._surroundings(neighbours, node, 3000, with_edges=True).nodes) for node in nodes)
+    monkeypatch.setattr(explanations, "largest_subgraph", lambda features: largest)
     together = gnn_explanations(fitted, graph, nodes, epochs=3)
     assert parts == [4, 1, 1, 1, 1]
     assert together == {node: gnn_explanations(fitted, graph, [node], epochs=3)[node] for node in nodes}
-    monkeypatch.setattr(explanations, "MAX_SUBGRAPH", 1)
+    monkeypatch.setattr(explanations, "largest_subgraph", lambda features: 1)
     assert gnn_explanations(fitted, graph, nodes, epochs=3) == {}
 
 

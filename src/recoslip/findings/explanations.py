@@ -23,6 +23,8 @@ MAX_MEASURED = 50_000  # source nodes at most that means and variances are taken
 REFERENCES = 20  # source nodes that a node is compared with
 EDGE_SIZE = 0.005  # weight of the size of an edge mask in GNNExplainer's loss, its default
 MAX_SUBGRAPH = 3000  # nodes at most of the neighbourhood that a mask is learned on
+MAX_MASK = 4_500_000  # features of these nodes at most, each of which has its place in the mask
+MIN_SUBGRAPH = 100  # nodes that are allowed however many features there are
 MAX_FEATURES = 8  # of an explanation
 MAX_NEIGHBOURS = 10  # of an explanation
 NAME_LENGTH = 3  # features that a set of nodes is named by
@@ -157,8 +159,9 @@ def gnn_explanations(
         if network is None or (graph.edge_weight is not None and not getattr(network, "takes_edge_weight", True)):
             continue
         is_mlp = getattr(network, "encoder", None) == "mlp"
-        found = [_surroundings(neighbours, node, with_edges=not is_mlp) for node in own]
-        for part in _in_parts([each for each in found if each is not None]):
+        limit = largest_subgraph(graph.num_features)
+        found = [_surroundings(neighbours, node, limit, with_edges=not is_mlp) for node in own]
+        for part in _in_parts([each for each in found if each is not None], limit):
             explained |= _learn_masks(network, graph, part, epochs, seed)
     return explained
 
@@ -179,8 +182,17 @@ class Surroundings(NamedTuple):
     centre: int  # position of the node there
 
 
-def _surroundings(neighbours: Neighbours, node: int, *, with_edges: bool) -> Surroundings | None:
-    """Return the subgraph around a node, which is the node alone without edges; None if it is too large.
+def largest_subgraph(features: int) -> int:
+    """Return how many nodes a subgraph may have that a mask is learned on.
+
+    >>> largest_subgraph(1000), largest_subgraph(20_000), largest_subgraph(1_000_000)
+    (3000, 225, 100)
+    """
+    return max(MIN_SUBGRAPH, min(MAX_SUBGRAPH, MAX_MASK // max(1, features)))
+
+
+def _surroundings(neighbours: Neighbours, node: int, limit: int, *, with_edges: bool) -> Surroundings | None:
+    """Return the subgraph around a node, which is the node alone without edges; None if it has more nodes than allowed.
 
     Two layers see two hops, and normalise by the degrees there, which a third hop makes complete. Only the edges of
     nodes that are reached are read.
@@ -188,7 +200,7 @@ def _surroundings(neighbours: Neighbours, node: int, *, with_edges: bool) -> Sur
     nodes = np.array([node])
     for hop in range(3 if with_edges else 0):
         reached = np.union1d(nodes, neighbours.of(nodes)[1])
-        if len(reached) > MAX_SUBGRAPH:
+        if len(reached) > limit:
             if hop < 2:
                 return None
             break
@@ -199,11 +211,11 @@ def _surroundings(neighbours: Neighbours, node: int, *, with_edges: bool) -> Sur
     return Surroundings(node, torch.from_numpy(nodes), edge_index, edge_weight, int(np.searchsorted(nodes, node)))
 
 
-def _in_parts(surroundings: Sequence[Surroundings]) -> Iterator[list[Surroundings]]:
-    """Divide subgraphs into parts that are not too large."""
+def _in_parts(surroundings: Sequence[Surroundings], limit: int) -> Iterator[list[Surroundings]]:
+    """Divide subgraphs into parts that have no more nodes than allowed, or are one subgraph."""
     part: list[Surroundings] = []
     for each in surroundings:
-        if sum(len(other.nodes) for other in part) + len(each.nodes) > MAX_SUBGRAPH:
+        if part and sum(len(other.nodes) for other in part) + len(each.nodes) > limit:
             yield part
             part = []
         part.append(each)

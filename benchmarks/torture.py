@@ -143,7 +143,7 @@ def check_output(world: World, out: Path, done: list[list[str]]) -> None:
     found = read_scores(out)
     differences = [float((found["score"] - world.scores(command)["score"]).abs().max()) for command in done]
     promise(min(differences) < 1e-4, f"{out} has scores that are {differences} from those of {done}")
-    recoslip.load(out / "model")
+    recoslip.load_detector(out / "model")
 
 
 def read_scores(out: Path) -> pl.DataFrame:
@@ -494,7 +494,7 @@ def forged_files(world: World) -> str:
         shutil.copytree(_model(world, method), folder)
         forged = _forge_model(folder, draw)
         try:
-            detector = recoslip.load(folder)
+            detector = recoslip.load_detector(folder)
             scores = detector.decision_function(open_packed(world.root / "packed"))
             promise(bool(((scores >= 0) & (scores <= 1)).all()), f"{method} {forged}: scores out of range")
             promise(0 <= detector.threshold_ <= 1, f"{method} {forged}: threshold {detector.threshold_}")

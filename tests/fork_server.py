@@ -158,7 +158,7 @@ def run_command(arguments):
     if arguments[0] == "save":
         import recoslip
 
-        recoslip.load(arguments[1]).save(arguments[2])
+        recoslip.load_detector(arguments[1]).save(arguments[2])
     else:
         from recoslip.cli import main
 

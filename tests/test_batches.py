@@ -243,7 +243,7 @@ def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches
     one.save(tmp_path / "model")
     import recoslip
 
-    loaded = recoslip.load(tmp_path / "model")
+    loaded = recoslip.load_detector(tmp_path / "model")
     assert loaded.batch_size == 100
     np.testing.assert_allclose(loaded.decision_function(data.graph), one.scores_, atol=1e-6)
 

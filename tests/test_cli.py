@@ -105,7 +105,7 @@ def test_detect_writes_scores_summary_and_model(detected):
     assert summary["recoslip"] == recoslip.__version__
     assert {"threshold", "seconds", "rounds", "source", "edges", "features"} <= summary.keys()
     assert [row["round"] for row in summary["rounds"]] == [1, 2]  # of each of five fits
-    loaded = recoslip.load(out / "model")
+    loaded = recoslip.load_detector(out / "model")
     by_id = dict(zip(scores["id"], scores["score"], strict=True))
     assert loaded.scores_[3] == pytest.approx(by_id["n003"])
     used = sum(row["weight"] > 0 for row in summary["encoders"])

@@ -224,7 +224,7 @@ def test_graphs_without_edges_and_tiny_graphs_are_fine(quick, graph):
 
 def test_saved_and_loaded_it_is_the_same_detector(fitted, graph, tmp_path):
     fitted.save(tmp_path / "model")
-    again = recoslip.load(tmp_path / "model")
+    again = recoslip.load_detector(tmp_path / "model")
     assert type(again) is type(fitted)
     assert again.get_params() == fitted.get_params()
     assert np.array_equal(again.scores_, fitted.scores_)

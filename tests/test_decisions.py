@@ -133,7 +133,7 @@ def test_an_impossible_calibration_is_refused(graph, fraction):
 def test_calibration_survives_saving(graph, tmp_path):
     fitted = detector("lp-pul").fit(graph, calibration=0.3)
     fitted.save(tmp_path / "model")
-    again = recoslip.load(tmp_path / "model")
+    again = recoslip.load_detector(tmp_path / "model")
     assert (again.calibration_ == fitted.calibration_).all()
     np.testing.assert_array_equal(again.p_values(), fitted.p_values())
     assert again.threshold_ == fitted.threshold_

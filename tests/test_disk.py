@@ -91,7 +91,7 @@ def test_save_on_a_full_disk_leaves_nothing_or_the_earlier_detector(fitted, tmp_
         with file_size_limit(size), pytest.raises(RecoslipError, match="cannot write"):
             fitted.save(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-    recoslip.load(tmp_path / "kept")
+    recoslip.load_detector(tmp_path / "kept")
 
 
 def test_report_on_a_full_disk_keeps_the_earlier_page(tables, tmp_path):
@@ -168,6 +168,6 @@ def test_a_small_disk_that_fills_up(tables, fitted, tmp_path):
         assert_one_line(detect(tables, disk))  # an empty folder that is a mount point
         assert list(disk.iterdir()) == []
         fitted.save(disk / "model")
-        recoslip.load(disk / "model")
+        recoslip.load_detector(disk / "model")
     finally:
         os.system(f"umount {disk}")

@@ -69,7 +69,7 @@ def nothing_is_unpickled(monkeypatch):
 
 def refused(folder):
     with pytest.raises(ModelFileError) as caught:
-        recoslip.load(folder)
+        recoslip.load_detector(folder)
     assert len(str(caught.value)) > 30
 
 
@@ -95,7 +95,7 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(saved):
                 continue  # a blank became another blank
             refused(saved)
         path.write_bytes(content)
-    recoslip.load(saved)
+    recoslip.load_detector(saved)
 
 
 def same(content, expected):
@@ -155,7 +155,7 @@ def test_wrong_values_are_refused_or_do_no_harm(saved, small_graph):
             value = wrong if key is None else within[name] | {key: wrong}
             sealed(saved, **{name: [value] if name == "learned" and key is not None else value})
             try:
-                loaded = recoslip.load(saved)
+                loaded = recoslip.load_detector(saved)
                 with np.errstate(all="ignore"):  # of a deviation that is zero
                     scores = loaded.decision_function(small_graph)
             except RecoslipError:
@@ -181,7 +181,7 @@ def test_tensors_of_other_shapes_types_and_names_are_refused(saved, small_graph)
 def refused_or_unused(folder, graph):
     """A tensor that is only kept for the user may be of another size; one that scores rest on may not."""
     try:
-        loaded = recoslip.load(folder)
+        loaded = recoslip.load_detector(folder)
     except ModelFileError:
         return
     scores = loaded.decision_function(graph)
@@ -240,7 +240,7 @@ def test_other_versions_are_named(one):
     for version in (FORMAT_VERSION - 1, FORMAT_VERSION + 1):
         sealed(one, format_version=version)
         with pytest.raises(ModelFileError, match=f"has format version {version}, this recoslip reads {FORMAT_VERSION}"):
-            recoslip.load(one)
+            recoslip.load_detector(one)
 
 
 @pytest.mark.parametrize("name", ["../reco-slip", "/etc/passwd", "os.system", "reco_slip", "", "a" * 10_000])
@@ -268,7 +268,7 @@ def test_links_folders_pipes_and_devices_are_no_files(one, tmp_path, name):
         refused(one)
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     with pytest.raises(ModelFileError):
-        recoslip.load(elsewhere)  # a file where the folder should be
+        recoslip.load_detector(elsewhere)  # a file where the folder should be
 
 
 def test_pickles_are_not_read_whatever_they_are_called(one):

@@ -65,11 +65,11 @@ def is_result(out):
     assert pl.read_csv(out / "scores.csv").height == NODES
     assert json.loads((out / "summary.json").read_text())["nodes"] == NODES
     assert (out / "report.html").read_text().endswith("</html>\n")
-    recoslip.load(out / "model")
+    recoslip.load_detector(out / "model")
 
 
 def is_model(out):
-    assert len(recoslip.load(out).scores_) == NODES
+    assert len(recoslip.load_detector(out).scores_) == NODES
 
 
 # A command that writes a folder joins by one more line: how to call it, the options that replace an earlier output, how

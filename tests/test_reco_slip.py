@@ -191,10 +191,10 @@ class TwoLayers(nn.Module):
 def test_a_users_encoder_fits_saves_and_loads(graph, split, tmp_path):
     fitted = RecoSlip(**QUICK | {"encoder": TwoLayers(graph.num_features)}, recall_targets=(0.1, 0.2)).fit(graph, split)
     fitted.save(tmp_path / "m")
-    again = recoslip.load(tmp_path / "m", encoder=TwoLayers(graph.num_features))
+    again = recoslip.load_detector(tmp_path / "m", encoder=TwoLayers(graph.num_features))
     np.testing.assert_allclose(again.decision_function(graph), fitted.scores_, atol=1e-6)
     with pytest.raises(recoslip.errors.ModelFileError, match="encoder"):
-        recoslip.load(tmp_path / "m")
+        recoslip.load_detector(tmp_path / "m")
 
 
 def test_an_encoder_that_cannot_be_reset_is_refused(graph, split):

@@ -106,13 +106,13 @@ def test_rotations_survive_saving(tmp_path):
     graph = csbm(nodes=150, seed=0)
     fitted = detector("reco-slip-plus", **CHEAP_PLUS).fit(graph, rotations=3)
     fitted.save(tmp_path / "model")
-    again = recoslip.load(tmp_path / "model")
+    again = recoslip.load_detector(tmp_path / "model")
     np.testing.assert_array_equal(again.p_values(), fitted.p_values())
     np.testing.assert_array_equal(again.region_, fitted.region_)
     np.testing.assert_array_equal(again.uncertainty_, fitted.uncertainty_)
     np.testing.assert_allclose(again.decision_function(graph), fitted.decision_function(graph), atol=1e-6)
     assert (again.predict() == fitted.predict()).all()
-    assert recoslip.load(tmp_path / "model", max_fpr=0.2).predict().sum() >= fitted.predict().sum()
+    assert recoslip.load_detector(tmp_path / "model", max_fpr=0.2).predict().sum() >= fitted.predict().sum()
 
 
 def test_nodes_in_another_order_get_the_same_scores_and_p_values():

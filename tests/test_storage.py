@@ -34,7 +34,7 @@ def saved(graph, split, tmp_path):
 def test_candidates_and_history_survive(graph, split, tmp_path):
     fitted = RecoSlip(epochs=6, hidden_channels=8, max_fpr=1.0, restarts=2).fit(graph, split)
     fitted.save(tmp_path / "m")
-    again = recoslip.load(tmp_path / "m")
+    again = recoslip.load_detector(tmp_path / "m")
     assert again.candidates_.equals(fitted.candidates_)
     assert again.history_.equals(fitted.history_)
     assert again.threshold_ == fitted.threshold_
@@ -47,31 +47,31 @@ def test_a_saved_detector_is_json_and_safetensors_alone(saved):
 
 
 def test_saving_again_replaces_and_foreign_folders_are_left_alone(saved, tmp_path):
-    recoslip.load(saved).save(saved)
+    recoslip.load_detector(saved).save(saved)
     other = tmp_path / "precious"
     other.mkdir()
     (other / "thesis.txt").write_text("do not lose")
     for name in ("model.json", "more.txt"):
         (other / name).write_text("{}")
         with pytest.raises(RecoslipError, match="which is not ours"):
-            recoslip.load(saved).save(other)
+            recoslip.load_detector(saved).save(other)
     assert (other / "thesis.txt").read_text() == "do not lose"
 
 
 def test_a_home_folder_is_found_and_guarded(saved, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    recoslip.load("~/model").save("~/again")
+    recoslip.load_detector("~/model").save("~/again")
     assert (tmp_path / "again" / "model.json").is_file()
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").write_text("do not lose")
     with pytest.raises(RecoslipError, match="which is not ours"):
-        recoslip.load(saved).save("~/precious")
+        recoslip.load_detector(saved).save("~/precious")
 
 
 def test_settings_from_numpy_are_saved(graph, split, tmp_path):
     settings = {"epochs": np.int64(4), "max_fpr": np.float64(1.0), "recall_targets": np.array([0.1, 0.2])}
     RecoSlip(**settings).fit_seeds(graph, np.arange(2), split)[1].save(tmp_path / "m")
-    assert recoslip.load(tmp_path / "m").recall_targets == (0.1, 0.2)
+    assert recoslip.load_detector(tmp_path / "m").recall_targets == (0.1, 0.2)
 
 
 def edit(saved, **changes):
@@ -103,7 +103,7 @@ def edit(saved, **changes):
 def test_damaged_and_foreign_files_give_a_clear_error(saved, damage, message):
     damage(saved)
     with pytest.raises(ModelFileError, match=message):
-        recoslip.load(saved)
+        recoslip.load_detector(saved)
 
 
 def interrupted_write(target, problem):

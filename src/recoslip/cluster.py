@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 
 from recoslip._version import __version__
 from recoslip.detectors.base import Callbacks, Detector
-from recoslip.detectors.loading import load
+from recoslip.detectors.loading import load_detector
 from recoslip.detectors.network_detector import NetworkDetector
 from recoslip.detectors.registry import detector as build_detector
 from recoslip.errors import RecoslipError, SettingError
@@ -191,7 +191,7 @@ def _fit_sharded(
             raise RecoslipError(problem)
         assert result.checkpoint is not None
         with result.checkpoint.as_directory() as folder:
-            return load(Path(folder) / "model", device=detector.device)
+            return load_detector(Path(folder) / "model", device=detector.device)
 
 
 class RotationTasks:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all)
@@ -69,3 +70,29 @@ class Together:
                 self.report(self.done)
 
         return add
+
+
+@contextmanager
+def shown(activity: str, unit: str, progress: Progress | bool) -> Iterator[Progress | None]:
+    """Yield what to call with the steps done and the steps in all.
+
+    Args:
+        activity: what is done.
+        unit: of its steps.
+        progress: what is called; True: bars in a terminal or a notebook, where there is one; False: nothing.
+    """
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    if not progress or not (console.is_terminal or console.is_jupyter):
+        yield None
+        return
+    columns = (TextColumn(activity), BarColumn(), MofNCompleteColumn(), TextColumn(f"{unit},"), TimeRemainingColumn())
+    with Bars(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)

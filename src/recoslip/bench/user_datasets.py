@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from recoslip.detectors.registry import DETECTORS
 from recoslip.errors import DatasetError, SettingError, TableError, nearest
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
+from recoslip.read_options import declared
 from recoslip.shift import Mask, random_split
 from recoslip.tables import read_graph
-from recoslip.tables.options import ReadOptions
 
-_READ_OPTIONS = tuple(option.name for option in fields(ReadOptions) if option.name != "category")
-_OPTION_TYPES = {"features": list, "ignore": list, "text": list, "drop_unknown": bool, "impute": bool}
+_READ_OPTIONS = {name: option for name, (_, option) in declared().items() if name != "category"}
+_OPTION_TYPES = {"names": list, "switch": bool, "numbers": dict, "text": str}
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _check_entry(entry: Any) -> None:
     for option, value in entry.items():
         if option not in known:
             raise SettingError(f"has no option {option!r}{nearest(option, known)}; it has {', '.join(known)}")
-        expected = _OPTION_TYPES.get(option)
+        expected = _OPTION_TYPES.get(_READ_OPTIONS[option].kind) if option in _READ_OPTIONS else None
         if expected is not None and not isinstance(value, expected):
             raise SettingError(f"{option} must be a {expected.__name__}; got {value!r}")
 

@@ -15,16 +15,11 @@ from typer.core import TyperGroup
 
 from recoslip._version import __version__
 from recoslip.bench.command import app as bench_app
-from recoslip.cli.check import check
 from recoslip.cli.compare import compare
-from recoslip.cli.demo import demo
-from recoslip.cli.detect import DetectCommand, detect
-from recoslip.cli.lists import datasets, methods
-from recoslip.cli.pack import pack
-from recoslip.cli.plan import plan
-from recoslip.cli.report import report
+from recoslip.cli.detect import DetectCommand, check, demo, detect, score
+from recoslip.cli.options import with_flags
+from recoslip.cli.other import datasets, methods, pack, report
 from recoslip.cli.review import review
-from recoslip.cli.score import score
 from recoslip.cli.watch import watch
 from recoslip.console.messages import exit_if_done, print_problem, stderr
 from recoslip.console.signals import exit_code
@@ -45,13 +40,13 @@ class CommandGroup(TyperGroup):
                 warnings.showwarning = _print_warning
                 return super().invoke(ctx)
         except RecoslipError as problem:
-            print_problem("error", str(problem))
+            print_problem("error", with_flags(str(problem)))
             sys.exit(2)
         except OSError as problem:  # of the system: no temporary folder, too many open files
             print_problem("error", f"the system refused: {problem}")
             sys.exit(2)
         except MemoryError:
-            print_problem("error", "memory did not suffice; pack the graph (recoslip pack) and give the folder")
+            print_problem("error", "out of memory; pack the graph (recoslip pack) and give the folder")
             sys.exit(2)
         except KeyboardInterrupt as problem:
             exit_if_done(placed_outputs())
@@ -64,7 +59,7 @@ class CommandGroup(TyperGroup):
 def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print the package's own warnings; those of other libraries are about their use by this one."""
     if issubclass(category, RecoslipWarning):
-        print_problem("warning", str(message), "bold yellow")
+        print_problem("warning", with_flags(str(message)), "bold yellow")
 
 
 app = typer.Typer(
@@ -96,7 +91,6 @@ app.command()(score)
 app.command()(watch)
 app.command()(compare)
 app.command()(pack)
-app.command()(plan)
 app.command()(report)
 app.command()(review)
 app.command()(methods)

@@ -1,9 +1,10 @@
-"""The command `detect`: tables or a packed graph -> a folder with scores, summary, model and page."""
+"""The commands `detect`, `check`, `score` and `demo`: options -> calls of the pipeline -> console and folder."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,54 +12,47 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from recoslip.cli.check import input_files, look_at, read, refuse_leaks
 from recoslip.cli.method_settings import parse_settings, print_settings_of_methods, read_settings_file
 from recoslip.cli.options import (
-    AlignOption,
+    Align,
     AllowLeak,
-    BlockWeights,
-    DomainColumn,
-    DropUnknown,
-    EdgeFeatures,
-    EncodingName,
-    Features,
+    Device,
+    Fdr,
     Force,
-    IdColumn,
-    Ignore,
-    Impute,
     Json,
-    Keep,
-    Label,
-    NodeType,
+    MaxFpr,
     Quiet,
-    RelationColumn,
-    Scored,
     ScoresFormat,
     Show,
-    Since,
-    SourceColumn,
-    TargetColumn,
-    TargetValue,
-    TextColumns,
-    TimeColumn,
-    WeightColumn,
-    WriteGraph,
+    Title,
     check_format,
+    kept,
+    takes,
 )
-from recoslip.cli.page import check_shown, make_page
-from recoslip.cli.printing import print_look, print_most_novel, print_outcome, print_training
-from recoslip.cli.training import fit, fit_on_cluster
+from recoslip.cli.printing import print_check, print_most_novel, print_outcome, print_training
 from recoslip.console.messages import make_console
-from recoslip.console.option_values import split_names
+from recoslip.console.option_values import parse_pairs, split_names
+from recoslip.console.progress import show_steps
 from recoslip.detectors.catalogue import AUTO, DEFAULT
+from recoslip.errors import SettingError, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from recoslip.detectors.base import Detector
-    from recoslip.findings.analysis import Findings
-    from recoslip.graph import NodeGraph
     from recoslip.inspection.check import Check
+
+NO_EDGES = "-"  # in place of a table of old edges
+GRAPH_FILES = ("graphml", "gexf")  # formats in which a graph goes back with its scores
+
+GraphOrNodes = typer.Argument(
+    metavar="GRAPH | NODES [EDGES]",
+    help="A graph (.graphml, .gexf, .gml, .pt of PyTorch Geometric), cells (.h5ad), the folder of a packed graph, or a "
+    "table of nodes (.csv, .tsv, .parquet, .arrow, .xlsx) and one of edges.",
+    show_default=False,
+)
+Inputs = Annotated[list[Path] | None, GraphOrNodes]
+NodesOption = Annotated[Path | None, typer.Option("--nodes", hidden=True)]
+EdgesOption = Annotated[Path | None, typer.Option("--edges", hidden=True)]
 
 
 class DetectCommand(TyperCommand):
@@ -88,207 +82,309 @@ class DetectCommand(TyperCommand):
         print_settings_of_methods()
 
 
+def input_files(given: list[Path] | None, nodes: Path | None, edges: Path | None) -> tuple[Path, Path | None]:
+    """Return the files that arguments and options name: nodes or a whole graph, and perhaps edges."""
+    files = list(given or [])
+    if nodes is None and files:
+        nodes = files.pop(0)
+    if edges is None and files:
+        edges = files.pop(0)
+    if nodes is None:
+        raise SettingError("no graph was given: recoslip detect graph.graphml, or recoslip detect nodes.csv edges.csv")
+    if files:
+        raise SettingError(f"a graph is one file or two, nodes and edges; {str(files[0])!r} is one too many")
+    return nodes, edges
+
+
+@takes()
+def check(
+    graph_files: Inputs = None,
+    nodes_option: NodesOption = None,
+    edges_option: EdgesOption = None,
+    align: Align = "auto",
+    allow_leak: AllowLeak = "",
+    quiet: Quiet = False,
+    as_json: Json = False,
+    *,
+    read: dict[str, Any],
+) -> None:
+    """Check a graph before anything is trained: its columns, and how far source and target differ.
+
+    It ends with code 2 if a column says the same as the domain.
+    """
+    from recoslip.pipeline.detect import check as check_graph
+    from recoslip.pipeline.detect import refuse_leaks
+
+    nodes, edges = input_files(graph_files, nodes_option, edges_option)
+    found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
+    if as_json:
+        print(json.dumps(found.facts()))
+    else:
+        print_check(found.rows(), make_console(quiet))
+    refuse_leaks(found, split_names(allow_leak))
+
+
+@takes()
 def detect(
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder to write the results to.")],
-    graph_files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="GRAPH | NODES [EDGES]",
-            help="A graph (.graphml, .gexf, .gml, .pt of PyTorch Geometric), cells (.h5ad), the folder of a packed "
-            "graph, or a table of nodes (.csv, .tsv, .parquet, .arrow, .xlsx) and one of edges.",
-            show_default=False,
-        ),
-    ] = None,
-    nodes_option: Annotated[
-        Path | None, typer.Option("--nodes", help="The table of nodes, instead of the first argument.")
-    ] = None,
-    edges_option: Annotated[
-        Path | None,
-        typer.Option("--edges", help="The table of edges, instead of the second; without any the graph has none."),
-    ] = None,
-    id_column: IdColumn = "id",
-    domain: DomainColumn = "domain",
-    target_value: TargetValue = None,
-    time_column: TimeColumn = None,
-    since: Since = None,
-    features: Features = None,
-    ignore: Ignore = "",
-    text: TextColumns = "",
-    source_column: SourceColumn = None,
-    target_column: TargetColumn = None,
-    weight: WeightColumn = None,
-    relation: RelationColumn = None,
-    edge_features: EdgeFeatures = "",
-    node_type: NodeType = None,
-    scored: Scored = None,
-    drop_unknown: DropUnknown = False,
-    impute: Impute = False,
-    encoding: EncodingName = None,
-    block_weights: BlockWeights = "",
-    label: Label = None,
+    graph_files: Inputs = None,
+    nodes_option: NodesOption = None,
+    edges_option: EdgesOption = None,
     show: Show = "",
-    keep: Keep = "",
-    align: AlignOption = "auto",
+    align: Align = "auto",
     allow_leak: AllowLeak = "",
     method: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help=f"Name of the method; recoslip methods lists them. {AUTO} means {DEFAULT}, or nearest-source where "
-            "source and target are worlds apart."
+            help=f"Name of the method; recoslip methods lists them. Default: {DEFAULT}, or nearest-source where source "
+            "and target are separable and no edges join them."
         ),
-    ] = AUTO,
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings of the method.")] = None,
-    fdr: Annotated[
-        float | None, typer.Option(help="List nodes by this false-discovery rate instead of --max-fpr.")
-    ] = None,
-    calibration: Annotated[
-        float | None,
-        typer.Option(help="Fit once, with this fraction of the source nodes to calibrate p-values with; 0 for none."),
-    ] = None,
+    max_fpr: MaxFpr = None,
+    fdr: Fdr = None,
     rotations: Annotated[
         int | None,
-        typer.Option(help="Fit so many times, until every source node has calibrated p-values once; default: 5."),
+        typer.Option(help="Number of fits; each hides another part of the source to compare with. Default: 5."),
     ] = None,
     ray: Annotated[
         str | None,
         typer.Option(help="Address of a Ray cluster to train on; auto: the running one, local: start one here."),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Number of processes of the cluster that train.")] = 2,
+    workers: Annotated[int, typer.Option(help="Number of fits that the cluster trains at the same time.")] = 2,
     storage: Annotated[
-        Path | None, typer.Option(help="Folder for checkpoints that all machines of the cluster can access.")
+        Path | None, typer.Option(help="Folder for finished fits that all machines of the cluster can access.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    title: Title = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the initial weights, dropout and the split.")] = None,
-    device: Annotated[str | None, typer.Option(help="Device to train on: auto, cpu or cuda.")] = None,
+    device: Device = None,
     quiet: Quiet = False,
     as_json: Json = False,
     force: Force = False,
     table_format: ScoresFormat = "csv",
-    write_graph: WriteGraph = None,
+    write_graph: Annotated[
+        str | None,
+        typer.Option(
+            help="Also write the graph with scores as attributes of its nodes: graphml or gexf; default: as it came."
+        ),
+    ] = None,
+    *,
+    read: dict[str, Any],
 ) -> None:
-    """Score the nodes of your own graph.
+    """Find the target nodes of your own graph that belong to no category of the source.
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
-    from recoslip import output
-    from recoslip.detectors.params import Number, Whole
-    from recoslip.errors import SettingError
-    from recoslip.graph_files import FORMATS, check_graph_format, graph_writers
-    from recoslip.shift import default_rotations
-    from recoslip.storage import output_lock, printable
+    from recoslip.pipeline.detect import detect as run
+    from recoslip.pipeline.folder import reserved
+    from recoslip.pipeline.graph_files import check_graph_format
+    from recoslip.storage import printable
 
     console = make_console(quiet or as_json)
     nodes, edges = input_files(graph_files, nodes_option, edges_option)
-    detector = _build_detector(context, method, config, random_state=seed, device=device)
+    settings = _settings(context, method, config)
     scores_format = check_format(table_format)
-    graph_formats = check_graph_format(write_graph or (own if (own := nodes.suffix[1:].lower()) in FORMATS else None))
-    if fdr is not None:
-        Number(0, 1, open_ends=True)("fdr", fdr)
-    if calibration is not None:
-        Number(0, 0.9)("calibration", calibration)
-    if rotations is not None:
-        Whole(2)("rotations", rotations)
-        if calibration is not None:
-            raise SettingError("give --calibration, to fit once, or --rotations, to fit several times; not both")
-    with output_lock(out):
-        output.check_folder(out, replace=force)  # before anything is read
-        graph = read(nodes, edges, context)
-        check_shown(graph, show)
-        console.print(escape(repr(graph)))
-        look = look_at(graph, align)
-        print_look(look.rows(), console)
-        refuse_leaks(look, allow_leak)
-        if method == AUTO and look.method != detector.name:
-            detector = _replaced(detector, look.method)
-        graph = look.prepared
-        with output.reserved(out, graph, replace=force) as write:
-            fits = 1 if calibration is not None else default_rotations(graph) if rotations is None else rotations
-            _check_level(detector, graph, calibration, fdr, console)
-            if ray is None:
-                fitted, seconds = fit(detector, graph, None, calibration or 0.0, fits, console)
-            else:
-                shared = nodes if nodes.is_dir() and look.remedy is None else graph
-                fitted, seconds = fit_on_cluster(
-                    detector,
-                    shared,
-                    calibration or 0.0,
-                    fits,
-                    console,
-                    address=ray,
-                    workers=workers,
-                    storage=storage,
-                )
-            findings, more = _analyse(fitted, look, fdr, nodes)
-            more |= graph_writers(findings, graph_formats)
-            summary = output.summarise(findings, seconds)
-            page_title = title or f"What is new in {printable(nodes.name)}"
-            page = make_page(findings, page_title, console, show=split_names(show))
-            write(findings, summary, page, scores_format, more)
+    graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
+    if graph_format is not None:
+        check_graph_format(graph_format)
+    with reserved(out, replace=force):
+        with show_steps(console, "training", "epochs") as progress:
+            result = run(
+                nodes,
+                edges,
+                method=method,
+                settings=settings,
+                max_fpr=max_fpr,
+                fdr=fdr,
+                rotations=rotations,
+                align=align,  # type: ignore[arg-type]
+                allow_leak=split_names(allow_leak),
+                seed=seed,
+                device=device,
+                executor=None if ray is None else _on_cluster(ray, workers, storage),
+                checked=partial(_print_and_reserve, console, split_names(show), out, force),
+                progress=progress,
+                **kept(read, show, packed=nodes.is_dir()),
+            )
+        console.print("making the report", style="dim")
+        report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
+        more = _annotated_cells(nodes, result)
+        result.save(out, replace=force, table=scores_format, graph=graph_format, report=report, more=more)
     if as_json:
-        print(json.dumps(summary))
+        print(json.dumps(result.to_dict()))
         return
-    print_training(fitted, console)
-    print_most_novel(findings.table().head(10), console)
-    print_outcome(summary, out, console, has_page=True, more=more)
+    print_training(result.detector, console)
+    print_most_novel(result.table.head(10), console)
+    print_outcome(result, out, console, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
 
 
-def _analyse(
-    fitted: Detector, look: Check, fdr: float | None, nodes: Path
-) -> tuple[Findings, dict[str, Callable[[Path], None]]]:
-    """Turn scores into findings; of cells, described by their genes, and with a file of annotated cells to write."""
+def _settings(context: typer.Context, method: str | None, config: Path | None) -> dict[str, Any]:
+    """Return the settings of the method: options go before those of the file, where `seed` is the random state."""
+    declared = [name for parameter in context.command.params for name in parameter.opts]
+    return read_settings_file(config) | parse_settings(method or AUTO, context.args, declared)
+
+
+def _on_cluster(address: str, workers: int, storage: Path | None) -> Any:
+    from recoslip import cluster
+    from recoslip.detectors.params import Whole
+
+    Whole(1)("workers", workers)
+    return partial(cluster.fit, address=address, workers=workers, storage=storage)
+
+
+def _print_and_reserve(console: Console, show: list[str], out: Path, force: bool, found: Check) -> None:
+    """Print what the check found; raise if a column cannot be shown, or the disk is too small for the results."""
+    from recoslip.pipeline.folder import check_folder
+
+    for name in show:
+        if name not in found.graph.columns:
+            columns = ", ".join(found.graph.columns) or "none"
+            raise SettingError(
+                f"--show {name}: the graph was packed without this column{nearest(name, list(found.graph.columns))}; "
+                f"it has {columns}; pack again with --show"
+            )
+    check_folder(out, replace=force, nodes=found.graph.num_nodes)
+    console.print(escape(repr(found.graph)))
+    print_check(found.rows(), console)
+
+
+def _annotated_cells(nodes: Path, result: Any) -> dict[str, Any]:
+    """Return what writes the annotated copy of a file of cells, by its name; nothing for other inputs."""
     if nodes.suffix.lower() != ".h5ad":
-        from recoslip.findings.analysis import analyse
-
-        return analyse(fitted, look.prepared, fdr=fdr, look=look), {}
+        return {}
     from recoslip import cells
     from recoslip.tables.cells import open_cells
 
     adata = open_cells(nodes)
-    findings = cells.analyse_cells(adata, fitted, look, fdr=fdr)
-    cells.annotate(adata, findings)
-    return findings, {"cells.h5ad": lambda path: cells.write_annotated(nodes, adata, path)}
+    cells.annotate(adata, result)
+    return {"cells.h5ad": lambda path: cells.write_annotated(nodes, adata, path)}
 
 
-def _build_detector(context: typer.Context, method: str, config: Path | None, **options: Any) -> Detector:
-    """Build the detector: options go before arguments that are settings, and those before the file."""
-    from recoslip.detectors.registry import detector
-
-    declared = [name for parameter in context.command.params for name in parameter.opts]
-    settings = read_settings_file(config) | parse_settings(method, context.args, declared)
-    result = detector(method, **settings | {name: value for name, value in options.items() if value is not None})
-    result.check_params()
-    return result
-
-
-def _replaced(model: Detector, method: str) -> Detector:
-    """Return another method with the settings that every method has."""
-    from recoslip.detectors.registry import detector
-
-    return detector(method, max_fpr=model.max_fpr, device=model.device, random_state=model.random_state)
-
-
-def _check_level(
-    detector: Detector, graph: NodeGraph, calibration: float | None, fdr: float | None, console: Console
+@takes("id", "edge_from", "edge_to", "weight", "drop_unknown", "impute", "label", "keep", "encoding")
+def score(
+    model: Annotated[Path, typer.Argument(help="Folder that detect wrote, or the folder of a saved detector.")],
+    nodes: Annotated[Path, typer.Option(help="Table of the new nodes; it needs no domain.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")],
+    edges: Annotated[Path | None, typer.Option(help="Table of their edges, to each other and to old nodes.")] = None,
+    old: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--with",
+            metavar="NODES EDGES",
+            help=f"Tables of the old nodes and their edges ({NO_EDGES}: none), so that neighbourhoods are complete.",
+        ),
+    ] = None,
+    packed: Annotated[
+        Path | None, typer.Option("--with-packed", help="The old graph, as recoslip pack wrote it.")
+    ] = None,
+    rename: Annotated[
+        str, typer.Option(help="Columns that have another name now, such as price_eur=price, separated by commas.")
+    ] = "",
+    show: Show = "",
+    max_fpr: MaxFpr = None,
+    fdr: Fdr = None,
+    title: Title = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    force: Force = False,
+    table_format: ScoresFormat = "csv",
+    *,
+    read: dict[str, Any],
 ) -> None:
-    """Say, before training, if calibration nodes are too few for the rate that was asked for.
+    """Score new nodes with a model that was fitted before.
 
-    `max_fpr` is raised to the lowest rate that they can promise; a false-discovery rate is left as it is.
+    The columns are encoded as those of the table it was fitted on, and compared with them first.
     """
-    count = int((1 if calibration is None else calibration) * int((~graph.is_target).sum()))
-    lowest, asked = 1 / (count + 1), detector.max_fpr if fdr is None else fdr
-    if count <= 2 or asked >= lowest:
+    from recoslip.pipeline.folder import reserved
+    from recoslip.pipeline.score import score as run
+    from recoslip.storage import printable
+
+    console = make_console(quiet or as_json)
+    scores_format = check_format(table_format)
+    if old is not None and packed is not None:
+        raise SettingError("give the old nodes as tables (--with) or as a packed graph (--with-packed), not both")
+    tables = None if old is None else (Path(old[0]), None if old[1] == NO_EDGES else Path(old[1]))
+    with reserved(out, replace=force):
+        result = run(
+            model,
+            nodes,
+            edges,
+            old=packed or tables,
+            rename=parse_pairs("--rename", rename),
+            max_fpr=max_fpr,
+            fdr=fdr,
+            device=device,
+            checked=lambda found: print_check(found.rows(), console),
+            **kept(read, show),
+        )
+        report = None
+        if result.findings is not None:
+            console.print("making the report", style="dim")
+            report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
+        result.save(out, replace=force, table=scores_format, report=report)
+    if as_json:
+        print(json.dumps(result.to_dict()))
         return
-    rate = "false-positive" if fdr is None else "false-discovery"
-    remedy = (
-        f"the list is made by {100 * lowest:.3g} %, the lowest that they can"
-        if fdr is None
-        else f"nothing can be listed below {100 * lowest:.3g} %: give a higher --fdr, or --max-fpr instead of it"
-    )
+    print_most_novel(result.table.head(10), console)
+    print_outcome(result, out, console)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path("recoslip-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and dropout.")] = 0,
+    device: Device = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    force: Force = False,
+    table_format: ScoresFormat = "csv",
+) -> None:
+    """See it work on handwritten digits, without being told that the digit 9 exists."""
+    from recoslip.datasets.load import load_dataset
+    from recoslip.metrics import auroc
+    from recoslip.pipeline.detect import detect as run
+    from recoslip.pipeline.folder import reserved
+
+    scores_format = check_format(table_format)
+    console = make_console(quiet or as_json)
+    data = load_dataset("digits")
+    console.print("[bold]1,797 handwritten digits, each joined to the 10 images most like it.[/bold]")
     console.print(
-        f"[yellow]note:[/] {count} source nodes to compare with cannot promise a {rate} rate of {100 * asked:.3g} %; "
-        f"{remedy}.",
-        soft_wrap=True,
+        "The source holds digits 0 to 8. The target holds them in other proportions, and 9s.\n"
+        "The detector knows which images are source and which are target, and no digit's name.\n"
     )
-    if fdr is None:
-        detector.set_params(max_fpr=lowest)
+    replaces = force or is_demo(out)
+    with reserved(out, replace=replaces, nodes=data.graph.num_nodes):
+        with show_steps(console, "training", "epochs") as progress:
+            result = run(data.graph, seed=seed, device=device, progress=progress)
+        truth = {
+            "auroc_target": auroc(data.novel, result.detector.scores_, data.graph.is_target.numpy()),
+            "novel_true": int(data.novel.sum()),
+        }
+        result = replace(result, summary={**result.summary, "dataset": "digits", "truth": truth})
+        report = result.report(title="Handwritten digits: what is new?", image_shape=(8, 8))
+        result.save(out, replace=replaces, table=scores_format, report=report)
+    if as_json:
+        print(json.dumps(result.to_dict()))
+        return
+    print_training(result.detector, console)
+    assert data.graph.categories is not None
+    most_novel = data.graph.categories[result.table.head(20)["id"].to_list()].tolist()
+    digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in most_novel)
+    console.print(f"\nThe 20 most novel images are: {digits}")
+    console.print(
+        f"AU-ROC against the truth: [bold]{truth['auroc_target']:.3f}[/] on the {result.summary['target']:,} target "
+        f"nodes, of which {truth['novel_true']} are 9s"
+    )
+    print_outcome(result, out, console)
+
+
+def is_demo(folder: Path) -> bool:
+    """Say whether a folder is the output of an earlier demo, which the next one may replace."""
+    from recoslip.json_files import read_json
+
+    try:
+        return bool(read_json(folder.expanduser() / "summary.json").get("dataset") == "digits")
+    except (OSError, ValueError):
+        return False

@@ -1,151 +1,135 @@
-"""Options that several commands have, and the arguments of `read_graph` that some of them stand for."""
+"""Options that several commands have; those of reading tables are made from their declaration."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import Field
+from typing import Annotated, Any
 
 import typer
 
 from recoslip.console.option_values import parse_numbers, split_names
 from recoslip.errors import SettingError
-
-if TYPE_CHECKING:
-    from recoslip.output import Format
+from recoslip.read_options import Option, declared
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result in the output folder.")]
 ScoresFormat = Annotated[str, typer.Option("--format", help="Format of the table of scores: csv or parquet.")]
-
-WriteGraph = Annotated[
-    str | None,
-    typer.Option(
-        help="Also write the graph with scores as attributes of its nodes: graphml or gexf; default: as the graph came."
-    ),
+Show = Annotated[str, typer.Option(help="Columns to show beside the nodes in the report, separated by commas.")]
+MaxFpr = Annotated[
+    float | None,
+    typer.Option(help="Fraction of the known target nodes that may be listed; default: that of the method, 0.01."),
 ]
-
-IdColumn = Annotated[str, typer.Option("--id", help="Column of the nodes table with the names of the nodes.")]
-DomainColumn = Annotated[str, typer.Option(help="Column of the nodes table that separates source from target.")]
-TargetValue = Annotated[str | None, typer.Option(help="Value of the --domain column that means target.")]
-TimeColumn = Annotated[
-    str | None, typer.Option("--time", help="Column of the nodes table with times; nodes are target from --since on.")
-]
-Since = Annotated[str | None, typer.Option(help="First number or date of the --time column that is target.")]
-Features = Annotated[
-    str | None,
-    typer.Option(help="Columns to use as features, separated by commas; default: all that are suitable."),
-]
-Ignore = Annotated[str, typer.Option(help="Columns not to use as features, separated by commas.")]
-TextColumns = Annotated[str, typer.Option(help="Columns of free text, separated by commas.")]
-SourceColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of the edges table with one end of each edge; default: the first that holds ids of nodes."
-    ),
-]
-TargetColumn = Annotated[
-    str | None,
-    typer.Option(help="Column of the edges table with the other end of each edge; default: the second such column."),
-]
-WeightColumn = Annotated[str | None, typer.Option(help="Column of the edges table with the weights of the edges.")]
-DropUnknown = Annotated[
-    bool, typer.Option("--drop-unknown", help="Leave out edges to unknown nodes instead of refusing them.")
-]
-EncodingName = Annotated[
-    str | None,
-    typer.Option("--encoding", help="Encoding of text files that are not UTF-8, such as utf-16, latin-1 or cp1252."),
-]
-RelationColumn = Annotated[
-    str | None, typer.Option("--relation", help="Column of the edges table with the kinds of edges.")
-]
-EdgeFeatures = Annotated[
-    str, typer.Option(help="Columns of the edges table with what edges are like, separated by commas.")
-]
-NodeType = Annotated[
-    str | None, typer.Option(help="Column of the nodes table with the kinds of nodes; --scored names the one to score.")
-]
-Scored = Annotated[str | None, typer.Option(help="The kind of nodes to score, where there are several.")]
-Impute = Annotated[bool, typer.Option("--impute", help="Fill missing values instead of refusing them.")]
-
-BlockWeights = Annotated[
-    str,
-    typer.Option(
-        help="Weights of number, category, text and vector columns on top of equal ones, such as text=2; default: 1."
-    ),
-]
-
-Label = Annotated[
-    str | None,
-    typer.Option(
-        help='Column that names the nodes on the page; default: one that is called so, such as title; "" for none.'
-    ),
-]
-Show = Annotated[str, typer.Option(help="Columns to show beside the nodes on the page, separated by commas.")]
-Keep = Annotated[
-    str, typer.Option(help="Columns to keep in the table of scores, besides --label and --show, separated by commas.")
-]
-
-AlignOption = Annotated[
+Fdr = Annotated[float | None, typer.Option(help="List nodes by this false-discovery rate instead of --max-fpr.")]
+Title = Annotated[str | None, typer.Option(help="Title of the report.")]
+Device = Annotated[str | None, typer.Option(help="Device to compute on: auto, cpu or cuda.")]
+Align = Annotated[
     str,
     typer.Option(
         "--align",
-        help="Bring the target's features to the source's location and scale: off, on, or auto, where that mends it.",
+        help="Bring the target's features to the source's location and scale: off, on, or auto, where that makes the "
+        "two comparable.",
     ),
 ]
 AllowLeak = Annotated[
     str, typer.Option(help="Columns that may say the same as the domain, separated by commas; otherwise the run stops.")
 ]
 
-_SAME_NAME = (
-    "domain", "target_value", "since", "source_column", "target_column", "weight", "drop_unknown", "impute", "encoding",
-)  # fmt: skip
+NOT_READ = ("category",)  # of use in Python and in the bench alone
+PANEL = "Reading the tables"
+# An argument in a message, as Python writes it; the command line shows its option instead.
+ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>True|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|[-\w.]*\w)")
+ARGUMENTS = {*declared(), "allow_leak", "align", "fdr", "max_fpr", "method", "rotations", "seed", "device", "show"}
 
 
-def read_graph_arguments(context: typer.Context) -> dict[str, Any]:
-    """Return the arguments of `read_graph` that the options of a command stand for."""
-    options = context.params
-    return {
-        "id": options["id_column"],
-        "time": options["time_column"],
-        "features": None if options["features"] is None else split_names(options["features"]),
-        "ignore": split_names(options["ignore"]),
-        "text": split_names(options["text"]),
-        "block_weights": parse_numbers("--block-weights", options["block_weights"]),
-        **kept_columns(options),
-        **relational(options),
-        **{name: options[name] for name in _SAME_NAME},
-    }
+def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options of reading tables; those that were given reach its argument `read`.
+
+    Args:
+        *only: their names; by default all.
+    """
+    chosen = {name: each for name, each in declared(only or None).items() if name not in NOT_READ}
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [parameter for parameter in signature.parameters.values() if parameter.name != "read"]
+
+        @functools.wraps(command)
+        def call(**values: Any) -> Any:
+            read = {}
+            for name, (_, option) in chosen.items():
+                given = values.pop(name)
+                if option.old and (before := values.pop(option.old)) is not None:
+                    given = before if given is None else given
+                if given is not None and given is not False:
+                    read[name] = _parse(option, name, given)
+            return command(**values, read=read)
+
+        call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*own, *(parameter for each in chosen.values() for parameter in _parameters(*each))]
+        )
+        return call
+
+    return decorate
 
 
-def kept_columns(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that say which columns are kept to be shown; a command may lack these options."""
-    names = [*split_names(options.get("show", "")), *split_names(options.get("keep", ""))]
-    return {"label": options.get("label"), "keep": list(dict.fromkeys(names))}
+def _parameters(own: Field[Any], option: Option) -> list[inspect.Parameter]:
+    """Return the parameter of an option, and a hidden one for the name that it had before."""
+    text = re.sub(r"`(\w+)`", r"--\1", option.help)
+    text += " Separated by commas." if option.kind in ("names", "numbers") else ""
+    is_switch = option.kind == "switch"
+    kind = bool if is_switch else str | None
+    shown: dict[str, Any] = {"help": text, "rich_help_panel": PANEL, "show_default": own.default or False}
+    given = [(own.name, shown)] + ([(option.old, {"hidden": True})] if option.old else [])
+    return [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if is_switch else None,
+            annotation=Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", **more)],
+        )
+        for name, more in given
+    ]
 
 
-def relational(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments about several kinds of nodes and edges, of the commands that have these options."""
-    if "relation" not in options:
-        return {}
-    named = {name: options[name] for name in ("relation", "node_type", "scored")}
-    return {**named, "edge_features": split_names(options["edge_features"])}
+def _parse(option: Option, name: str, given: Any) -> Any:
+    if option.kind == "names":
+        return split_names(given)
+    return parse_numbers(with_flags(f"{name}=..."), given) if option.kind == "numbers" else given
 
 
-def refuse_table_options(context: typer.Context) -> None:
-    """Raise if the user gave an option about tables; a packed graph was read from its tables already."""
-    about_tables = ("edges", "id_column", "time_column", *(set(read_graph_arguments(context)) - {"id", "time"}))
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in about_tables and source is not None and source.name == "COMMANDLINE":
-            raise SettingError(
-                f"{parameter.opts[0]} is about tables, and a packed graph has its edges, domains and features; "
-                "leave it out, or pack again with it"
-            )
+def with_flags(message: str) -> str:
+    """Write the arguments that a message names as options.
+
+    >>> with_flags("leave it out (ignore=['size', 'date']), or fill it: impute=True")
+    'leave it out (--ignore size,date), or fill it: --impute'
+    """
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"]
+        if name not in ARGUMENTS:
+            return match[0]
+        option = f"--{name.replace('_', '-')}"
+        if value == "True":
+            return option
+        names = re.findall(r"'([^']*)'|\"([^\"]*)\"", value)
+        return f"{option} {','.join(a or b for a, b in names) if names else value}"
+
+    return ARGUMENT.sub(flag, message)
 
 
-def check_format(name: str) -> Format:
+def kept(read: dict[str, Any], show: str, *, packed: bool = False) -> dict[str, Any]:
+    """Return options of reading with which the columns that are shown are kept; a packed graph has its columns."""
+    names = list(dict.fromkeys([*split_names(show), *read.get("keep", [])]))
+    return read if packed or not names else read | {"keep": names}
+
+
+def check_format(name: str) -> Any:
     """Return the value of --format, or raise if it is none."""
-    if name == "csv" or name == "parquet":
-        return name  # type: ignore[return-value]
-    raise SettingError(f"--format must be csv or parquet; got {name!r}")
+    if name not in ("csv", "parquet"):
+        raise SettingError(f"--format must be csv or parquet; got {name!r}")
+    return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from recoslip.detectors.base import Detector
+    from recoslip.pipeline.result import Result
 
 MAX_GROUPS = 5  # whose evidence is printed
 
@@ -37,9 +38,9 @@ ROUNDS = (
 )
 
 
-def print_look(rows: list[tuple[str, str]], console: Console) -> None:
-    """Print what a look before training found."""
-    table = Table("look", "found", box=None, pad_edge=False)
+def print_check(rows: list[tuple[str, str]], console: Console) -> None:
+    """Print what was found before training."""
+    table = Table("check", "found", box=None, pad_edge=False)
     for what, found in rows:
         table.add_row(escape(what), escape(found), style="bold yellow" if what == "leak" else None)
     console.print(table)
@@ -71,29 +72,29 @@ def print_most_novel(scores: pl.DataFrame, console: Console) -> None:
     console.print(table)
 
 
-def print_outcome(
-    summary: dict[str, Any], out: Path, console: Console, *, has_page: bool, more: Iterable[str] = ()
-) -> None:
-    """Print the verdict, the promise, what to look at first, warnings, and what was written where."""
-    console.print(f"\n[bold]{escape(summary['headline'])}[/bold]", soft_wrap=True)
-    console.print(escape(summary["advice"]), soft_wrap=True)
-    console.print(escape(f"{summary['list']} {summary['promise']}"), soft_wrap=True)
-    for group in [each for each in summary["groups"]["found"] if each["evidence"]][:MAX_GROUPS]:
-        name = f", {group['name']!r}" if group["name"] else ""
-        console.print(escape(f"Group {group['number']} ({group['size']:,}{name}): {group['evidence']}"), soft_wrap=True)
-    if summary["first_look"]:
-        console.print(escape(f"Look at these first: {', '.join(summary['first_look'])}"), soft_wrap=True)
-    for warning in summary["diagnosis"]["warnings"]:
-        console.print(f"[yellow]note:[/] {escape(warning)}", soft_wrap=True)
+def print_outcome(result: Result, out: Path, console: Console, *, more: Iterable[str] = ()) -> None:
+    """Print the verdict, the guarantee, what to inspect first, notes, and what was written where."""
     from recoslip.storage import printable
 
-    trained = "seconds" in summary
-    files = "scores, summary.json" + (", model" if trained else "") + (", report.html" if has_page else "")
-    files = ", ".join([files, *more])
-    after = f" after {summary['seconds']:.1f} s of training" if trained else ""
-    console.print(f"Written to {escape(printable(out))}{after}: {files}", soft_wrap=True)
-    if has_page:
-        decide = f", or decide on it: [bold]recoslip review {escape(printable(out))}[/bold]" if trained else ""
+    said = result.to_dict()
+    console.print(f"\n[bold]{escape(said['headline'])}[/bold]", soft_wrap=True)
+    if result.findings is not None:
+        console.print(escape(said["advice"]), soft_wrap=True)
+        console.print(escape(said["list"]), soft_wrap=True)
+    console.print(escape(result.guarantee), soft_wrap=True)
+    for group in [each for each in result.groups if each.evidence][:MAX_GROUPS]:
+        name = f", {group.name!r}" if group.name else ""
+        console.print(escape(f"Group {group.number} ({group.size:,}{name}): {group.evidence}"), soft_wrap=True)
+    if said.get("first_look"):
+        console.print(escape(f"Inspect these first: {', '.join(said['first_look'])}"), soft_wrap=True)
+    for note in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+    trained, folder = result.model is not None, escape(printable(out))
+    files = ["scores", "summary.json"] + ["model"] * trained + ["report.html"] * (result.findings is not None)
+    after = f" after {said['seconds']:.1f} s of training" if trained else ""
+    console.print(f"Written to {folder}{after}: {', '.join([*files, *more])}", soft_wrap=True)
+    if result.findings is not None:
+        decide = f", or decide on it: [bold]recoslip review {folder}[/bold]" if trained else ""
         console.print(
             f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser{decide}.", soft_wrap=True
         )

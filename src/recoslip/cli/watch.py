@@ -1,33 +1,23 @@
-"""The command `watch`: batches of nodes, one call each -> an alarm when a category is born."""
+"""The command `watch`: batches of nodes, one call each -> an alarm when a new category appears."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from recoslip.cli.options import (
-    BlockWeights,
-    DropUnknown,
-    EncodingName,
-    Features,
-    IdColumn,
-    Ignore,
-    Impute,
-    Json,
-    Quiet,
-    TextColumns,
-)
+from recoslip.cli.options import Json, Quiet, takes
 from recoslip.console.messages import make_console
-from recoslip.console.option_values import parse_numbers, split_names
+
+IN_EVERY_BATCH = ("drop_unknown", "encoding")  # options of reading; the others are fixed when the watch begins
 
 
+@takes("id", "features", "ignore", "text", "block_weights", "impute", *IN_EVERY_BATCH)
 def watch(
-    context: typer.Context,
     state: Annotated[Path, typer.Argument(help="Folder of the watch.")],
     nodes: Annotated[Path | None, typer.Option(help="Table of the batch's nodes, or of the known ones.")] = None,
     edges: Annotated[Path | None, typer.Option(help="Table of their edges, also to earlier nodes.")] = None,
@@ -35,27 +25,28 @@ def watch(
     accept: Annotated[int | None, typer.Option(help="Number of a group that is a new category indeed.")] = None,
     label: Annotated[str | None, typer.Option("--as", help="The name that it is accepted under.")] = None,
     reject: Annotated[int | None, typer.Option(help="Number of a group that is none.")] = None,
-    alpha: Annotated[float, typer.Option(help="With --begin: probability of any false alarm, ever.")] = 0.05,
-    max_growth: Annotated[
-        float, typer.Option(help="With --begin: how many times as frequent a known category may become.")
-    ] = 10.0,
-    window: Annotated[int, typer.Option(help="With --begin: how many batches are looked at together.")] = 5,
-    keep: Annotated[int, typer.Option(help="With --begin: how many earlier nodes are kept at most.")] = 50_000,
-    time_column: Annotated[
-        str | None, typer.Option("--time", help="With --begin: column with times, in whose order batches must come.")
+    alpha: Annotated[
+        float | None, typer.Option(help="With --begin: probability of any false alarm, ever; default: 0.05.")
     ] = None,
-    id_column: IdColumn = "id",
-    features: Features = None,
-    ignore: Ignore = "",
-    text: TextColumns = "",
-    block_weights: BlockWeights = "",
-    impute: Impute = False,
-    drop_unknown: DropUnknown = False,
-    encoding: EncodingName = None,
+    max_growth: Annotated[
+        float | None,
+        typer.Option(help="With --begin: how many times as frequent a known category may become; default: 10."),
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="With --begin: how many batches are tested together; default: 5.")
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option(help="With --begin: how many earlier nodes are kept at most; default: 50,000.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="With --begin: column with times, in whose order batches must come.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    *,
+    read: dict[str, Any],
 ) -> None:
-    """Watch batches of nodes for a new category; call it once with --begin, then once per batch.
+    """Watch batches of nodes for a new category: once with --begin, then once per batch.
 
     It ends with code 0 if all is quiet, with 10 if a new category has appeared, and with 11 if that cannot be told.
     """
@@ -81,31 +72,18 @@ def watch(
         return
     if nodes is None:
         raise SettingError("give the table of the batch (--nodes), or a decision (--accept, --reject)")
+    settings = {"alpha": alpha, "max_growth": max_growth, "window": window, "keep": keep, "time": time}
+    fixed: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if begin:
-        Watch.begin(
-            state,
-            nodes,
-            edges,
-            alpha=alpha,
-            max_growth=max_growth,
-            window=window,
-            keep=keep,
-            id=id_column,
-            time=time_column,
-            features=None if features is None else split_names(features),
-            ignore=split_names(ignore),
-            text=split_names(text),
-            block_weights=parse_numbers("--block-weights", block_weights),
-            impute=impute,
-            drop_unknown=drop_unknown,
-            encoding=encoding,
-        )
+        Watch.begin(state, nodes, edges, **fixed, **read)
         if as_json:
             print(json.dumps(asdict(Watch(state).state.batches[0])))
         console.print(f"The watch has begun: {escape(printable(state))}", soft_wrap=True)
         return
-    _refuse_settings(context)
-    outcome = Watch(state).add(nodes, edges, drop_unknown=drop_unknown, encoding=encoding)
+    for name in (*fixed, *read):
+        if name not in IN_EVERY_BATCH:
+            raise SettingError(f"--{name.replace('_', '-')} was fixed when the watch began; leave it out")
+    outcome = Watch(state).add(nodes, edges, **read)
     if as_json:
         print(json.dumps(outcome.facts()))
     else:
@@ -122,19 +100,3 @@ def watch(
             console.print(f"{batch.lost_edges:,} edges lead to nodes that are no longer kept.", style="dim")
         console.print(f"The course over all batches: {escape(printable(state / 'report.html'))}", soft_wrap=True)
     raise typer.Exit(outcome.exit_code)
-
-
-BEGIN_ONLY = (
-    "alpha", "max_growth", "window", "keep", "time_column", "id_column", "features", "ignore", "text", "block_weights",
-    "impute",
-)  # fmt: skip
-
-
-def _refuse_settings(context: typer.Context) -> None:
-    """Raise if the user gave an option that is fixed when a watch begins."""
-    from recoslip.errors import SettingError
-
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in BEGIN_ONLY and source is not None and source.name == "COMMANDLINE":
-            raise SettingError(f"{parameter.opts[0]} was fixed when the watch began; leave it out")

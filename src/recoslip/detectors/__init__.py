@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from recoslip.detectors.dominant import Dominant
     from recoslip.detectors.elkan_noto import ElkanNoto
     from recoslip.detectors.energy import EnergyOOD
-    from recoslip.detectors.loading import load
+    from recoslip.detectors.loading import load_detector
     from recoslip.detectors.lp_pul import LpPul
     from recoslip.detectors.nnpu import NNPU
     from recoslip.detectors.oracle import Oracle
@@ -33,7 +33,7 @@ __getattr__, __dir__, _ = lazy_loader.attach(
         "dominant": ["Dominant"],
         "elkan_noto": ["ElkanNoto"],
         "energy": ["EnergyOOD"],
-        "loading": ["load"],
+        "loading": ["load_detector"],
         "lp_pul": ["LpPul"],
         "nnpu": ["NNPU"],
         "oracle": ["Oracle"],
@@ -64,5 +64,5 @@ __all__ = [
     "RecoSlipPlus",
     "SarEM",
     "detector",
-    "load",
+    "load_detector",
 ]

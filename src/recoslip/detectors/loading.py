@@ -18,7 +18,7 @@ from recoslip.errors import ModelFileError, SettingError
 CHANGEABLE = ("device", "batch_size", "max_fpr")  # settings that nothing learned depends on
 
 
-def load(folder: str | os.PathLike[str], **settings: Any) -> Detector:
+def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
     """Read a detector that `save` wrote.
 
     Args:

@@ -7,26 +7,15 @@ which nodes are alike. Each block is therefore scaled until inner products of it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from recoslip.encoders.columns import Encoding
-from recoslip.errors import TableError
 
-BLOCKS = tuple(name for name in get_args(Encoding) if name != "unused")
 PROBES = 64  # random directions that the spread of inner products is estimated by
 
 Chunks: TypeAlias = "Callable[[], Iterable[Any]]"  # the rows of a block, some at a time, dense or sparse
-
-
-def check_block_weights(weights: Mapping[str, float]) -> None:
-    """Raise unless each weight is a positive number of a block."""
-    for name, weight in weights.items():
-        if name not in BLOCKS:
-            raise TableError(f"a block weight is for one of {', '.join(BLOCKS)}; got {name!r}")
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= 1e6:
-            raise TableError(f"the block weight of {name} must be above 0 and at most a million; got {weight!r}")
 
 
 def block_weights(blocks: Mapping[Encoding, Chunks], asked: Mapping[str, float]) -> dict[Encoding, float]:

@@ -184,6 +184,7 @@ def facts(findings: Findings) -> dict[str, Any]:
         "verdict": findings.verdict.kind,
         "headline": findings.headline(),
         "advice": findings.verdict.advice,
+        "supported": findings.verdict.supported,
         "list": findings.list_sentence(),
         "first_look": [str(findings.graph.ids[node]) for node in findings.first_look()],
         "promise": findings.promise,

@@ -11,10 +11,11 @@ from polars.selectors import by_name  # selects columns literally, also those ca
 from recoslip.errors import TableError
 from recoslip.packed.format import rename_when_written
 from recoslip.packed.steps import Step
+from recoslip.read_options import ReadOptions
 from recoslip.storage import printable
 from recoslip.tables.files import origin_of, read_errors, scan
 from recoslip.tables.formats import table_format
-from recoslip.tables.options import ReadOptions, TableName
+from recoslip.tables.options import TableName
 from recoslip.tables.paths import polars_path
 
 

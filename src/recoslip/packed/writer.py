@@ -31,11 +31,12 @@ from recoslip.packed.format import (
 )
 from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
+from recoslip.read_options import ReadOptions, reads
 from recoslip.storage import atomic_write, check_output_folder, output_lock, printable, replace_folder, resolve
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader
 from recoslip.tables.files import check_file, table_errors
 from recoslip.tables.kept_columns import shown_values
-from recoslip.tables.options import NodeRows, ReadOptions
+from recoslip.tables.options import NodeRows, node_rows
 from recoslip.tables.paths import polars_path
 from recoslip.tables.read import name_ends
 
@@ -43,6 +44,7 @@ WORK_VERSION = 5  # of the intermediate files
 INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
 
 
+@reads()
 def pack(
     nodes: str | os.PathLike[str],
     edges: str | os.PathLike[str],
@@ -67,7 +69,6 @@ def pack(
         replace: whether an earlier packed graph in the folder may be replaced.
         progress: called with the steps done and the steps in all.
         chunk_rows: rows of a table to hold in memory at a time.
-        **options: which columns to read: the other arguments of `read_graph`.
     """
     read_options = ReadOptions(**options)
     if read_options.is_relational:
@@ -131,7 +132,7 @@ def _pack_into(
 ) -> Path:
     """Make the packed graph in the working folder, and return its folder there."""
     node_table = TableFile(nodes, "nodes", work, options)
-    rows = options.node_rows(node_table, node_table.origin)
+    rows = node_rows(options, node_table, node_table.origin)
     edge_table = TableFile(edges, "edges", work, name_ends(edges, rows.ids, options))
     sample = edge_table.rows(0, SAMPLE_EDGES, edge_table.columns)
     reader = EdgeReader(sample, printable(edges), rows.ids, edge_table.options, edge_table.origin)

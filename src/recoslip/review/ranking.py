@@ -72,14 +72,15 @@ class Ranking:
 
     @cached_property
     def _model(self) -> Detector:
-        from recoslip.detectors.loading import load
 
         folder = self.folder / "model"
         if not folder.is_dir():
             raise RecoslipError(
                 f"{printable(self.folder)} holds no model to learn with; review a folder that recoslip detect wrote"
             )
-        return load(folder)
+        from recoslip.detectors.loading import load_detector
+
+        return load_detector(folder)
 
     @cached_property
     def _position(self) -> NDArray[np.int64]:

@@ -10,22 +10,51 @@ from typing import Any
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
+import torch
 
-from recoslip.errors import RecoslipError, TableError
+from recoslip.errors import GraphError, RecoslipError, TableError
+from recoslip.graph import NodeGraph
+from recoslip.memory import memory
 from recoslip.storage import printable
 from recoslip.tables.formats import extension
 from recoslip.tables.graph_tables import ENDS, ID, WEIGHT, GraphTables, free_name, series
 
 CELL_FILES = ("h5ad",)
+MOST_MEMORY = 0.25  # of what is free, that the genes may take which groups are described by
 PCA, WIDE = "X_pca", 50  # the representation that scanpy takes; a matrix with no more columns is taken as it is
 
 
-def cell_tables(cells: Any) -> GraphTables | None:
+def cell_tables(cells: Any, use_rep: str | None = None) -> GraphTables | None:
     """Return the tables of an AnnData object or an .h5ad file; None for anything else."""
-    if isinstance(cells, str | os.PathLike):
-        path = Path(cells)
-        return anndata_tables(open_cells(path)) if extension(path) in CELL_FILES and not path.is_dir() else None
-    return anndata_tables(cells) if type(cells).__module__.partition(".")[0] == "anndata" else None
+    opened = open_if_cells(cells)
+    return None if opened is None else anndata_tables(opened, use_rep)
+
+
+def open_if_cells(nodes: Any) -> Any:
+    """Return the AnnData object that is given, or that a file holds; None for anything else."""
+    if isinstance(nodes, str | os.PathLike):
+        path = Path(nodes)
+        return open_cells(path) if extension(path) in CELL_FILES and not path.is_dir() else None
+    return nodes if type(nodes).__module__.partition(".")[0] == "anndata" else None
+
+
+def described_by_genes(cells: Any, graph: NodeGraph) -> NodeGraph | None:
+    """Return the cells with genes as features, from `raw` where there is one, as scanpy's tools take them.
+
+    None where they take too much memory or are no finite numbers.
+    """
+    genes = cells if cells.raw is None else cells.raw
+    matrix = genes.X
+    if matrix is None or genes.n_vars < 2:
+        return None
+    entries = matrix.nnz * 3 if hasattr(matrix, "nnz") else genes.n_obs * genes.n_vars
+    if 4 * entries > MOST_MEMORY * memory(torch.device("cpu")).free:
+        return None
+    values = matrix[:] if cells.isbacked else matrix
+    try:
+        return graph.with_features(sp.csr_array(values) if sp.issparse(values) else values, list(genes.var_names))
+    except GraphError:
+        return None
 
 
 def open_cells(path: Path) -> Any:

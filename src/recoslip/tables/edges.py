@@ -17,8 +17,9 @@ from recoslip.encoders.columns import MOST_NAMES, require_column
 from recoslip.encoders.numbers import DecimalMark, decimal_marks, to_numbers, two_readings
 from recoslip.encoders.origin import FRAME, Origin
 from recoslip.errors import TableError
+from recoslip.read_options import ReadOptions
 from recoslip.tables.node_columns import WHOLE, checked_ids
-from recoslip.tables.options import ReadOptions
+from recoslip.tables.options import end_columns
 
 log = logging.getLogger("recoslip")
 
@@ -48,7 +49,7 @@ def choose_ends(sample: pl.DataFrame, ids: pl.Series, options: ReadOptions) -> R
         ids: the ids of the nodes, as text.
         options: which columns to read, as far as the user said.
     """
-    named = [options.source_column, options.target_column]
+    named = [options.edge_from, options.edge_to]
     free = [column for column in sample.columns if column not in (*named, options.weight)]
     if None not in named or len(free) < named.count(None):
         return options
@@ -58,7 +59,7 @@ def choose_ends(sample: pl.DataFrame, ids: pl.Series, options: ReadOptions) -> R
         found = sorted(found[: named.count(None)], key=free.index)
     chosen = iter(found if len(found) >= named.count(None) else free)
     left, right = [next(chosen) if name is None else name for name in named]
-    return replace(options, source_column=left, target_column=right)
+    return replace(options, edge_from=left, edge_to=right)
 
 
 def _columns_of_ids(columns: Sequence[pl.Series], ids: pl.Series) -> list[str]:
@@ -107,10 +108,10 @@ class EdgeReader:
         self, sample: pl.DataFrame, name: str, ids: pl.Series, options: ReadOptions, origin: Origin = FRAME
     ) -> None:
         columns = sample.columns
-        for column in (options.source_column, options.target_column, options.weight):
+        for column in (options.edge_from, options.edge_to, options.weight):
             if column is not None:
                 require_column(columns, column, "edges")
-        left, right = choose_ends(sample, ids, options).end_columns(columns)
+        left, right = end_columns(choose_ends(sample, ids, options), columns)
         if left is None or right is None:
             besides = f" besides the weights in {options.weight!r}" if options.weight is not None else ""
             raise TableError(f"{name} must have two columns of node ids{besides}; it has {list(columns)}")

@@ -15,12 +15,13 @@ import torch
 from recoslip.encoders.origin import FRAME, Origin, file_origin
 from recoslip.errors import OutOfMemory, TableError
 from recoslip.memory import memory
+from recoslip.read_options import ReadOptions
 from recoslip.storage import printable
 from recoslip.tables.contents import check_content, refuse_bad_bytes
 from recoslip.tables.excel import excel_bytes, read_excel
 from recoslip.tables.formats import ENDINGS, csv_header, extension, table_format
 from recoslip.tables.memory_estimate import estimate_edges, estimate_nodes
-from recoslip.tables.options import ReadOptions, TableName
+from recoslip.tables.options import TableName, end_columns
 from recoslip.tables.paths import polars_path
 from recoslip.tables.samples import count_rows, open_parquet, parquet_batches, sample_table, text_header
 from recoslip.tables.text_files import plain_text
@@ -87,7 +88,7 @@ def scan(
             if form == "text":
                 plain = opened.enter_context(plain_text(path, options.encoding))
                 separator, header = csv_header(plain, path)
-                ids = [options.id] if name == "nodes" else options.end_columns(header)
+                ids = [options.id] if name == "nodes" else end_columns(options, header)
                 text = {column: pl.String for column in (*ids, *as_text) if column in header}
                 lazy = pl.scan_csv(plain, separator=separator, infer_schema_length=None, schema_overrides=text)
             elif form == "parquet":

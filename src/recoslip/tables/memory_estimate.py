@@ -16,8 +16,9 @@ import polars as pl
 from recoslip.encoders.columns import MAX_CATEGORIES
 from recoslip.encoders.numbers import decimal_marks
 from recoslip.encoders.table_encoder import DENSE_FRACTION
+from recoslip.read_options import ReadOptions
 from recoslip.tables.kept_columns import may_be_label
-from recoslip.tables.options import ReadOptions
+from recoslip.tables.options import end_columns
 from recoslip.tables.samples import TableSample
 
 # Reading a text file: bytes per byte of it.
@@ -89,7 +90,7 @@ def estimate_nodes(sample: TableSample, options: ReadOptions) -> int:
 
 def estimate_edges(sample: TableSample, options: ReadOptions) -> int:
     """Return the bytes that it takes to read an edges table and make the edges of the graph."""
-    ends = [name for name in options.end_columns(list(sample.schema)) if name is not None]
+    ends = [name for name in end_columns(options, list(sample.schema)) if name is not None]
     texts = sum(16 + _beyond_view(_text_length(name, sample)) for name in ends)
     per_row = EDGE + texts + (WEIGHT if options.weight else 0)
     frame = _frame_bytes(sample)

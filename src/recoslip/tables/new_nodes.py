@@ -17,10 +17,10 @@ from recoslip.encoders.table_encoder import TableEncoder, TableFeatures, same_en
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
+from recoslip.read_options import ReadOptions, reads
 from recoslip.tables.files import table_errors
 from recoslip.tables.kept_columns import choose_kept, choose_label, column_arrays
 from recoslip.tables.node_columns import own_ids
-from recoslip.tables.options import ReadOptions
 from recoslip.tables.read import Table, read_edges, table_origin, to_frame
 
 
@@ -37,6 +37,7 @@ class NewNodes:
     lost_edges: int  # edges of the new nodes that lead to nodes which are not given
 
 
+@reads("id", "edge_from", "edge_to", "weight", "drop_unknown", "impute", "label", "keep", "encoding")
 def read_new_nodes(
     nodes: Table,
     edges: Table | None,
@@ -45,18 +46,12 @@ def read_new_nodes(
     *,
     old_nodes: Table | NodeGraph | None = None,
     old_edges: Table | None = None,
-    id: str = "id",  # noqa: A002
-    source_column: str | None = None,
-    target_column: str | None = None,
-    weight: str | None = None,
-    drop_unknown: bool = False,
-    impute: bool = False,
     rename: Mapping[str, str] | None = None,
-    label: str | None = None,
-    keep: Sequence[str] = (),
-    encoding: str | None = None,
+    **read: Any,
 ) -> NewNodes:
     """Read nodes that a detector was not fitted on, with the encoder of those it was fitted on.
+
+    Edges to unknown nodes are always left out where old nodes are not given.
 
     Args:
         nodes: table of the new nodes; it needs no domain.
@@ -66,40 +61,22 @@ def read_new_nodes(
         old_nodes: table of the old nodes, or their graph, so that neighbourhoods are complete. A row that the new table
             has, too, is taken from there.
         old_edges: table of the old nodes' edges; not with a graph, which has its own.
-        id: column of the nodes tables with the ids.
-        source_column: column of the edges tables with one end of the edge; by default it is found, as in `read_graph`.
-        target_column: column of the edges tables with the other end.
-        weight: column of the edges tables with positive weights.
-        drop_unknown: drop edges whose ends are in no table. Where old nodes are not given, that is always done.
-        impute: fill missing values by what the encoder learned, and columns that are missing.
         rename: names of the new table's columns -> the names that the encoder knows them by.
-        label: column that names the nodes on the page, as in `read_graph`.
-        keep: further columns of the new table to show beside the nodes; old nodes have them where their table has.
-        encoding: of text files that are not UTF-8, as in `read_graph`.
     """
-    options = ReadOptions(
-        id=id,
-        source_column=source_column,
-        target_column=target_column,
-        weight=weight,
-        drop_unknown=drop_unknown,
-        label=label,
-        keep=keep,
-        encoding=encoding,
-    )
+    options = ReadOptions(**read)
     if old_edges is not None and (old_nodes is None or isinstance(old_nodes, NodeGraph)):
         raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
     with table_errors():
         frame = to_frame(nodes, "nodes", options, as_text=encoder.text_columns(rename))
         origin = table_origin(nodes, "nodes", options)
-        features = encoder.transform(frame, impute=impute, rename=rename, origin=origin)
+        features = encoder.transform(frame, impute=options.impute, rename=rename, origin=origin)
         own = _own_ids(frame, options, origin)
         ids = known = own.cast(pl.String)
         matrix, names = features.matrix, own.to_numpy()
-        naming = choose_label(frame, {id}, label)
-        columns = column_arrays(frame, choose_kept(frame, keep, naming))
+        naming = choose_label(frame, {options.id}, options.label)
+        columns = column_arrays(frame, choose_kept(frame, options.keep, naming))
         edge_parts: list[tuple[Any, Any]] = []
-        old = _old_graph(old_nodes, old_edges, encoder, is_source, options, impute, list(columns))
+        old = _old_graph(old_nodes, old_edges, encoder, is_source, options, list(columns))
         if old is not None:
             is_kept = ~_as_text(old.ids).is_in(ids.implode()).to_numpy()
             known = pl.concat([_as_text(old.ids[is_kept]), ids])
@@ -126,7 +103,7 @@ def read_new_nodes(
             label=naming,
             one_domain=True,
         )
-    used = {column.name for column in encoder.columns} | {id, *(rename or {}), *columns}
+    used = {column.name for column in encoder.columns} | {options.id, *(rename or {}), *columns}
     return NewNodes(
         graph=graph,
         is_new=np.arange(graph.num_nodes) >= graph.num_nodes - frame.height,
@@ -144,7 +121,6 @@ def _old_graph(
     encoder: TableEncoder,
     is_source: Callable[[NDArray[Any]], NDArray[np.bool_]],
     options: ReadOptions,
-    impute: bool,
     kept: Sequence[str],
 ) -> NodeGraph | None:
     if nodes is None:
@@ -161,7 +137,7 @@ def _old_graph(
     own = _own_ids(frame, options, origin)
     ids = own.cast(pl.String)
     index, weight, _ = read_edges(edges, ids, options)
-    matrix = encoder.transform(frame, impute=impute, origin=origin).matrix
+    matrix = encoder.transform(frame, impute=options.impute, origin=origin).matrix
     return NodeGraph(
         matrix,
         index,

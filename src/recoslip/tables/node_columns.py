@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from recoslip.encoders.columns import ColumnReader, is_missing, require_column
 from recoslip.encoders.origin import FRAME, Origin
 from recoslip.errors import TableError
-from recoslip.tables.times import Order, Since, not_before, read_instant, read_times, slash_order
+from recoslip.read_options import Since
+from recoslip.tables.times import Order, not_before, read_instant, read_times, slash_order
 
 WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that became a float
 MAX_WHOLE = 2**53  # up to which floats hold every whole number

@@ -33,18 +33,6 @@ class BadBytes(NamedTuple):
     likely: str  # the encoding that it probably is
 
 
-def check_encoding(name: str) -> None:
-    """Raise unless Python has an encoding of this name."""
-    try:
-        "".encode(name)
-        codecs.getincrementaldecoder(name)
-    except (LookupError, ValueError, TypeError) as problem:
-        raise TableError(
-            f"there is no encoding {name!r}; name one that Python has, such as utf-16, latin-1, cp1252 (Windows), "
-            "mac-roman, shift-jis or gb18030"
-        ) from problem
-
-
 def is_compressed(path: Path) -> bool:
     """Return whether the bytes of a text file have to be decompressed."""
     return _start(path).startswith((GZIP, ZSTD)) or _is_zip(path)

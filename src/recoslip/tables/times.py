@@ -12,8 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.errors import TableError
+from recoslip.read_options import Since
 
-Since: TypeAlias = "int | float | str | date | datetime"
 Order: TypeAlias = Literal["day", "month"]  # which of them comes first in 02/03/2007
 
 _DOTS = r"^\s*(?<a>[0-9]{1,2})\.(?<b>[0-9]{1,2})\.(?<year>[0-9]{4})(?<rest>.*)$"

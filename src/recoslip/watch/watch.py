@@ -25,11 +25,11 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes
 from recoslip.graph.neighbourhood import k_means
 from recoslip.inspection.mixing import measure_mixing
+from recoslip.read_options import ReadOptions, reads
 from recoslip.shift import Mask
 from recoslip.storage import output_lock, printable, resolve
 from recoslip.tables.files import table_errors
 from recoslip.tables.node_columns import ids_as_text
-from recoslip.tables.options import ReadOptions
 from recoslip.tables.read import Table, open_edges, table_origin, to_frame
 from recoslip.tables.times import slash_order, year_first
 from recoslip.watch.page import render
@@ -111,6 +111,7 @@ class Watch:
         self.state = read_state(self.folder)
 
     @classmethod
+    @reads("id", "features", "ignore", "text", "block_weights", "impute", "drop_unknown", "encoding")
     def begin(
         cls,
         folder: str | os.PathLike[str],
@@ -121,15 +122,8 @@ class Watch:
         max_growth: float = 10.0,
         window: int = 5,
         keep: int = 50_000,
-        id: str = "id",  # noqa: A002
         time: str | None = None,
-        features: Sequence[str] | None = None,
-        ignore: Sequence[str] = (),
-        text: Sequence[str] = (),
-        block_weights: Mapping[str, float] | None = None,
-        impute: bool = False,
-        drop_unknown: bool = False,
-        encoding: str | None = None,
+        **read: Any,
     ) -> Self:
         """Begin a watch with the nodes that are known.
 
@@ -141,29 +135,13 @@ class Watch:
             max_growth: how many times as frequent as before a known category may become without an alarm.
             window: how many batches, the last ones, are looked at together.
             keep: how many earlier nodes are kept at most; of more, a random part is.
-            id: column with the ids.
             time: column with times, numbers or dates; batches must then come in their order.
-            features: columns to use as features, by default all that look like features.
-            ignore: columns not to use.
-            text: columns of free text.
-            block_weights: as for `read_graph`.
-            impute: fill missing values, here and in every batch.
-            drop_unknown: drop edges to nodes that are not in the table.
-            encoding: of text files that are not UTF-8, as for `read_graph`.
         """
         Number(0, 1, open_ends=True)("alpha", alpha)
         Number(1, 1e6)("max_growth", max_growth)
         Whole(1, 1000)("window", window)
         Whole(MIN_KNOWN, 10_000_000)("keep", keep)
-        options = ReadOptions(
-            id=id,
-            features=features,
-            ignore=ignore,
-            text=text,
-            impute=impute,
-            block_weights=block_weights or {},
-            encoding=encoding,
-        )
+        options = ReadOptions(**read)
         final = resolve(folder)
         with output_lock(final), table_errors():
             if final.exists() and not final.is_dir():
@@ -174,16 +152,23 @@ class Watch:
                     raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
             frame = to_frame(nodes, "nodes", options)
             origin = table_origin(nodes, "nodes", options)
-            columns = plan_columns(frame, {id, time} - {None}, features, ignore, text, origin)
-            ids = _ids(frame, id, origin)
+            columns = plan_columns(
+                frame, {options.id, time} - {None}, options.features, options.ignore, options.text, origin
+            )
+            ids = _ids(frame, options.id, origin)
             if len(ids) < MIN_KNOWN:
                 raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {len(ids)}; give more of them")
             encoder, encoded = fit_encoder(
-                frame, columns, impute=impute, weights=options.block_weights, spare_words=SPARE_WORDS, origin=origin
+                frame,
+                columns,
+                impute=options.impute,
+                weights=options.block_weights,
+                spare_words=SPARE_WORDS,
+                origin=origin,
             )
-            settings = Settings(id, time, alpha, max_growth, window, keep, impute)
+            settings = Settings(options.id, time, alpha, max_growth, window, keep, options.impute)
             pool = Nodes(node_table(ids, 0), encoded.matrix, np.empty((2, 0), dtype=np.int64))
-            edge_index, _ = _read_edges(edges, ids, (), drop_unknown, encoding)
+            edge_index, _ = _read_edges(edges, ids, (), options.drop_unknown, options.encoding)
             pool = replace(pool, edge_index=edge_index)
             graph = _graph(pool, encoder, np.zeros(len(pool), dtype=bool))
             kind = k_means(views(graph)[1], min(MAX_KINDS, max(1, len(pool) // NODES_PER_KIND)), n_init=2)

@@ -41,24 +41,21 @@ def _printable(value: Any) -> Any:
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", value) if isinstance(value, str) else value
 
 
-def graph_writers(findings: Findings, formats: list[str]) -> dict[str, Callable[[Path], None]]:
-    """Return the files of a graph with scores, by name, and what writes each."""
+def graph_writers(findings: Findings, name: str) -> dict[str, Callable[[Path], None]]:
+    """Return the file of a graph with scores, by its name, and what writes it."""
     import networkx as nx
 
-    writers: dict[str, Any] = {"graphml": nx.write_graphml, "gexf": nx.write_gexf}
+    check_graph_format(name)
+    writer: Any = {"graphml": nx.write_graphml, "gexf": nx.write_gexf}[name]
 
-    def writer(name: str) -> Callable[[Path], None]:
-        def write(path: Path) -> None:
-            with path.open("wb") as file:
-                writers[name](to_networkx(findings), file)
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            writer(to_networkx(findings), file)
 
-        return write
-
-    return {f"graph.{name}": writer(name) for name in formats}
+    return {f"graph.{name}": write}
 
 
-def check_graph_format(name: str | None) -> list[str]:
-    """Return the formats of graph files that are asked for."""
-    if name is not None and name not in FORMATS:
-        raise SettingError(f"--write-graph must be {' or '.join(FORMATS)}; got {name!r}")
-    return [] if name is None else [name]
+def check_graph_format(name: str) -> None:
+    """Raise unless there is such a format of graph files."""
+    if name not in FORMATS:
+        raise SettingError(f"the format of the graph must be {' or '.join(FORMATS)}; got {name!r}")

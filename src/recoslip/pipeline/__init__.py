@@ -1,0 +1,1 @@
+"""Tables or a graph -> Result: the only code that knows the order of the steps."""

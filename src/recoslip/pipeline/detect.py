@@ -1,0 +1,247 @@
+"""Tables or a graph -> Result: what is done, in its order."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from sklearn.base import clone
+
+from recoslip.detectors.base import Detector
+from recoslip.detectors.catalogue import AUTO, DEFAULT
+from recoslip.detectors.params import Number, Whole
+from recoslip.detectors.registry import detector
+from recoslip.errors import SettingError
+from recoslip.findings.analysis import analyse as find
+from recoslip.graph import NodeGraph
+from recoslip.inspection import check as inspection
+from recoslip.inspection.check import Align, Check, leak_sentence
+from recoslip.packed import open_packed
+from recoslip.pipeline.result import Result
+from recoslip.progress import Progress, shown
+from recoslip.read_options import reads
+from recoslip.shift import default_rotations
+from recoslip.tables import read_graph
+from recoslip.tables.cells import described_by_genes, open_if_cells
+
+log = logging.getLogger("recoslip")
+
+
+class Executor(Protocol):
+    """Fits a detector elsewhere, such as on a cluster."""
+
+    def __call__(
+        self, detector: Detector, graph: NodeGraph | Path, *, rotations: int, progress: Progress | None
+    ) -> Detector:
+        """Return a fitted copy of the detector; a packed graph may be given by its folder."""
+
+
+@reads()
+def read(nodes: Any, edges: Any = None, *, use_rep: str | None = None, **read: Any) -> NodeGraph:
+    """Read a graph in any form: tables, a graph file, a graph of another library, or the folder of a packed graph.
+
+    Args:
+        nodes: what `recoslip.read_graph` takes, the folder of a packed graph, or a NodeGraph, which is returned.
+        edges: table of edges, where the nodes are a table.
+        use_rep: of AnnData, as for `recoslip.read_graph`.
+    """
+    is_packed = isinstance(nodes, str | Path) and Path(nodes).is_dir()
+    if not is_packed and not isinstance(nodes, NodeGraph):
+        return read_graph(nodes, edges, use_rep=use_rep, **read)
+    kind = "a packed graph" if is_packed else "a NodeGraph"
+    if edges is not None:
+        raise SettingError(f"{kind} has its own edges; got edges={edges!r}, leave them out")
+    if read:
+        name = next(iter(read))
+        raise SettingError(
+            f"{name} is about reading tables, and {kind} has its domains and features; leave {name} out, or "
+            f"{'pack again with it' if is_packed else 'build the graph with it'}"
+        )
+    return open_packed(nodes) if is_packed else nodes
+
+
+@reads()
+def check(nodes: Any, edges: Any = None, *, align: Align = "auto", **read_options: Any) -> Check:
+    """Check a graph before anything is trained: columns that leak the domain, and how far source and target differ.
+
+    It takes seconds. `detect` does the same first.
+
+    Args:
+        nodes: table of nodes, a graph in any form that `detect` takes, or a NodeGraph.
+        edges: table of edges.
+        align: whether to bring the target's features to the source's location and scale: "off", "on", or "auto", where
+            source and target are separable, and not after it. "auto" also leaves out the edges where that helps.
+    """
+    return inspection.check(read(nodes, edges, **read_options), align=align)
+
+
+@reads()
+def detect(
+    nodes: Any,
+    edges: Any = None,
+    *,
+    method: str | Detector | None = None,
+    settings: Mapping[str, Any] | None = None,
+    max_fpr: float | None = None,
+    fdr: float | None = None,
+    rotations: int | None = None,
+    align: Align = "auto",
+    allow_leak: Sequence[str] = (),
+    groups: bool = True,
+    described_by: NodeGraph | None = None,
+    use_rep: str | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    executor: Executor | None = None,
+    checked: Callable[[Check], None] | None = None,
+    progress: Progress | bool = True,
+    **read_options: Any,
+) -> Result:
+    """Find the target nodes that belong to no category of the source.
+
+    It reads the graph, checks it, fits the method, and says what follows: `result.verdict`, `result.table`,
+    `result.groups`, `result.report("report.html")`. Nothing is written before `result.save("out")`.
+
+    Args:
+        nodes: table of nodes (a file, or a data frame of polars or pandas), a graph (a file, or an object of NetworkX,
+            igraph, PyTorch Geometric or AnnData), the folder of a packed graph, or a NodeGraph.
+        edges: table of edges; without it, a table of nodes is a graph without edges.
+        method: name of a method, or a detector, which is copied and not changed. By default RECO-SLIP+, or the distance
+            to the source where source and target are separable and no edges join them.
+        settings: of the method that is named, such as {"epochs": 500}.
+        max_fpr: fraction of the known target nodes that may be listed; by default 0.01.
+        fdr: list nodes by this false-discovery rate, instead of `max_fpr`.
+        rotations: how many times to fit; each fit hides another part of the source, to compare with. By default 5.
+        align: as for `check`.
+        allow_leak: columns that may say the same as the domain; any other such column is an error.
+        groups: whether to divide the listed nodes into groups.
+        described_by: the same nodes with the features that groups are described by, such as genes of cells whose
+            features are principal components. For AnnData it is made of the genes.
+        use_rep: of AnnData, the representation that is taken for features; see `recoslip.read_graph`.
+        seed: of initial weights, dropout and splits.
+        device: to train on: "auto", "cpu" or "cuda".
+        executor: fits elsewhere, such as `recoslip.cluster` does.
+        checked: called with the result of the check before training.
+        progress: whether to show progress in a terminal or a notebook; or what is called with steps done and in all.
+    """
+    model = _model(method, settings, max_fpr, seed, device)
+    if fdr is not None:
+        Number(0, 1, open_ends=True)("fdr", fdr)
+    if rotations is not None:
+        Whole(2)("rotations", rotations)
+    cells = open_if_cells(nodes)
+    given = read(nodes if cells is None else cells, edges, use_rep=use_rep, **read_options)
+    found = inspection.check(given, align=align)
+    if checked is not None:
+        checked(found)
+    refuse_leaks(found, allow_leak)
+    if method in (None, AUTO) and found.method != model.name:
+        model = _replacement(found, model, settings or {})
+    graph = found.prepared
+    if described_by is None and cells is not None:
+        described_by = described_by_genes(cells, graph)
+    fits = default_rotations(graph) if rotations is None else rotations
+    model, notes = _with_reachable_rate(model, graph, fits, fdr)
+    start = time.perf_counter()
+    with shown("training", "epochs", progress) as steps:
+        if executor is None:
+            model.fit(graph, rotations=fits, progress=steps)
+        else:
+            on_disk = isinstance(nodes, str | Path) and Path(nodes).is_dir() and graph is given
+            model = executor(model, Path(nodes) if on_disk else graph, rotations=fits, progress=steps)
+    seconds = time.perf_counter() - start
+    findings = find(model, graph, fdr=fdr, grouped=groups, look=found, described=described_by)
+    return Result.of(findings, seconds=seconds, notes=notes)
+
+
+def analyse(
+    detector: Detector,
+    graph: NodeGraph,
+    *,
+    fdr: float | None = None,
+    groups: bool = True,
+    check: Check | None = None,
+    described_by: NodeGraph | None = None,
+) -> Result:
+    """Return the result of a detector that is fitted already; `detect` does this after a fit of its own.
+
+    Args:
+        detector: fitted, with `rotations` if the list shall have a guarantee.
+        graph: the graph that it was fitted on, or another that has source nodes of that one.
+        fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
+        groups: whether to divide the listed nodes into groups.
+        check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, the graph is checked as it is.
+        described_by: as for `detect`.
+    """
+    return Result.of(find(detector, graph, fdr=fdr, grouped=groups, look=check, described=described_by))
+
+
+def _model(
+    method: str | Detector | None,
+    settings: Mapping[str, Any] | None,
+    max_fpr: float | None,
+    seed: int | None,
+    device: str | None,
+) -> Detector:
+    """Return an unfitted detector of the caller's own, with the settings that were given."""
+    own = {"max_fpr": max_fpr, "random_state": seed, "device": device}
+    own = {name: value for name, value in own.items() if value is not None}
+    if isinstance(method, Detector):
+        if settings:
+            raise SettingError("settings go with the name of a method; this detector has its own, leave them out")
+        model: Detector = clone(method).set_params(**own)
+    else:
+        model = detector(DEFAULT if method is None else method, **(dict(settings or {}) | own))
+    model.check_params()
+    return model
+
+
+def _replacement(found: Check, model: Detector, settings: Mapping[str, Any]) -> Detector:
+    """Return the method that the check chose instead of the default, with all settings that were given."""
+    kept = {"max_fpr": model.max_fpr, "device": model.device, "random_state": model.random_state}
+    try:
+        return detector(found.method, **(kept | dict(settings)))
+    except SettingError as problem:
+        raise SettingError(
+            f"source and target are separable, so that {found.method} is taken instead of {model.name}, and {problem}; "
+            f"leave the setting out, or give method={model.name!r}"
+        ) from problem
+
+
+def refuse_leaks(found: Check, allowed: Sequence[str] = ()) -> None:
+    """Raise if a column says the same as the domain, unless it is allowed to."""
+    known = {each.column for each in found.columns.differences}
+    for name in allowed:
+        if name not in known:
+            raise SettingError(f"allow_leak names no column that is used: {name!r}")
+    leaks = [each for each in found.columns.leaks if each.column not in allowed]
+    if leaks:
+        columns = [each.column for each in leaks]
+        raise SettingError(
+            f"{' '.join(map(leak_sentence, leaks))} Every detector would learn it and list all target nodes. "
+            f"Leave it out (ignore={columns!r}), or keep it (allow_leak={columns!r})."
+        )
+
+
+def _with_reachable_rate(
+    model: Detector, graph: NodeGraph, fits: int, fdr: float | None
+) -> tuple[Detector, tuple[str, ...]]:
+    """Return the detector with a false-positive rate that its calibration nodes can reach, and what was changed.
+
+    A false-discovery rate is left as it is.
+    """
+    count = int((~graph.is_target).sum())
+    lowest, asked = 1 / (count + 1), model.max_fpr if fdr is None else fdr
+    if fits == 1 or count <= 2 or asked >= lowest:
+        return model, ()
+    compared = f"With {count:,} source nodes to compare with, no p-value is below {lowest:.2g}"
+    if fdr is not None:
+        note = f"{compared}: nothing can be listed at fdr={fdr:g}. Give a higher fdr, or max_fpr instead."
+    else:
+        note = f"{compared}: the list was made with max_fpr={lowest:.3g} instead of {asked:g}."
+        model = clone(model).set_params(max_fpr=lowest)
+    log.info(note)
+    return model, (note,)

@@ -1,0 +1,289 @@
+"""Findings, or the folder of an earlier run -> Result: what a user sees, saves, and goes on with."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg
+from recoslip.calibration.novel_share import NovelShare
+from recoslip.detectors.base import Detector
+from recoslip.detectors.loading import load_detector
+from recoslip.detectors.params import Number
+from recoslip.errors import RecoslipError, SettingError
+from recoslip.findings.analysis import Findings
+from recoslip.findings.verdict import Verdict
+from recoslip.inspection.check import Check
+from recoslip.json_files import read_json
+from recoslip.page.report import Report
+from recoslip.page.report import report as make_report
+from recoslip.pipeline.folder import Format, summarise, write
+from recoslip.pipeline.graph_files import graph_writers, to_networkx
+from recoslip.results import read_scores, read_summary
+from recoslip.storage import printable
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+NO_GRAPH = "this result was loaded from a folder, which holds no graph: run recoslip.detect again"
+SHOWN = 10  # rows of the table in a notebook
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group of listed nodes."""
+
+    number: int
+    size: int
+    name: str | None  # the features that it has more of than the source, where features have names
+    evidence: str | None  # that it is new, in a sentence
+    members: tuple[Any, ...] = field(repr=False)  # ids, the highest scores first
+
+
+@dataclass(frozen=True)
+class SavedCheck:
+    """What the check of a loaded result found."""
+
+    facts: dict[str, Any] = field(repr=False)  # as `Check.facts` returns them
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what was checked, and what was found."""
+        return [(what, found) for what, found in self.facts["rows"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What `recoslip.detect` found: a verdict, all nodes in a table, groups of the listed ones, and the detector.
+
+    In a notebook it shows itself.
+    """
+
+    table: pl.DataFrame = field(repr=False)  # the highest scores first; `Findings.table` has the columns
+    summary: Mapping[str, Any] = field(repr=False)  # what summary.json holds
+    findings: Findings | None = field(default=None, repr=False)  # None of a loaded result
+    model: Detector | None = field(default=None, repr=False)  # None: in the folder, if there is one
+    folder: Path | None = None  # that it was loaded from
+
+    @classmethod
+    def of(cls, findings: Findings, *, seconds: float | None = None, notes: Sequence[str] = ()) -> Result:
+        """Build from what was found."""
+        summary = summarise(findings) | {"notes": list(notes)}
+        if seconds is not None:
+            summary["seconds"] = round(seconds, 3)
+        return cls(findings.table(), summary, findings, findings.detector)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict: its kind, a sentence, and what to do next."""
+        said = self.summary
+        return Verdict(said["verdict"], said["headline"], said["advice"], said["supported"])
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised of the list, and what that rests on."""
+        return str(self.summary["promise"])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done otherwise than asked, in sentences."""
+        return tuple(self.summary.get("notes", ()))
+
+    @property
+    def novel_share(self) -> NovelShare | None:
+        """The fraction of the target nodes that is novel, with an interval; None where the data do not allow for it."""
+        share = self.summary.get("novel_share")
+        return None if share is None else NovelShare(**share)
+
+    @property
+    def check(self) -> Check | SavedCheck:
+        """What was found before training."""
+        return SavedCheck(self.summary["look"]) if self.findings is None else self.findings.look
+
+    @property
+    def listed(self) -> pl.DataFrame:
+        """The rows of the table that are listed as novel."""
+        return self.table.filter("listed")
+
+    @cached_property
+    def groups(self) -> tuple[ListedGroup, ...]:
+        """The groups of listed nodes, those with the most evidence of being new first."""
+        found = self.summary.get("groups", {}).get("found", [])
+        return tuple(
+            ListedGroup(
+                each["number"],
+                each["size"],
+                each["name"],
+                each["evidence"],
+                tuple(self.table.filter(pl.col("group") == each["number"])["id"]),
+            )
+            for each in found
+        )
+
+    @cached_property
+    def detector(self) -> Detector:
+        """The fitted detector."""
+        if self.model is not None:
+            return self.model
+        if self.folder is None or not (self.folder / "model").is_dir():
+            raise RecoslipError("this result holds no model; give the result of recoslip.detect")
+        return load_detector(self.folder / "model")
+
+    def select(self, *, max_fpr: float | None = None, fdr: float | None = None) -> pl.DataFrame:
+        """Return the rows of the target nodes that another rate would list.
+
+        Args:
+            max_fpr: list nodes with a p-value up to this.
+            fdr: list nodes by this false-discovery rate (Benjamini-Hochberg).
+        """
+        if (max_fpr is None) == (fdr is None):
+            raise SettingError(f"give one of max_fpr and fdr; got max_fpr={max_fpr!r}, fdr={fdr!r}")
+        rows = self.table.filter(pl.col("p_value").is_not_null())
+        p = rows["p_value"].to_numpy()
+        if fdr is not None:
+            Number(0, 1, open_ends=True)("fdr", fdr)
+            return rows.filter(pl.Series(benjamini_hochberg(p, fdr)))
+        Number(0, 1)("max_fpr", max_fpr)
+        return rows.filter(pl.Series(p <= np.float64(max_fpr) * (1 + ROUNDING)))
+
+    def report(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        title: str | None = None,
+        show: Sequence[str] | None = None,
+        image_shape: tuple[int, int] | None = None,
+    ) -> Report:
+        """Return the report, which shows itself in a notebook, and write it to a file if one is given.
+
+        Args:
+            path: file to write.
+            title: of the report.
+            show: the kept columns to show; by default all of them.
+            image_shape: rows and columns, if a node's features are the pixels of an image.
+        """
+        if self.findings is not None:
+            found = self.findings
+            options: dict[str, Any] = {"title": title or TITLE, "show": show, "image_shape": image_shape}
+            made = make_report(found.detector, found.graph, findings=found, **options)
+        elif title is not None or show is not None or image_shape is not None:
+            raise RecoslipError(f"title, show and image_shape are chosen when the report is made, and {NO_GRAPH}")
+        else:
+            made = saved_report(self.folder)
+        if path is not None:
+            made.save(Path(path))
+        return made
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        replace: bool = False,
+        table: Format = "csv",
+        graph: str | None = None,
+        report: Report | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Write table, summary, model and report into a folder, which appears complete or not at all.
+
+        Args:
+            folder: to write; it must not exist, or be empty.
+            replace: whether an earlier result in it may be replaced.
+            table: "csv" or "parquet".
+            graph: also write the graph with scores as attributes of its nodes: "graphml" or "gexf".
+            report: by default the one that `report()` makes.
+            more: further files by name, and the function that writes each to a path.
+        """
+        if self.findings is None and self.folder is not None:
+            raise RecoslipError(f"this result lies in {printable(self.folder)} already; copy that folder")
+        writers = dict(more or {}) | (graph_writers(self._findings(), graph) if graph else {})
+        made = report or (None if self.findings is None else self.report())
+        return write(
+            folder, self.table, self.summary, self.model, made, table_format=table, replace=replace, more=writers
+        )
+
+    def score(self, nodes: Any, edges: Any = None, **options: Any) -> Result:
+        """Score new rows with the same model; the arguments are those of `recoslip.score`."""
+        from recoslip.pipeline.score import score
+
+        return score(self, nodes, edges, **options)
+
+    def learn(self, confirmed: Sequence[Any], rejected: Sequence[Any]) -> pl.DataFrame:
+        """Return the table with scores that take decisions on some target nodes into account; the list stays.
+
+        Args:
+            confirmed: ids of target nodes that are novel.
+            rejected: ids of target nodes that are known.
+        """
+        learned = self.detector.learn(confirmed, rejected)
+        ids = pl.Series("id", self._ids(), dtype=self.table["id"].dtype)
+        scores = pl.DataFrame({"id": ids, "score": learned.scores_})
+        table = self.table.drop("score").join(scores, on="id", maintain_order="left").select(self.table.columns)
+        return table.sort(["domain", "score"], descending=True, maintain_order=True)
+
+    def suggest(self, confirmed: Sequence[Any], rejected: Sequence[Any], count: int = 20) -> list[Any]:
+        """Return the ids of the target nodes whose decisions would teach `learn` most."""
+        ids = self._ids()
+        return [ids[position] for position in self.detector.queue(confirmed, rejected, count)]
+
+    def _ids(self) -> list[Any]:
+        """Return the ids in the detector's order."""
+        return list(self._findings().graph.ids.tolist())
+
+    def _findings(self) -> Findings:
+        if self.findings is None:
+            raise RecoslipError(NO_GRAPH)
+        return self.findings
+
+    def to_networkx(self) -> nx.Graph:
+        """Return the graph with domain, score, p_value, listed, group and kept columns as attributes of its nodes."""
+        return to_networkx(self._findings())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that is said of the run, as JSON values."""
+        return dict(self.summary)
+
+    def __repr__(self) -> str:
+        return f"Result({self.verdict.kind}: {self.verdict.sentence})"
+
+    def _repr_html_(self) -> str:
+        said = "".join(f"<p>{html.escape(text)}</p>" for text in (self.verdict.advice, self.guarantee, *self.notes))
+        saved = self.folder is not None and (self.folder / "report.html").is_file()
+        link = f'<a href="{html.escape((self.folder / "report.html").as_uri())}">report</a>' if saved else ""  # type: ignore[operator]
+        head = self.table.head(SHOWN)._repr_html_()
+        return f"<p><b>{html.escape(self.verdict.sentence)}</b></p>{said}{head}<p>{link or SAVE}</p>"
+
+
+TITLE = "What is new in this graph"
+SAVE = "<code>result.report()</code> shows the report here; <code>result.save(&quot;out&quot;)</code> writes it."
+
+
+def load(folder: str | os.PathLike[str]) -> Result:
+    """Read what `Result.save`, or the commands detect, demo and score, wrote into a folder."""
+    path = Path(folder).expanduser()
+    if (path / "model.json").exists() and not (path / "summary.json").exists():
+        raise RecoslipError(f"{printable(folder)} holds a detector and no result; recoslip.load_detector reads it")
+    return Result(read_scores(path), read_summary(path), folder=path)
+
+
+def saved_report(folder: Path | None) -> Report:
+    """Return the report of a folder, from the data that the run wrote."""
+    if folder is None:
+        raise RecoslipError("new nodes without the old ones have no report; give the old nodes (old), too")
+    try:
+        report = Report(read_json(folder / "report.json"))
+        report.html()
+    except FileNotFoundError as problem:
+        raise RecoslipError(f"{printable(folder)} holds no report.json; recoslip detect and demo write it") from problem
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise RecoslipError(
+            f"{printable(folder)}/report.json cannot be read ({problem!r}); run detect again"
+        ) from problem
+    return report

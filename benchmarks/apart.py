@@ -22,10 +22,11 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from recoslip import NodeGraph, analyse, check, detector
+from recoslip import NodeGraph, check, detector
 from recoslip.datasets import csbm
 from recoslip.datasets.load import load_dataset, load_labelled, panel_graphs
 from recoslip.datasets.panel import CASES, NOTHING, Case, Labelled, panel_case, read_labelled
+from recoslip.findings.analysis import analyse
 from recoslip.graph.neighbourhood import reduced_features
 from recoslip.graph.sparse import to_scipy
 from recoslip.inspection.features import check_columns

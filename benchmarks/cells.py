@@ -33,7 +33,7 @@ def measure(job: tuple[str, int, str]) -> dict:
     from sklearn.neighbors import NearestNeighbors
 
     from recoslip import check, detector
-    from recoslip.cells import read_cells
+    from recoslip.cells import read_graph
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -47,7 +47,7 @@ def measure(job: tuple[str, int, str]) -> dict:
     is_query = rng.random(len(types)) >= share[[names.index(each) for each in types]]
     novel = types == novel_type
     cells.obs["batch"] = np.where(is_query, "query", "reference")
-    graph = read_cells(cells, domain="batch", target_value="query")
+    graph = read_graph(cells, domain="batch", target="query")
     look = check(graph)
     fitted = detector(look.method, random_state=seed).fit(look.prepared, rotations=5)
     near = detector("nearest-source", random_state=seed).fit(graph)

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import recoslip
+from recoslip.findings.analysis import analyse
+from recoslip.page.report import report
 
 CATEGORIES = 8  # the last one is novel: it occurs in the target alone
 
@@ -123,9 +125,9 @@ def main() -> None:
         with Measurement("fit"):
             model.fit(graph, calibration=0.2)
         with Measurement("analyse"):
-            findings = recoslip.analyse(model, graph)
+            findings = analyse(model, graph)
         with Measurement("page"):
-            recoslip.report(model, graph, findings=findings)
+            report(model, graph, findings=findings)
 
 
 if __name__ == "__main__":

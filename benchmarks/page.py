@@ -12,6 +12,7 @@ from pathlib import Path
 
 import recoslip
 from recoslip.datasets import csbm
+from recoslip.page.report import report
 
 
 def ready_seconds(path: Path) -> float | None:
@@ -37,7 +38,7 @@ def main() -> None:
     fitted = recoslip.detector("domain-discriminator", epochs=50).fit(graph, rotations=3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "report.html")
-        recoslip.report(fitted, graph).save(path)
+        report(fitted, graph).save(path)
         seconds = ready_seconds(path)
         shown = "no browser" if seconds is None else f"ready after {seconds:.2f} s"
         print(f"{options.nodes:,} nodes: {path.stat().st_size / 1e6:.2f} MB, {shown}")

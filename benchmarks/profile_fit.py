@@ -20,7 +20,9 @@ import torch
 
 import recoslip
 from recoslip.detectors import nearness, network_detector, reco_slip_plus
+from recoslip.findings.analysis import analyse
 from recoslip.fleet.device import resolve_device
+from recoslip.page.report import report
 
 CASES = ("cora-s", "computers-s", "wide", "large")
 # Functions whose time, calls included, is a part of the fit.
@@ -123,8 +125,8 @@ def main() -> None:
         stopwatch.seconds.clear()
         stopwatch.measure("fit", lambda m=model, d=data: m.fit(d.graph, d.split, rotations=arguments.rotations))
         if arguments.after:
-            findings = stopwatch.measure("analysis", lambda m=model, d=data: recoslip.analyse(m, d.graph))
-            stopwatch.measure("page", lambda m=model, d=data, f=findings: recoslip.report(m, d.graph, findings=f))
+            findings = stopwatch.measure("analysis", lambda m=model, d=data: analyse(m, d.graph))
+            stopwatch.measure("page", lambda m=model, d=data, f=findings: report(m, d.graph, findings=f))
         parts = sorted(stopwatch.seconds.items(), key=lambda part: -part[1])
         print(f"{case}: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts), flush=True)
         if arguments.operators:

@@ -25,7 +25,7 @@ import torch
 from formatting import mean_and_error
 from numpy.typing import NDArray
 
-from recoslip import analyse, detector
+from recoslip import detector
 from recoslip.calibration.conformal import benjamini_hochberg, p_values
 from recoslip.datasets import csbm
 from recoslip.datasets.load import load_labelled
@@ -33,6 +33,7 @@ from recoslip.datasets.panel import Case, Labelled, panel_case
 from recoslip.detectors.base import Detector
 from recoslip.detectors.catalogue import DEFAULT
 from recoslip.errors import RecoslipWarning
+from recoslip.findings.analysis import analyse
 from recoslip.metrics import auroc
 from recoslip.objectives.prior import best_bin
 from recoslip.shift import Mask, default_rotations

@@ -16,6 +16,7 @@ import recoslip
 from recoslip.datasets.load import load_labelled
 from recoslip.datasets.panel import panel_case
 from recoslip.errors import RecoslipWarning
+from recoslip.findings.analysis import analyse
 from recoslip.graph import NodeGraph
 
 
@@ -30,7 +31,7 @@ def load(name: str, root: str | None) -> NodeGraph:
 def seconds(graph: NodeGraph, **options: Any) -> float:
     """Fit and analyse once."""
     start = time.perf_counter()
-    recoslip.analyse(recoslip.detector("auto").fit(graph, **options), graph)
+    analyse(recoslip.detector("auto").fit(graph, **options), graph)
     return time.perf_counter() - start
 
 

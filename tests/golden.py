@@ -109,7 +109,7 @@ def tables() -> dict:
     )
     shop("separable", {"south": SOUTH, "north": NORTH}, 2, offset=30.0)
     shop("tomorrow", {"north": {"books": 12, "drones": 8}}, 3, first=5000)
-    options = ("--domain", "region", "--target-value", "north", "--max-fpr", "0.05")
+    options = ("--domain", "region", "--target", "north", "--max-fpr", "0.05")
     run("detect", "ordinary.csv", "ordinary_edges.csv", *options, "--text", "title", "--out", "ordinary")
     run("detect", "separable.csv", "separable_edges.csv", *options, "--out", "separable", "--ignore", "size5")
     run("detect", "separable.csv", "separable_edges.csv", *options, "--out", "apart", "--align", "off")
@@ -141,7 +141,7 @@ def cells() -> dict:
     adata.var_names = [f"g{k}" for k in range(30)]
     adata.obs["batch"] = np.where(query, "query", "reference")
     adata.write_h5ad("cells.h5ad")
-    run("detect", "cells.h5ad", "--domain", "batch", "--target-value", "query", "--max-fpr", "0.05", "--out", "cells")
+    run("detect", "cells.h5ad", "--domain", "batch", "--target", "query", "--max-fpr", "0.05", "--out", "cells")
     return outcome(Path("cells"))
 
 

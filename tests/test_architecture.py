@@ -10,10 +10,10 @@ import recoslip
 PACKAGE = Path(recoslip.__file__).parent
 # Lowest first: a room may import those before it. CONTRIBUTING.md says what each holds.
 ROOMS = (
-    "_version", "errors", "kernels", "wording", "memory", "json_files", "storage", "results", "progress", "graph",
-    "encoders", "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet", "detectors", "metrics",
-    "plan", "inspection", "findings", "graph_files", "cells", "scoring", "watch", "page", "output", "comparison",
-    "review", "cluster", "console", "bench", "cli", "__main__", "__init__",
+    "_version", "errors", "read_options", "kernels", "wording", "memory", "json_files", "storage", "results",
+    "progress", "graph", "encoders", "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet",
+    "detectors", "metrics", "inspection", "findings", "page", "pipeline", "cells", "watch", "comparison", "review",
+    "cluster", "console", "bench", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 

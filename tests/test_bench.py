@@ -58,7 +58,7 @@ def shop(tmp_path_factory):
         nodes = "products.parquet"
         edges = "bought.csv"
         domain = "region"
-        target_value = "north"
+        target = "north"
         category = "department"
         settings = { hidden_channels = 8, out_channels = 8, head_channels = 4 }
         """)
@@ -235,7 +235,7 @@ def test_a_bad_file_is_refused(shop, tmp_path, change, message):
     ],
 )
 def test_values_of_the_wrong_type_are_refused(shop, tmp_path, line, message):
-    text = f'[datasets.shop]\nnodes = "{shop}/products.parquet"\ndomain = "region"\ntarget_value = "north"\n'
+    text = f'[datasets.shop]\nnodes = "{shop}/products.parquet"\ndomain = "region"\ntarget = "north"\n'
     (tmp_path / "bench.toml").write_text(text + f'category = "department"\n{line}\n')
     arguments = ["bench", "main", "--datasets", "shop", "--methods", "lp-pul", "--config", str(tmp_path / "bench.toml")]
     result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])

@@ -31,13 +31,13 @@ def pbmc():
     return cells
 
 
-GIVEN = {"domain": "batch", "target_value": "query"}
+GIVEN = {"domain": "batch", "target": "query"}
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:scanpy.*")
 def test_results_are_written_in_the_manner_of_scanpy(pbmc):
     cells = pbmc.copy()
-    findings = recoslip.cells.detect(cells, **GIVEN, fdr=0.1, method="nearest-source", keep=["bulk_labels"])
+    result = recoslip.cells.detect(cells, **GIVEN, fdr=0.1, method="nearest-source", keep=["bulk_labels"])
     is_query = (cells.obs["batch"] == "query").to_numpy()
     novel = (cells.obs["bulk_labels"] == NOVEL).to_numpy()
     assert roc_auc_score(novel[is_query], cells.obs["recoslip_score"][is_query]) > 0.95
@@ -47,17 +47,17 @@ def test_results_are_written_in_the_manner_of_scanpy(pbmc):
     assert (listed & ~novel).sum() <= 0.2 * listed.sum()
     groups = cells.obs["recoslip_group"]
     assert set(groups[~is_query]) == {"source"}
-    assert set(groups[listed]) <= {"listed", *(str(group.number) for group in findings.groups)}
+    assert set(groups[listed]) <= {"listed", *(str(group.number) for group in result.groups)}
     markers = recoslip.cells.marker_names(cells)
     assert {"CD79A", "CD79B"} & set(markers["1"])
-    assert {"CD79A", "MS4A1", "MZB1", "IGJ"} & set(findings.groups[0].name.split(", "))  # genes, not components
-    assert cells.uns["recoslip"]["headline"] == findings.headline()
-    assert "bulk_labels" in findings.table().columns
+    assert {"CD79A", "MS4A1", "MZB1", "IGJ"} & set(result.groups[0].name.split(", "))  # genes, not components
+    assert cells.uns["recoslip"]["headline"] == result.verdict.sentence
+    assert "bulk_labels" in result.table.columns
     assert "recoslip_score" not in pbmc.obs
 
 
 def test_cells_have_the_scores_of_their_table_to_the_last_bit(pbmc):
-    graph = recoslip.cells.read_cells(pbmc, **GIVEN)
+    graph = recoslip.read_graph(pbmc, **GIVEN)
     assert graph.num_features == 50
     frame = pl.DataFrame({"id": list(pbmc.obs_names), "batch": pbmc.obs["batch"].to_numpy()}).with_columns(
         pl.Series("X_pca", pbmc.obsm["X_pca"], dtype=pl.Array(pl.Float32, 50))
@@ -75,16 +75,16 @@ def test_what_is_missing_is_computed_as_scanpy_does_and_cells_stay_as_they_are(p
     bare = scanpy.AnnData(pbmc.X.copy(), obs=pbmc.obs[["batch"]].copy(), var=pbmc.var[[]].copy())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        graph = recoslip.cells.read_cells(bare, **GIVEN)
+        graph = recoslip.read_graph(bare, **GIVEN)
         scanpy.pp.pca(bare)
         scanpy.pp.neighbors(bare)
-        with_own = recoslip.cells.read_cells(bare, **GIVEN)
+        with_own = recoslip.read_graph(bare, **GIVEN)
     assert graph.num_features == 50
     assert torch.allclose(graph.x.abs(), with_own.x.abs(), atol=1e-3)
     assert graph.num_edges == with_own.num_edges
     narrow = scanpy.AnnData(pbmc.X[:, :20].copy(), obs=pbmc.obs[["batch"]].copy(), obsp=dict(pbmc.obsp))
-    assert recoslip.cells.read_cells(narrow, **GIVEN).num_features == 20
-    assert recoslip.cells.read_cells(pbmc, **GIVEN, use_rep="X_umap").num_features == 2
+    assert recoslip.read_graph(narrow, **GIVEN).num_features == 20
+    assert recoslip.read_graph(pbmc, **GIVEN, use_rep="X_umap").num_features == 2
 
 
 def test_two_protocols_are_aligned_and_a_leak_is_refused(pbmc):
@@ -96,7 +96,7 @@ def test_two_protocols_are_aligned_and_a_leak_is_refused(pbmc):
     del cells.obsp["connectivities"], cells.uns["neighbors"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        graph = recoslip.cells.read_cells(cells, **GIVEN)
+        graph = recoslip.read_graph(cells, **GIVEN)
     look = recoslip.check(graph)
     assert look.is_apart
     novel = (cells.obs["bulk_labels"] == NOVEL).to_numpy()[is_query]
@@ -110,7 +110,7 @@ def test_the_command_reads_and_writes_h5ad_and_leaves_the_matrix_on_disk(pbmc, t
 
     monkeypatch.chdir(tmp_path)
     pbmc.write_h5ad("cells.h5ad")
-    given = ["--domain", "batch", "--target-value", "query", "--method", "nearest-source", "--fdr", "0.1"]
+    given = ["--domain", "batch", "--target", "query", "--method", "nearest-source", "--fdr", "0.1"]
     result = CliRunner().invoke(app, ["detect", "cells.h5ad", *given, "--show", "bulk_labels", "--out", "out"])
     assert result.exit_code == 0, result.output
     assert "report.html, cells.h5ad" in " ".join(result.output.split())
@@ -120,16 +120,16 @@ def test_the_command_reads_and_writes_h5ad_and_leaves_the_matrix_on_disk(pbmc, t
     assert (back.X == pbmc.X).all()
     assert {"CD79A", "CD79B"} & set(recoslip.cells.marker_names(back)["1"])
     assert "CD79" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    result = CliRunner().invoke(app, ["check", "cells.h5ad", "--domain", "batch", "--target-value", "query"])
+    result = CliRunner().invoke(app, ["check", "cells.h5ad", "--domain", "batch", "--target", "query"])
     assert result.exit_code == 0, result.output
 
 
 def test_bad_cells_are_refused(pbmc):
     with pytest.raises(TableError, match=r"no column 'site'"):
-        recoslip.cells.read_cells(pbmc, domain="site")
+        recoslip.read_graph(pbmc, domain="site")
     with pytest.raises(TableError, match=r"obsm has no 'X_scvi'; it has 'X_pca', 'X_umap'"):
-        recoslip.cells.read_cells(pbmc, **GIVEN, use_rep="X_scvi")
+        recoslip.read_graph(pbmc, **GIVEN, use_rep="X_scvi")
     with pytest.warns(UserWarning, match="names are not unique"):
         twice = pbmc[[0, 0, 1]].copy()
     with pytest.raises(RecoslipError, match="obs_names_make_unique"):
-        recoslip.cells.read_cells(twice, **GIVEN)
+        recoslip.read_graph(twice, **GIVEN)

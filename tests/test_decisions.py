@@ -15,18 +15,20 @@ from sklearn.neighbors import kneighbors_graph
 from torch_geometric.nn import GCN
 
 import recoslip
-from recoslip import NodeGraph, analyse, detector
+from recoslip import NodeGraph, detector
 from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg, p_values, threshold
 from recoslip.calibration.novel_share import novel_share
 from recoslip.datasets import csbm
 from recoslip.datasets.load import _pyg
 from recoslip.errors import GraphError, SettingError
 from recoslip.findings import explanations
+from recoslip.findings.analysis import analyse
 from recoslip.findings.diagnosis import diagnose
 from recoslip.findings.explanations import FeatureStatistics, gnn_explanations, nearest_source
 from recoslip.findings.groups import _nearest, find_groups, single_group
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
+from recoslip.page.report import report
 from recoslip.shift import assign_source, hide
 
 unit = st.floats(0, 1, allow_subnormal=False)
@@ -540,7 +542,7 @@ def test_findings_are_one_table_and_one_sentence(marked):
 def test_nodes_that_are_all_alike_make_a_page(graph):
     same = NodeGraph(np.ones((300, 2)), graph.edge_index, graph.is_target)
     fitted = detector("domain-discriminator", epochs=5, encoder="mlp").fit(same, calibration=0.3)
-    page = recoslip.report(fitted, same)
+    page = report(fitted, same)
     assert np.isfinite(page.data["nodes"]["x"]).all()
     assert any("the same features" in words for words in page.data["facts"]["diagnosis"]["warnings"])
 
@@ -567,5 +569,5 @@ def test_a_page_computes_the_neighbourhood_features_once(graph, monkeypatch):
                 monkeypatch.setattr(module, function.__name__, counted(function))
     found = analyse(fitted, graph)
     assert found.listed.sum() >= 10  # so that groups, traits and reference nodes are computed
-    recoslip.report(fitted, graph, findings=found)
+    report(fitted, graph, findings=found)
     assert sorted(calls) == ["neighbourhood_features", "similarity_features"]

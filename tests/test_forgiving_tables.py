@@ -708,7 +708,7 @@ def test_other_floats_are_no_ids(ids, said):
         read_graph(
             pl.DataFrame({"id": [1, 2, 3], "domain": [0, 0, 1], "v": [1, 2, 3]}),
             pl.DataFrame({"a": ids, "b": [1, 2, 3]}),
-            source_column="a",
+            edge_from="a",
             drop_unknown=True,
         )
 
@@ -753,7 +753,7 @@ def test_rows_of_later_chunks_are_counted_from_the_top(tmp_path):
     "order",
     [["from", "to"], ["weight", "from", "to"], ["edge_id", "from", "weight", "to"], ["kind", "when", "from", "to"]],
 )
-@pytest.mark.parametrize("named", [{}, {"source_column": "from"}, {"target_column": "to"}])
+@pytest.mark.parametrize("named", [{}, {"edge_from": "from"}, {"edge_to": "to"}])
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "frame"])
 def test_the_ends_are_found_wherever_they_stand(order, named, suffix, tmp_path, caplog):
     edges = pl.DataFrame(
@@ -794,7 +794,7 @@ def test_ends_that_cannot_be_told_are_the_first_columns_and_the_error_has_exampl
     said = refusals(tmp_path, path, edges)
     assert "names 2 ids that the nodes table does not have (first: 'p1', 'p2'), in 2 edges" in said
     assert "in its columns 'x' and 'y', and the nodes table has ids such as 'n0', 'n1'" in said
-    assert "pass --drop-unknown, or name other columns (--source-column, --target-column)" in said
+    assert "pass --drop-unknown, or name other columns (--edge-from, --edge-to)" in said
 
 
 def test_not_every_edge_is_dropped(tmp_path):

@@ -26,6 +26,7 @@ import recoslip
 from recoslip import NodeGraph, detector, read_graph
 from recoslip.cli import app
 from recoslip.errors import RecoslipError, RecoslipWarning
+from recoslip.findings.analysis import analyse
 
 TIMES = int(os.environ.get("RECOSLIP_FUZZ", "1"))
 
@@ -265,7 +266,7 @@ def read_options(draw, nodes):
     if seldom(draw, 3):
         options["weight"] = draw(st.sampled_from(["w", "w", "w", "a"]))
     if draw(st.booleans()):
-        options["target_value"] = nodes["domain"][-1] if "domain" in nodes.columns else "nobody"
+        options["target"] = nodes["domain"][-1] if "domain" in nodes.columns else "nobody"
     return options
 
 
@@ -455,7 +456,7 @@ def test_any_valid_graph_is_scored_or_refused():
                 return False
         assert method.scores_.shape == (graph.num_nodes,)
         assert ((method.scores_ >= 0) & (method.scores_ <= 1)).all()
-        assert recoslip.analyse(method, graph).table().height == graph.num_nodes
+        assert analyse(method, graph).table().height == graph.num_nodes
         return True
 
     cases = st.tuples(st.sampled_from(CHEAP), graphs(), st.booleans())

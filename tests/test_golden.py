@@ -1,4 +1,4 @@
-"""What the main uses give stays what it was, to the last bit on the machine of the record; tests/golden.py renews it."""
+"""What the main uses give is what it was, to the last bit on the machine of the record; tests/golden.py renews it."""
 
 import json
 import os

@@ -12,10 +12,11 @@ import torch
 from torch_geometric.data import Data
 from typer.testing import CliRunner
 
-from recoslip import NodeGraph, analyse, detector, read_graph
+from recoslip import NodeGraph, detector, read_graph
 from recoslip.cli.commands import app
 from recoslip.errors import RecoslipError, TableError
-from recoslip.graph_files import to_networkx
+from recoslip.findings.analysis import analyse
+from recoslip.findings.graph_files import to_networkx
 
 FORMATS = {"graphml": nx.write_graphml, "gexf": nx.write_gexf, "gml": nx.write_gml}
 

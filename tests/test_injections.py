@@ -6,11 +6,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-import recoslip
-from recoslip import analyse, detector
+from recoslip import detector
 from recoslip.cli import app
 from recoslip.datasets import csbm
-from recoslip.page.report import Report
+from recoslip.findings.analysis import analyse
+from recoslip.page.report import Report, report
 
 ALERT = "window.hacked=1;alert(1)"
 INJECTIONS = [
@@ -66,7 +66,7 @@ INJECTIONS = [
 def data():
     graph = csbm(nodes=120, categories=3, features=4, seed=2)
     fitted = detector("domain-discriminator", epochs=60, max_fpr=0.3).fit(graph, calibration=0.3)
-    return recoslip.report(fitted, graph, findings=analyse(fitted, graph), explained=2).data
+    return report(fitted, graph, findings=analyse(fitted, graph), explained=2).data
 
 
 def with_strings(value, strings):
@@ -135,7 +135,7 @@ def test_a_run_on_hostile_tables_gives_a_page_of_text(browser, tmp_path):
     nodes |= {"colour": [INJECTIONS[k % 3] for k in range(2 * count)]}
     path = tmp_path / f"{INJECTIONS[11].replace('/', '')}.parquet"
     pl.DataFrame(nodes).write_parquet(path)
-    arguments = ["detect", "--nodes", path, "--target-value", "new", "--out", tmp_path / "out", "--max-fpr", "0.5"]
+    arguments = ["detect", "--nodes", path, "--target", "new", "--out", tmp_path / "out", "--max-fpr", "0.5"]
     result = CliRunner().invoke(app, [*map(str, arguments), "--method", "lp-pul", "--quiet"])
     assert result.exit_code == 0, result.output
     look(browser, tmp_path / "out" / "report.html")

@@ -9,12 +9,13 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 import recoslip
-from recoslip import NodeGraph, analyse, detector
+from recoslip import NodeGraph, detector
 from recoslip.cli import app
 from recoslip.datasets import csbm
 from recoslip.datasets.panel import Labelled, panel_case
 from recoslip.encoders.table_encoder import TableEncoder
 from recoslip.errors import GraphError, SettingError
+from recoslip.findings.analysis import analyse
 from recoslip.graph.alignment import aligned
 from recoslip.inspection.check import Check
 from recoslip.inspection.features import check_columns, column_of

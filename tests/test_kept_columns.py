@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from recoslip import NodeGraph, analyse, detector, read_graph, scoring
+import recoslip
+from recoslip import NodeGraph, detector, read_graph
 from recoslip.cli import app
 from recoslip.errors import GraphError, TableError
 from recoslip.packed import open_packed, pack
@@ -108,7 +109,7 @@ def test_a_packed_graph_has_the_same_columns(tmp_path):
 def test_the_table_of_scores_has_them_and_ours_keep_their_names():
     own = {"score": range(40), "own_score": TITLES, "self": TITLES, "uncertainty": TITLES}
     graph = read_graph(nodes(title=TITLES, **own), None, keep=list(own), ignore=list(own))
-    table = analyse(detector("lp-pul").fit(graph), graph, grouped=False).table()
+    table = recoslip.analyse(detector("lp-pul").fit(graph), graph, groups=False).table
     assert table.columns[-5:] == ["title", "own_score", "own_own_score", "self", "own_uncertainty"]
     row = table.row(by_predicate=pl.col("id") == "p7", named=True)
     assert (row["title"], row["own_score"]) == ("Paper 7", 7)
@@ -127,7 +128,7 @@ def test_new_nodes_and_old_ones_have_them():
 def test_new_nodes_that_are_scored_alone_have_them():
     fitted = detector("domain-discriminator", epochs=2).fit(read_graph(nodes(title=TITLES), None), calibration=0.2)
     new = pl.DataFrame({"id": ["q1"], "size": [3.0], "title": ["New paper"]})
-    assert scoring.score(fitted, fitted.read_table(new)).table["title"].to_list() == ["New paper"]
+    assert recoslip.score(fitted, new).table["title"].to_list() == ["New paper"]
 
 
 def test_a_column_to_show_that_was_not_packed_is_refused_before_training(tmp_path):

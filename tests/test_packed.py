@@ -83,7 +83,7 @@ def assert_same(one: NodeGraph, other: NodeGraph) -> None:
         {"weight": "w", "category": "truth"},
         {"text": ["words"], "ignore": ["vector", "size"]},
         {"time": "when", "since": 2010, "features": ["vector"]},
-        {"features": ["brand", "size"], "source_column": "to", "target_column": "from"},
+        {"features": ["brand", "size"], "edge_from": "to", "edge_to": "from"},
     ],
     ids=["plain", "weighted", "text", "by time", "chosen"],
 )

@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-import recoslip
-from recoslip import NodeGraph, analyse, detector
+from recoslip import NodeGraph, detector
 from recoslip.datasets import csbm
 from recoslip.errors import RecoslipError
+from recoslip.findings.analysis import analyse
 from recoslip.page.columns import MAX_CHARACTERS, TEXT_LENGTHS
 from recoslip.page.payload import MAX_NODES, payload
 from recoslip.page.projection import projection
-from recoslip.page.report import embedded
+from recoslip.page.report import embedded, report
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='hacked'\">",
@@ -55,7 +55,7 @@ def run():
 def page_file(run, tmp_path_factory):
     fitted, graph, findings = run
     path = tmp_path_factory.mktemp("page") / "report.html"
-    recoslip.report(fitted, graph, findings=findings, title="/*data*/ <i>title</i>", explained=3).save(path)
+    report(fitted, graph, findings=findings, title="/*data*/ <i>title</i>", explained=3).save(path)
     return path
 
 
@@ -113,7 +113,7 @@ def titled(run):
 def titled_file(titled, tmp_path_factory):
     fitted, graph, findings = titled
     path = tmp_path_factory.mktemp("titled") / "report.html"
-    recoslip.report(fitted, graph, findings=findings, explained=0).save(path)
+    report(fitted, graph, findings=findings, explained=0).save(path)
     return path
 
 
@@ -296,7 +296,7 @@ def test_colours_by_group_and_score(page):
 def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     _, graph, _ = run
     plain = detector("lp-pul").fit(graph)
-    recoslip.report(plain, graph, explained=0).save(tmp_path / "report.html")
+    report(plain, graph, explained=0).save(tmp_path / "report.html")
     page = browser.new_page()
     page.goto((tmp_path / "report.html").as_uri())
     page.wait_for_selector("body[data-ready]")
@@ -354,7 +354,7 @@ def test_nothing_in_group_cards_is_cut_off_and_no_ticks_overprint(page):
 
 def test_a_notebook_shows_it_in_a_frame(run):
     fitted, graph, findings = run
-    shown = recoslip.report(fitted, graph, findings=findings, explained=0)._repr_html_()
+    shown = report(fitted, graph, findings=findings, explained=0)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert "<script" not in shown
     assert len(shown) < 1_000_000
@@ -371,7 +371,7 @@ def test_families_are_headings_above_their_groups(visit, run, tmp_path):
     fitted, graph, findings = run
     group = findings.groups[0]
     groups = (replace(group, family=1), replace(group, number=2), replace(group, number=3, family=1))
-    recoslip.report(fitted, graph, findings=replace(findings, groups=groups), explained=0).save(tmp_path / "page.html")
+    report(fitted, graph, findings=replace(findings, groups=groups), explained=0).save(tmp_path / "page.html")
     page = visit(tmp_path / "page.html")
     headings = page.locator("#groups h3").all_inner_texts()
     assert headings[0].startswith("Family 1")
@@ -431,12 +431,12 @@ def test_the_export_has_the_users_columns_after_ours(visit, titled_file):
 
 def test_columns_can_be_chosen_and_unknown_ones_are_refused(titled):
     fitted, graph, findings = titled
-    data = recoslip.report(fitted, graph, findings=findings, explained=0, show=["price"]).data
+    data = report(fitted, graph, findings=findings, explained=0, show=["price"]).data
     assert list(data["columns"]) == ["price"]
     assert data["nodes"]["label"][3] == "a thing that is called 3"
-    assert recoslip.report(fitted, graph, findings=findings, explained=0, show=[]).data["columns"] == {}
+    assert report(fitted, graph, findings=findings, explained=0, show=[]).data["columns"] == {}
     with pytest.raises(RecoslipError, match=r"kept of the table \(title, price.*got 'prize' \(did you mean 'price'"):
-        recoslip.report(fitted, graph, findings=findings, explained=0, show=["prize"])
+        report(fitted, graph, findings=findings, explained=0, show=["prize"])
 
 
 def test_long_texts_are_cut_and_the_page_says_so(titled):
@@ -456,7 +456,7 @@ def test_long_texts_are_cut_and_the_page_says_so(titled):
 def test_the_slider_lists_what_the_library_lists(visit, run, tmp_path, fdr):
     fitted, graph, _ = run
     findings = analyse(fitted, graph, fdr=fdr, grouped=False)
-    recoslip.report(fitted, graph, findings=findings, explained=0).save(tmp_path / "report.html")
+    report(fitted, graph, findings=findings, explained=0).save(tmp_path / "report.html")
     page = visit(tmp_path / "report.html")
     assert page.locator("#level-value").inner_text() == ("5 %" if fdr is None else "20 %")
     seen = set()
@@ -578,7 +578,7 @@ window.recoslipRoom = (api) => {
 def test_a_room_can_add_to_the_page(visit, run, tmp_path):
     fitted, graph, findings = run
     node = int(np.flatnonzero(findings.listed)[0])
-    made = recoslip.report(fitted, graph, findings=findings, explained=0)
+    made = report(fitted, graph, findings=findings, explained=0)
     html = made.html(
         scripts=[ROOM], styles=["#room em { color: red }"], room={"greeting": "<b>hello</b>", "node": node}
     )

@@ -228,17 +228,17 @@ def test_a_working_folder_that_is_gone_is_an_error_with_a_reason(tables, tmp_pat
 
 FEW_FILES = """
 import resource
-from recoslip import output
+from recoslip.pipeline import result
 from recoslip.cli.commands import app
-import recoslip.page.report, safetensors.torch
+import recoslip.pipeline.detect, safetensors.torch
 
-def limited(*arguments, write=output.write, **options):
+def limited(*arguments, write=result.write, **options):
     held = [open("/dev/null") for _ in range(9)]  # until the exception has been handled
     most = held[-1].fileno() + 1
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # no other file can be opened
     write(*arguments, **options)
 
-output.write = limited
+result.write = limited
 app()
 """
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch_geometric.nn import GCN
 
-from recoslip import RecoSlipPlus, analyse, detector, load, load_dataset
+from recoslip import RecoSlipPlus, detector, load, load_dataset
 from recoslip.detectors.committee import domain_auroc, encoder_weights
 from recoslip.detectors.ensemble import (
     MARGIN_LIMIT,
@@ -18,6 +18,7 @@ from recoslip.detectors.ensemble import (
 from recoslip.detectors.nearness import Nearness
 from recoslip.detectors.pseudo_labels import MAX_SOURCE_RATIO, choose_pseudo_labels, label_weights, source_ratio
 from recoslip.errors import ModelFileError, SettingError
+from recoslip.findings.analysis import analyse
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.metrics import auroc

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import recoslip
-from recoslip import NodeGraph, analyse, detector, output
+from recoslip import NodeGraph, detector
 from recoslip.cli import app
 from recoslip.datasets import csbm
 from recoslip.errors import RecoslipError
@@ -38,9 +38,7 @@ def make_folder(folder, rotations=2):
     kept = {"Group": [f"shelf {k % 3}" for k in range(120)], "self": range(120)}
     graph = NodeGraph(drawn.x, drawn.edge_index, drawn.is_target, ids=ids, columns=kept)
     fitted = detector("domain-discriminator", epochs=30, hidden_channels=8, max_fpr=0.3).fit(graph, rotations=rotations)
-    findings = analyse(fitted, graph)
-    page = recoslip.report(fitted, graph, findings=findings, explained=0)
-    output.write(folder, findings, output.summarise(findings, 1.0), page)
+    recoslip.analyse(fitted, graph).save(folder)
     return folder
 
 

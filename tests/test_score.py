@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import recoslip
-from recoslip import analyse, detector, load, read_graph, scoring
+from recoslip import detector, load_detector, read_graph
 from recoslip.calibration.conformal import benjamini_hochberg
 from recoslip.datasets import csbm
 from recoslip.encoders.table_encoder import TableEncoder
 from recoslip.errors import GraphError, TableError
+from recoslip.findings.analysis import analyse
+from recoslip.findings.new_nodes import look_at_new, score_new
 from recoslip.graph.ids import id_hashes
 from recoslip.metrics import auroc
 from recoslip.packed import open_packed, pack
@@ -125,7 +127,7 @@ def test_the_rows_fitted_on_have_the_scores_of_the_fit_to_the_last_bit(world, ol
     model = quick(name, **more).fit(old_graph, **options)
     model.save(tmp_path / "model")
     nodes, edges = world.old.sample(fraction=1, shuffle=True, seed=1), world.old_edges.reverse()
-    for used in (model, load(tmp_path / "model")):
+    for used in (model, load_detector(tmp_path / "model")):
         found = used.score_table(nodes, edges)
         assert found["id"].to_list() == nodes["id"].to_list()  # in the order of the table
         assert by_id(found).equals(expected(model, old_graph))
@@ -381,7 +383,7 @@ def test_a_transferred_detector_is_saved_as_one(world, fitted, tmp_path):
     graph = fitted.read_table(world.new, world.new_edges, **world.given).graph
     view = fitted.transfer(graph)
     view.save(tmp_path / "model")
-    again = load(tmp_path / "model")
+    again = load_detector(tmp_path / "model")
     assert again.transferred_
     assert again.is_fitted_on(graph)
     np.testing.assert_array_equal(again.p_values(), view.p_values())
@@ -437,7 +439,7 @@ def test_an_id_has_one_hash_however_its_column_is_typed():
 
 def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, fitted):
     new = fitted.read_table(world.new, world.new_edges, **world.given)
-    scored = scoring.score(fitted, new, grouped=False)
+    scored = score_new(fitted, new, look_at_new(fitted, new), grouped=False)
     assert set(scored.table["id"]) == set(world.new["id"])
     assert scored.table["score"].is_sorted(descending=True)
     expected = fitted.score_table(world.new, world.new_edges, **world.given)
@@ -445,7 +447,7 @@ def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, 
     assert same_bits(by_id(scored.table)["p_value"], by_id(expected)["p_value"])
     targets = scored.findings.graph.ids[scored.findings.graph.is_target.numpy()]
     assert set(targets) == set(world.new["id"])
-    summary = scored.summary()
+    summary = scored.to_dict()
     assert summary["nodes"] == world.new.height
     assert summary["listed"] == scored.table["listed"].sum()
     assert summary["headline"] == scored.findings.headline()
@@ -454,23 +456,24 @@ def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, 
 
 def test_without_old_nodes_there_is_a_list_without_a_promise(world, fitted):
     new = fitted.read_table(world.new, world.new_edges)
-    scored = scoring.score(fitted, new)
+    scored = score_new(fitted, new, look_at_new(fitted, new))
     assert scored.findings is None
-    assert scored.promise.startswith("No promise goes with this list")
-    assert f"{int(fitted.calibration_.sum())} source nodes" in scored.promise
+    assert scored.verdict.kind == "cannot tell"
+    assert f"{int(fitted.calibration_.sum())} source nodes" in scored.guarantee
     expected = fitted.score_table(world.new, world.new_edges)
     for column in ("score", "p_value", "listed"):
         assert same_bits(by_id(scored.table)[column], by_id(expected)[column])
-    by_rate = scoring.score(fitted, new, fdr=0.3)
+    by_rate = score_new(fitted, new, look_at_new(fitted, new), fdr=0.3)
     p = by_rate.table["p_value"].to_numpy()
     assert by_rate.table["listed"].to_list() == benjamini_hochberg(p, 0.3).tolist()
 
 
 def test_the_advice_to_give_the_old_nodes_is_not_given_to_who_gave_them(world, fitted):
     source = world.old.filter(pl.col("domain") == 0).head(10)
-    scored = scoring.score(fitted, fitted.read_table(source, None, **world.given), grouped=False)
+    new = fitted.read_table(source, None, **world.given)
+    scored = score_new(fitted, new, look_at_new(fitted, new), grouped=False)
     assert scored.table["domain"].unique().to_list() == ["source"]
-    assert "Give the old nodes" not in scored.promise
+    assert "Give the old nodes" not in scored.guarantee
 
 
 # The look before scoring
@@ -503,7 +506,7 @@ def arrivals(rows=60, **columns):
 
 
 def look(clerk, nodes, edges=None, **options):
-    check = scoring.look_at_new(clerk, clerk.read_table(nodes, edges, **options))
+    check = look_at_new(clerk, clerk.read_table(nodes, edges, **options))
     assert json.loads(json.dumps(check.facts())) == check.facts()
     assert check.facts()["rows"] == [list(row) for row in check.rows()]
     return dict(check.rows())
@@ -555,14 +558,14 @@ def test_edges_that_lead_out_of_the_table_are_counted(clerk, lost, sentence):
 
 
 def test_the_old_nodes_need_not_be_given_where_the_table_holds_the_source_nodes_itself(clerk):
-    check = scoring.look_at_new(clerk, clerk.read_table(SHOP, SHOP_EDGES))
+    check = look_at_new(clerk, clerk.read_table(SHOP, SHOP_EDGES))
     assert check.compared
     assert dict(check.rows())["old nodes"] == "Not given."
 
 
 def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_groups(clerk):
     targets = SHOP.filter(pl.col("domain") == 1)
-    check = scoring.look_at_new(clerk, clerk.read_table(arrivals(), old_nodes=targets))
+    check = look_at_new(clerk, clerk.read_table(arrivals(), old_nodes=targets))
     assert not check.compared
     assert check.new.old == targets.height
     assert dict(check.rows())["old nodes"] == f"{targets.height} nodes. Neighbourhoods are complete. {NOT_COMPARED}"
@@ -571,7 +574,7 @@ def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_g
 def test_what_is_said_of_regions_and_groups_is_so(clerk, world, fitted):
     """The table that was fitted holds the source nodes, so that there are findings without --with."""
     new = fitted.read_table(world.old, world.old_edges)
-    scored = scoring.score(fitted, new, grouped=False)
+    scored = score_new(fitted, new, look_at_new(fitted, new), grouped=False)
     says_none = "no regions and no groups" in dict(scored.look.rows())["old nodes"]
     assert says_none == (scored.findings is None)
 
@@ -675,7 +678,7 @@ def test_the_command_gives_the_rows_fitted_on_the_numbers_of_detect(run, folder,
 
 def test_the_command_scores_new_nodes_as_the_library_does(run, folder, tmp_path, world):
     run("score", "run", *NEW, *WITH, "--out", tmp_path / "out", cwd=folder)
-    model = load(folder / "run" / "model")
+    model = load_detector(folder / "run" / "model")
     expected = by_id(model.score_table(world.new, world.new_edges, **world.given))
     found = scores(tmp_path / "out")
     for column in ("id", "score", "p_value", "listed"):
@@ -703,7 +706,7 @@ def test_a_packed_graph_of_the_old_nodes_gives_the_same_scores(run, folder, tmp_
 
 def test_old_nodes_without_edges_are_given_with_a_dash(run, folder, tmp_path, world):
     run("score", "run", "--nodes", "new.csv", "--with", "old.csv", "-", "--out", tmp_path / "out", cwd=folder)
-    expected = load(folder / "run" / "model").score_table(world.new, None, old_nodes=world.old)
+    expected = load_detector(folder / "run" / "model").score_table(world.new, None, old_nodes=world.old)
     assert same_bits(scores(tmp_path / "out")["score"], by_id(expected)["score"])
 
 
@@ -778,6 +781,6 @@ def test_a_renamed_column_is_given_to_the_command(run, folder, tmp_path, world):
 
 
 def test_the_encoder_of_a_saved_model_is_that_of_the_tables(folder, world):
-    model = load(folder / "run" / "model")
+    model = load_detector(folder / "run" / "model")
     assert model.encoding_ == read_graph(world.old, None).encoding
     assert TableEncoder.from_json(model.encoding_).feature_names == list(model.feature_names_in_)

@@ -119,7 +119,7 @@ def test_chosen_features_are_the_only_ones():
 
 def test_weights_and_named_edge_columns():
     edges = EDGES.select("times", "to", "from")
-    graph = read_graph(NODES, edges, source_column="from", target_column="to", weight="times")
+    graph = read_graph(NODES, edges, edge_from="from", edge_to="to", weight="times")
     assert graph.edge_weight.tolist() == [1, 1, 2, 2, 3, 3]
 
 
@@ -137,7 +137,7 @@ def test_ids_keep_their_spelling_and_match_across_types(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "target_value"),
+    ("values", "target"),
     [
         ([False, False, True], None),
         ([0, 0, 1], None),
@@ -147,9 +147,9 @@ def test_ids_keep_their_spelling_and_match_across_types(tmp_path):
         ([3, 3, 1], 1),
     ],
 )
-def test_domains_from_two_values(values, target_value):
+def test_domains_from_two_values(values, target):
     frame = pl.DataFrame({"id": [1, 2, 3], "domain": values, "v": [1, 2, 3]})
-    assert read_graph(frame, None, target_value=target_value).is_target.tolist() == [False, False, True]
+    assert read_graph(frame, None, target=target).is_target.tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_dates_are_no_features_in_any_file(tmp_path):
 def test_one_named_end_leaves_the_other_to_the_first_other_column(tmp_path):
     (tmp_path / "n.csv").write_text("id,domain,v\n001,0,1\n002,0,2\n003,1,3\n")
     (tmp_path / "e.csv").write_text("a,b\n001,002\n002,003\n")
-    for ends in ({"source_column": "b"}, {"target_column": "a"}, {"source_column": "a"}, {"target_column": "b"}):
+    for ends in ({"edge_from": "b"}, {"edge_to": "a"}, {"edge_from": "a"}, {"edge_to": "b"}):
         assert read_graph(tmp_path / "n.csv", tmp_path / "e.csv", **ends).num_edges == 2
 
 
@@ -191,7 +191,7 @@ def test_an_edge_list_without_a_header_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("order", [["w", "s", "t"], ["s", "w", "t"], ["s", "t", "w"]])
-@pytest.mark.parametrize("named", [{}, {"source_column": "s", "target_column": "t"}, {"target_column": "t"}])
+@pytest.mark.parametrize("named", [{}, {"edge_from": "s", "edge_to": "t"}, {"edge_to": "t"}])
 def test_the_weight_column_may_be_anywhere(order, named, tmp_path):
     nodes = write(NODES.with_columns(id=pl.Series([f"00{k}" for k in range(6)])), tmp_path / "nodes.csv")
     edges = pl.DataFrame({"s": ["000", "001"], "t": ["001", "002"], "w": [2.0, 3.0]}).select(order)
@@ -206,7 +206,7 @@ def test_the_domain_column_is_no_feature_when_the_domain_is_from_time():
     with pytest.raises(TableError, match=r"from a column .* or from time; give one"):
         read_graph(nodes, None, time="year", since=2003, domain="brand")
     with pytest.raises(TableError, match=r"from a column .* or from time; give one"):
-        read_graph(nodes, None, time="year", since=2003, target_value="target")
+        read_graph(nodes, None, time="year", since=2003, target="target")
 
 
 def test_quoted_headers_between_semicolons_are_read(tmp_path):
@@ -244,8 +244,8 @@ def frame(**columns):
         (frame(), EDGES, {"domain": "domian"}, "no column 'domian' .did you mean 'domain'"),
         (frame(domain=[1, 1, 1]), None, {}, "must hold two values.*got '1'"),
         (frame(domain=[1, 2, 3]), None, {}, "must hold two values"),
-        (frame(domain=["east", "east", "west"]), None, {}, "say which one is the target .--target-value"),
-        (frame(domain=["east", "east", "west"]), None, {"target_value": "north"}, "not 'north'"),
+        (frame(domain=["east", "east", "west"]), None, {}, "say which one is the target .--target"),
+        (frame(domain=["east", "east", "west"]), None, {"target": "north"}, "not 'north'"),
         (frame(domain=[0, None, 1]), None, {}, "empty in 1 rows"),
         (frame(id=["a", "a", "c"]), EDGES, {}, "unique; 1 are repeated .first: 'a'"),
         (frame(id=["a", None, "c"]), None, {}, "is empty in 1 rows .first: row 1"),
@@ -264,7 +264,7 @@ def frame(**columns):
         (frame(v=[1.0, 1e200, 2.0]), None, {}, "column 'v' holds infinite or extreme values"),
         (frame(y=[2000.0, float("nan"), 2009.0]), None, {"time": "y", "since": 2007}, "'y' is empty in 1 rows"),
         (frame(t=["02/03/2007"] * 3), None, {"time": "t", "since": "2007-01-01"}, "may be 2007-03-02 or 2007-02-03"),
-        (frame(), EDGES, {"source_column": "to", "target_column": "to"}, "cannot be in one column"),
+        (frame(), EDGES, {"edge_from": "to", "edge_to": "to"}, "cannot be in one column"),
         (frame(), None, {"features": "v"}, "a list of column names"),
         (frame(id=[b"a", b"b", b"c"]), None, {}, "text or whole numbers"),
         (frame(tags=[["x"], ["y"], ["z"]]), None, {"text": ["tags"]}, "must hold one text per row"),

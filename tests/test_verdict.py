@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from recoslip import NodeGraph, analyse, detector
+from recoslip import NodeGraph, detector
 from recoslip.calibration.conformal import p_values
 from recoslip.calibration.growth import least_growth
 from recoslip.calibration.novel_share import NovelShare, most_by_chance
 from recoslip.calibration.regions import growth_within
 from recoslip.cli.printing import print_outcome
 from recoslip.detectors.base import Detector
-from recoslip.findings.analysis import facts
+from recoslip.findings.analysis import analyse, facts
 from recoslip.findings.clusters import Cluster, find_clusters, grown, growth_in_region, unevenness
 from recoslip.findings.diagnosis import Diagnosis, _fit_warnings
 from recoslip.findings.evidence import Evidence, group_evidence
@@ -26,7 +26,7 @@ from recoslip.findings.groups import Partition, find_groups, merge_alike_communi
 from recoslip.findings.promise import Withheld, promise, withheld_regions
 from recoslip.findings.verdict import decide
 from recoslip.graph.neighbourhood import neighbourhood_features, similarity_features
-from recoslip.output import summarise
+from recoslip.pipeline.result import Result
 
 CENTRES = {"a": (5, 0, 0, 0), "b": (0, 5, 0, 0), "c": (0, 0, 5, 0), "new": (0, 0, 0, 5)}
 NAMES = ("apples", "beans", "cabbage", "dates")
@@ -520,11 +520,11 @@ def test_nodes_without_names_have_no_names_for_groups():
 def test_the_terminal_says_what_the_page_says(tmp_path):
     findings, kinds = found_new()
     console = Console(file=StringIO(), width=10_000)
-    print_outcome(summarise(findings, 1.0), tmp_path, console, has_page=True)
+    print_outcome(Result.of(findings, seconds=1.0), tmp_path, console)
     printed = console.file.getvalue()
     for sentence in (findings.headline(), findings.verdict.advice, findings.list_sentence(), findings.promise):
         assert sentence in printed
     first = findings.groups[0]
     assert f"Group 1 ({first.size}, 'dates'): {first.evidence.sentence()}" in printed
-    looked_at = printed.partition("Look at these first: ")[2].partition("\n")[0].split(", ")
+    looked_at = printed.partition("Inspect these first: ")[2].partition("\n")[0].split(", ")
     assert set(kinds[[int(name) for name in looked_at]]) == {"new"}

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import recoslip
 from recoslip import NodeGraph, detector
 from recoslip.detectors import DETECTORS
 from recoslip.errors import RecoslipError, RecoslipWarning
+from recoslip.findings.analysis import analyse
 from recoslip.findings.explanations import gnn_explanations
+from recoslip.page.report import report
 
 QUICK = {
     "epochs": 3,
@@ -179,7 +180,7 @@ def test_what_is_scored_can_be_put_on_a_page(graph_name, monkeypatch):
     graph = build_graph(graph_name)
     for method in (detector("lp-pul", max_fpr=0.5), detector("domain-discriminator", epochs=2, max_fpr=0.5)):
         method.fit(graph)
-        findings = recoslip.analyse(method, graph)
-        page = recoslip.report(method, graph, findings=findings, explained=1)
+        findings = analyse(method, graph)
+        page = report(method, graph, findings=findings, explained=1)
         assert json.loads(json.dumps(page.data, allow_nan=False))["counts"]["nodes"] == graph.num_nodes
         assert findings.table().height == graph.num_nodes

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from recoslip.pipeline.detect import detect as detect
     from recoslip.pipeline.result import Result as Result
     from recoslip.pipeline.result import load as load
-    from recoslip.pipeline.score import score as score
+    from recoslip.pipeline.result import score as score
     from recoslip.read_options import ReadOptions as ReadOptions
     from recoslip.shift import Split as Split
     from recoslip.tables import read_graph as read_graph
@@ -56,8 +56,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "graph.node_graph": ["NodeGraph"],
         "packed": ["open_packed", "pack"],
         "pipeline.detect": ["analyse", "check", "detect"],
-        "pipeline.result": ["Result", "load"],
-        "pipeline.score": ["score"],
+        "pipeline.result": ["Result", "load", "score"],
         "read_options": ["ReadOptions"],
         "shift": ["Split"],
         "tables": ["read_graph"],

@@ -21,7 +21,7 @@ from recoslip.detectors.registry import DETECTORS
 from recoslip.errors import DatasetError, SettingError, TableError, nearest
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
-from recoslip.read_options import declared
+from recoslip.read_options import current_names, declared
 from recoslip.shift import Mask, random_split
 from recoslip.tables import read_graph
 
@@ -116,7 +116,11 @@ def _read_entry(path: Path, name: str, entry: Any) -> UserDataset:
         edges=path.parent / entry["edges"] if "edges" in entry else None,
         category=entry["category"],
         novel=None if novel is None else tuple(novel) if isinstance(novel, list) else (novel,),
-        read_options={option: value for option, value in entry.items() if option in _READ_OPTIONS},
+        read_options={
+            option: value
+            for option, value in current_names(entry, [*entry, *_READ_OPTIONS]).items()
+            if option in _READ_OPTIONS
+        },
         settings={
             setting: tuple(value) if isinstance(value, list) else value
             for setting, value in entry.get("settings", {}).items()
@@ -135,9 +139,7 @@ def _check_entry(entry: Any) -> None:
         raise SettingError(f"edges must name a file; got {entry['edges']!r}")
     _check_settings(entry.get("settings", {}))
     known = ("nodes", "edges", "category", "novel", "settings", *_READ_OPTIONS)
-    for option, value in entry.items():
-        if option not in known:
-            raise SettingError(f"has no option {option!r}{nearest(option, known)}; it has {', '.join(known)}")
+    for option, value in current_names(entry, known).items():
         expected = _OPTION_TYPES.get(_READ_OPTIONS[option].kind) if option in _READ_OPTIONS else None
         if expected is not None and not isinstance(value, expected):
             raise SettingError(f"{option} must be a {expected.__name__}; got {value!r}")

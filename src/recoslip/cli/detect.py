@@ -112,8 +112,8 @@ def check(
 
     It ends with code 2 if a column says the same as the domain.
     """
+    from recoslip.inspection.check import refuse_leaks
     from recoslip.pipeline.detect import check as check_graph
-    from recoslip.pipeline.detect import refuse_leaks
 
     nodes, edges = input_files(graph_files, nodes_option, edges_option)
     found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
@@ -176,9 +176,9 @@ def detect(
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
+    from recoslip.findings.graph_files import check_graph_format
     from recoslip.pipeline.detect import detect as run
     from recoslip.pipeline.folder import reserved
-    from recoslip.pipeline.graph_files import check_graph_format
     from recoslip.storage import printable
 
     console = make_console(quiet or as_json)
@@ -298,7 +298,7 @@ def score(
     The columns are encoded as those of the table it was fitted on, and compared with them first.
     """
     from recoslip.pipeline.folder import reserved
-    from recoslip.pipeline.score import score as run
+    from recoslip.pipeline.result import score as run
     from recoslip.storage import printable
 
     console = make_console(quiet or as_json)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -174,39 +173,3 @@ def analyse(
         neighbourhood=neighbourhood,
         described=described,
     )
-
-
-def facts(findings: Findings) -> dict[str, Any]:
-    """Return what the findings add to a run's summary, as JSON values."""
-    detector, share = findings.detector, findings.novel_share
-    partition, diagnosis, look = findings.partition, findings.diagnosis, findings.look.facts()
-    return {
-        "verdict": findings.verdict.kind,
-        "headline": findings.headline(),
-        "advice": findings.verdict.advice,
-        "supported": findings.verdict.supported,
-        "list": findings.list_sentence(),
-        "first_look": [str(findings.graph.ids[node]) for node in findings.first_look()],
-        "promise": findings.promise,
-        "calibrated": detector.calibrated_,
-        "fdr": findings.fdr,
-        "lowest_listed_score": float(detector.scores_[findings.listed].min()) if findings.listed.any() else None,
-        "calibration_nodes": int(detector.calibration_.sum()),
-        "rotations": len(detector.fits),
-        "regions": len(np.unique(detector.region_)),
-        "novel_share": asdict(share) if findings.verdict.supported else None,
-        "groups": {
-            "count": partition.count,
-            "stability": partition.stability,
-            "has_structure": partition.has_structure,
-            "found": [group.facts() for group in findings.groups],
-        },
-        "look": look | {"rows": [*map(list, findings.before_scoring), *look["rows"]]},
-        "diagnosis": {
-            "homophily": diagnosis.homophily,
-            "unevenness": diagnosis.unevenness,
-            "shift": diagnosis.shift() if findings.verdict.supported else None,
-            "grown": [cluster.sentence() for cluster in diagnosis.grown] if findings.verdict.supported else [],
-            "warnings": list(diagnosis.warnings),
-        },
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -279,3 +280,18 @@ def _columns_sentence(columns: ColumnsCheck) -> str:
 
 def _against_chance(ratio: float) -> str:
     return f"{ratio:.2f} times as many"
+
+
+def refuse_leaks(found: Check, allowed: Sequence[str] = ()) -> None:
+    """Raise if a column says the same as the domain, unless it is allowed to."""
+    known = {each.column for each in found.columns.differences}
+    for name in allowed:
+        if name not in known:
+            raise SettingError(f"allow_leak names no column that is used: {name!r}")
+    leaks = [each for each in found.columns.leaks if each.column not in allowed]
+    if leaks:
+        columns = [each.column for each in leaks]
+        raise SettingError(
+            f"{' '.join(map(leak_sentence, leaks))} Every detector would learn it and list all target nodes. "
+            f"Leave it out (ignore={columns!r}), or keep it (allow_leak={columns!r})."
+        )

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from recoslip._version import __version__
 from recoslip.calibration.conformal import ROUNDING
 from recoslip.detectors.base import Detector
-from recoslip.findings.analysis import Findings, facts
+from recoslip.findings.analysis import Findings
 from recoslip.findings.clusters import Cluster
 from recoslip.findings.explanations import FeatureStatistics, MaskExplanation, Trait, gnn_explanations, nearest_source
 from recoslip.findings.group_profiles import Group
+from recoslip.findings.summary import facts
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.page.columns import node_labels, shown_columns

@@ -18,8 +18,9 @@ from recoslip.detectors.base import Detector
 from recoslip.errors import RecoslipError
 from recoslip.findings.analysis import Findings, analyse
 from recoslip.graph import NodeGraph
+from recoslip.json_files import read_json
 from recoslip.page.payload import FORMAT, payload
-from recoslip.storage import atomic_write
+from recoslip.storage import atomic_write, printable
 
 # One script of small files, in this order: what a file declares, those after it use.
 SCRIPTS = ("dom.js", "nodes.js", "level.js", "histogram.js", "map.js", "table.js", "groups.js", "detail.js", "page.js")
@@ -94,6 +95,24 @@ def report(
     """
     findings = analyse(detector, graph, **options) if findings is None else findings
     return Report(payload(findings, title=title, image_shape=image_shape, explained=explained, show=show))
+
+
+def saved_report(folder: Path | None) -> Report:
+    """Return the report of a folder, from the data that the run wrote."""
+    if folder is None:
+        raise RecoslipError("new nodes without the old ones have no report; give the old nodes (old), too")
+    try:
+        report = Report(read_json(folder / "report.json"))
+        report.html()
+    except FileNotFoundError as problem:
+        raise RecoslipError(f"{printable(folder)} holds no report.json; recoslip detect and demo write it") from problem
+    except RecoslipError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise RecoslipError(
+            f"{printable(folder)}/report.json cannot be read ({problem!r}); run detect again"
+        ) from problem
+    return report
 
 
 def embedded(data: Any) -> str:

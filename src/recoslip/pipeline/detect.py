@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sklearn.base import clone
 
@@ -18,7 +18,7 @@ from recoslip.errors import SettingError
 from recoslip.findings.analysis import analyse as find
 from recoslip.graph import NodeGraph
 from recoslip.inspection import check as inspection
-from recoslip.inspection.check import Align, Check, leak_sentence
+from recoslip.inspection.check import Align, Check, refuse_leaks
 from recoslip.packed import open_packed
 from recoslip.pipeline.result import Result
 from recoslip.progress import Progress, shown
@@ -28,15 +28,6 @@ from recoslip.tables import read_graph
 from recoslip.tables.cells import described_by_genes, open_if_cells
 
 log = logging.getLogger("recoslip")
-
-
-class Executor(Protocol):
-    """Fits a detector elsewhere, such as on a cluster."""
-
-    def __call__(
-        self, detector: Detector, graph: NodeGraph | Path, *, rotations: int, progress: Progress | None
-    ) -> Detector:
-        """Return a fitted copy of the detector; a packed graph may be given by its folder."""
 
 
 @reads()
@@ -95,7 +86,7 @@ def detect(
     use_rep: str | None = None,
     seed: int | None = None,
     device: str | None = None,
-    executor: Executor | None = None,
+    executor: Callable[..., Detector] | None = None,
     checked: Callable[[Check], None] | None = None,
     progress: Progress | bool = True,
     **read_options: Any,
@@ -123,7 +114,7 @@ def detect(
         use_rep: of AnnData, the representation that is taken for features; see `recoslip.read_graph`.
         seed: of initial weights, dropout and splits.
         device: to train on: "auto", "cpu" or "cuda".
-        executor: fits elsewhere, such as `recoslip.cluster` does.
+        executor: called as `executor(detector, graph, rotations=..., progress=...)`; it fits a copy elsewhere.
         checked: called with the result of the check before training.
         progress: whether to show progress in a terminal or a notebook; or what is called with steps done and in all.
     """
@@ -209,21 +200,6 @@ def _replacement(found: Check, model: Detector, settings: Mapping[str, Any]) -> 
             f"source and target are separable, so that {found.method} is taken instead of {model.name}, and {problem}; "
             f"leave the setting out, or give method={model.name!r}"
         ) from problem
-
-
-def refuse_leaks(found: Check, allowed: Sequence[str] = ()) -> None:
-    """Raise if a column says the same as the domain, unless it is allowed to."""
-    known = {each.column for each in found.columns.differences}
-    for name in allowed:
-        if name not in known:
-            raise SettingError(f"allow_leak names no column that is used: {name!r}")
-    leaks = [each for each in found.columns.leaks if each.column not in allowed]
-    if leaks:
-        columns = [each.column for each in leaks]
-        raise SettingError(
-            f"{' '.join(map(leak_sentence, leaks))} Every detector would learn it and list all target nodes. "
-            f"Leave it out (ignore={columns!r}), or keep it (allow_leak={columns!r})."
-        )
 
 
 def _with_reachable_rate(

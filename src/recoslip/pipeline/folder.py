@@ -11,10 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from recoslip._version import __version__
 from recoslip.detectors.base import Detector
 from recoslip.errors import RecoslipError
-from recoslip.findings.analysis import Findings, facts
 from recoslip.page.report import Report
 from recoslip.results import REVIEW, for_spreadsheets
 from recoslip.storage import (
@@ -37,43 +35,6 @@ FORMATS = ("csv", "parquet")
 
 # What an output folder takes, about: the page and the networks, and scores, similarities and page data per node.
 OVERHEAD, BYTES_PER_NODE = 2**22, 700
-
-
-def summarise(findings: Findings) -> dict[str, Any]:
-    """Summarise a run in JSON values: the graph, the decisions, and what is needed to repeat the run."""
-    detector, graph = findings.detector, findings.graph
-    is_target = graph.is_target.numpy()
-    result: dict[str, Any] = {
-        "recoslip": __version__,
-        "method": detector.name,
-        "settings": detector.json_params(),
-        "rotation_settings": detector.rotation_params() if detector.rotations_ else {},
-        "seed": detector.random_state,
-        "nodes": graph.num_nodes,
-        "source": int((~is_target).sum()),
-        "target": int(is_target.sum()),
-        "edges": graph.num_edges,
-        "features": graph.num_features,
-        "feature_names": None if graph.feature_names is None else list(graph.feature_names),
-        "edge_repairs": {
-            "mirrored": graph.repairs.mirrored,
-            "merged": graph.repairs.merged,
-            "loops": graph.repairs.loops,
-        },
-        "threshold": detector.threshold_,
-        "listed": int(findings.listed.sum()),
-        **facts(findings),
-    }
-    first = detector.fits[0]
-    if hasattr(first, "prior_"):
-        result["known_fraction_of_target"] = first.prior_
-    candidates: pl.DataFrame | None = getattr(first, "candidates_", None)
-    if candidates is not None:
-        result["chosen"] = candidates.filter("chosen").drop("chosen").to_dicts()
-    for table in ("encoders", "rounds"):
-        if hasattr(first, f"{table}_"):
-            result[table] = getattr(first, f"{table}_").to_dicts()
-    return result
 
 
 More: TypeAlias = "Mapping[str, Callable[[Path], None]]"  # further files of ours, by name, and what writes each

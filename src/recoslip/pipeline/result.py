@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +20,18 @@ from recoslip.detectors.loading import load_detector
 from recoslip.detectors.params import Number
 from recoslip.errors import RecoslipError, SettingError
 from recoslip.findings.analysis import Findings
+from recoslip.findings.graph_files import graph_writers, to_networkx
+from recoslip.findings.new_nodes import look_at_new, score_new, with_settings
+from recoslip.findings.summary import summarise
 from recoslip.findings.verdict import Verdict
+from recoslip.graph import NodeGraph
 from recoslip.inspection.check import Check
-from recoslip.json_files import read_json
-from recoslip.page.report import Report
+from recoslip.inspection.drift import DriftCheck
+from recoslip.packed import open_packed
+from recoslip.page.report import Report, saved_report
 from recoslip.page.report import report as make_report
-from recoslip.pipeline.folder import Format, summarise, write
-from recoslip.pipeline.graph_files import graph_writers, to_networkx
+from recoslip.pipeline.folder import Format, write
+from recoslip.read_options import reads
 from recoslip.results import read_scores, read_summary
 from recoslip.storage import printable
 
@@ -211,8 +216,6 @@ class Result:
 
     def score(self, nodes: Any, edges: Any = None, **options: Any) -> Result:
         """Score new rows with the same model; the arguments are those of `recoslip.score`."""
-        from recoslip.pipeline.score import score
-
         return score(self, nodes, edges, **options)
 
     def learn(self, confirmed: Sequence[Any], rejected: Sequence[Any]) -> pl.DataFrame:
@@ -273,17 +276,62 @@ def load(folder: str | os.PathLike[str]) -> Result:
     return Result(read_scores(path), read_summary(path), folder=path)
 
 
-def saved_report(folder: Path | None) -> Report:
-    """Return the report of a folder, from the data that the run wrote."""
-    if folder is None:
-        raise RecoslipError("new nodes without the old ones have no report; give the old nodes (old), too")
-    try:
-        report = Report(read_json(folder / "report.json"))
-        report.html()
-    except FileNotFoundError as problem:
-        raise RecoslipError(f"{printable(folder)} holds no report.json; recoslip detect and demo write it") from problem
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise RecoslipError(
-            f"{printable(folder)}/report.json cannot be read ({problem!r}); run detect again"
-        ) from problem
-    return report
+@reads("id", "edge_from", "edge_to", "weight", "drop_unknown", "impute", "label", "keep", "encoding")
+def score(
+    result: Result | Detector | str | os.PathLike[str],
+    nodes: Any,
+    edges: Any = None,
+    *,
+    old: NodeGraph | str | os.PathLike[str] | tuple[Any, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    max_fpr: float | None = None,
+    fdr: float | None = None,
+    groups: bool = True,
+    device: str | None = None,
+    checked: Callable[[DriftCheck], None] | None = None,
+    **read_options: Any,
+) -> Result:
+    """Score new rows with a model that was fitted before. Columns are encoded as those of the table it was fitted on.
+
+    With old nodes the new ones are analysed as the target of the graph that was fitted: what was target then counts as
+    neighbours alone, unless it is among the new rows. Without old nodes there are scores, p-values and a list, and no
+    statistical guarantee.
+
+    Args:
+        result: what `recoslip.detect` returned, its folder, a fitted detector, or the folder of one.
+        nodes: table of the new nodes; it needs no domain.
+        edges: table of their edges, to each other and to old nodes.
+        old: the old nodes, so that neighbourhoods are complete: tables of nodes and of edges (or None), a packed graph
+            or its folder.
+        rename: names of the new table's columns -> the names that the model knows them by.
+        max_fpr: another false-positive rate than the model's.
+        fdr: list nodes by this false-discovery rate instead.
+        groups: whether to divide the listed nodes into groups.
+        device: to score on: "auto", "cpu" or "cuda".
+        checked: called with the differences between the new and the old table before anything is scored.
+    """
+    if fdr is not None:
+        Number(0, 1, open_ends=True)("fdr", fdr)
+    model = _model(result, max_fpr=max_fpr, device=device)
+    if isinstance(old, tuple):
+        old_nodes, old_edges = old
+    else:
+        old_nodes, old_edges = open_packed(old) if isinstance(old, str | os.PathLike) else old, None
+    new = model.read_table(nodes, edges, old_nodes=old_nodes, old_edges=old_edges, rename=rename, **read_options)
+    look = look_at_new(model, new)
+    if checked is not None:
+        checked(look)
+    return Result(*score_new(model, new, look, fdr=fdr, grouped=groups))
+
+
+def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Detector:
+    """Return a fitted detector of the caller's own, with other settings where they are given."""
+    changed = {name: value for name, value in (("max_fpr", max_fpr), ("device", device)) if value is not None}
+    if isinstance(result, str | os.PathLike):
+        folder = Path(result).expanduser()
+        own = folder / "model" if (folder / "model").is_dir() and not (folder / "model.json").exists() else folder
+        return load_detector(own, **changed)
+    model = result.detector if isinstance(result, Result) else result
+    if not isinstance(model, Detector):
+        raise SettingError(f"expected a Result, a Detector or a folder; got {type(result).__name__}")
+    return with_settings(model, changed) if changed else model

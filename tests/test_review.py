@@ -39,7 +39,7 @@ def make_folder(folder, rotations=2):
     graph = NodeGraph(drawn.x, drawn.edge_index, drawn.is_target, ids=ids, columns=kept)
     fitted = detector("domain-discriminator", epochs=30, hidden_channels=8, max_fpr=0.3).fit(graph, rotations=rotations)
     findings = analyse(fitted, graph)
-    page = recoslip.report(fitted, graph, findings=findings, explained=0)
+    page = recoslip.report(fitted, graph, findings=findings)
     output.write(folder, findings, output.summarise(findings, 1.0), page)
     return folder
 

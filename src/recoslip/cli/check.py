@@ -78,7 +78,7 @@ def check(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Look at a graph before anything is trained: columns, how far source and target mix, and what a run will cost.
+    """Look at a graph before anything is trained: its size, its columns, and how far source and target mix.
 
     It ends with code 2 if a column says the same as the domain.
     """

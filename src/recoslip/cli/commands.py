@@ -21,7 +21,6 @@ from recoslip.cli.demo import demo
 from recoslip.cli.detect import DetectCommand, detect
 from recoslip.cli.lists import datasets, methods
 from recoslip.cli.pack import pack
-from recoslip.cli.plan import plan
 from recoslip.cli.report import report
 from recoslip.cli.review import review
 from recoslip.cli.score import score
@@ -96,7 +95,6 @@ app.command()(score)
 app.command()(watch)
 app.command()(compare)
 app.command()(pack)
-app.command()(plan)
 app.command()(report)
 app.command()(review)
 app.command()(methods)

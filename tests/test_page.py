@@ -366,20 +366,6 @@ def test_the_policy_lets_nothing_run_but_what_it_names(page_file):
     assert "connect-src 'none'" in policy
 
 
-def test_families_are_headings_above_their_groups(visit, run, tmp_path):
-    fitted, graph, findings = run
-    group = findings.groups[0]
-    groups = (replace(group, family=1), replace(group, number=2), replace(group, number=3, family=1))
-    recoslip.report(fitted, graph, findings=replace(findings, groups=groups)).save(tmp_path / "page.html")
-    page = visit(tmp_path / "page.html")
-    headings = page.locator("#groups h3").all_inner_texts()
-    assert headings[0].startswith("Family 1")
-    assert headings[1:] == ["Groups without a family"]
-    assert "Groups 1 and 3 are more alike" in page.locator("#groups").inner_text()
-    order = page.locator("#groups article").evaluate_all("cards => cards.map((card) => card.dataset.group)")
-    assert order == ["1", "3", "2"]
-
-
 # The user's own columns
 
 

@@ -90,7 +90,6 @@ def payload(
         "cut_after": cut_after,
         "histogram": _histogram(findings),
         "groups": [_group(group, position) for group in findings.groups],
-        "families": _families(findings, features),
         "clusters": [_cluster(cluster) for cluster in findings.diagnosis.clusters],
         "details": _details(findings, features, shown, position),
         "images": _images(graph, shown, image_shape),
@@ -134,17 +133,6 @@ def _level(findings: Findings) -> dict[str, Any]:
         "p_values": [_twelve_digits(value) for value in p[low].tolist()],
         "counts": count[low].tolist(),
     }
-
-
-def _families(findings: Findings, features: FeatureStatistics) -> list[dict[str, Any]]:
-    """Return the groups of each family, and the features that their members have more of than the source."""
-    numbers = sorted({group.family for group in findings.groups if group.family is not None})
-    families = []
-    for number in numbers:
-        groups = [group.number for group in findings.groups if group.family == number]
-        members = np.flatnonzero(np.isin(findings.partition.label, groups))
-        families.append({"number": number, "groups": groups, "name": features.name(members)})
-    return families
 
 
 def _settings(detector: Detector) -> list[dict[str, str]]:

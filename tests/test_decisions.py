@@ -357,15 +357,14 @@ def diagnosis_of(fitted, graph, listed):
     )
 
 
-def test_the_diagnosis_sees_shift_and_homophily():
+def test_the_diagnosis_sees_a_shift():
     found = {}
-    for shift, homophily in ((0.0, 0.9), (0.9, 0.9), (0.0, 0.2)):
-        graph = csbm(nodes=1200, shift=shift, homophily=homophily, noise=0.5)
+    for shift in (0.0, 0.9):
+        graph = csbm(nodes=1200, shift=shift, homophily=0.9, noise=0.5)
         fitted = detector("lp-pul").fit(graph, rotations=3)
-        found[shift, homophily] = diagnosis_of(fitted, graph, graph.categories == graph.categories.max())
-    assert found[0.0, 0.9].unevenness < 0.25 < 0.4 < found[0.9, 0.9].unevenness
-    assert found[0.0, 0.9].homophily > 0.4 > 0.2 > found[0.0, 0.2].homophily
-    assert "shifted strongly" in found[0.9, 0.9].shift()
+        found[shift] = diagnosis_of(fitted, graph, graph.categories == graph.categories.max())
+    assert found[0.0].unevenness < 0.25 < 0.4 < found[0.9].unevenness
+    assert "shifted strongly" in found[0.9].shift()
 
 
 def test_findings_are_one_table_and_one_sentence(marked):

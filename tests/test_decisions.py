@@ -2,7 +2,6 @@
 
 import random
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import kneighbors_graph
-from torch_geometric.nn import GCN
 
 import recoslip
 from recoslip import NodeGraph, detector
@@ -21,12 +19,10 @@ from recoslip.calibration.novel_share import novel_share
 from recoslip.datasets import csbm
 from recoslip.datasets.load import _pyg
 from recoslip.errors import GraphError, SettingError
-from recoslip.findings import explanations
 from recoslip.findings.analysis import analyse
 from recoslip.findings.diagnosis import diagnose
-from recoslip.findings.explanations import FeatureStatistics, gnn_explanations, nearest_source
+from recoslip.findings.explanations import FeatureStatistics, nearest_source
 from recoslip.findings.groups import _nearest, find_groups, single_group
-from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.page.report import report
 from recoslip.shift import assign_source, hide
@@ -354,140 +350,6 @@ def test_traits_name_the_feature_that_sets_a_group_apart(marked):
     assert features.traits([node], references.tolist())[0].feature == "striped"
 
 
-def test_a_network_that_sees_no_edges_is_explained_by_features_alone(marked):
-    graph, novel, _ = marked
-    fitted = detector("reco-slip-plus", encoder="mlp", epochs=20, rounds=1, round_epochs=10).fit(graph)
-    (explanation,) = gnn_explanations(fitted, graph, np.flatnonzero(novel)[:1].tolist(), epochs=5).values()
-    assert graph.num_edges
-    assert explanation.features
-    assert explanation.neighbours == ()
-
-
-def test_the_explainer_finds_the_feature_that_the_network_uses(marked):
-    graph, novel, fitted = marked
-    node = int(np.argmax(np.where(novel, fitted.scores_, 0)))
-    explanation = gnn_explanations(fitted, graph, [node])[node]
-    assert explanation.features[0][0] == "striped"
-    neighbours = graph.edge_index[1, graph.edge_index[0] == node].tolist()
-    assert {n for n, _ in explanation.neighbours} <= set(neighbours)
-    assert gnn_explanations(fitted, graph, [node])[node] == explanation
-
-
-def test_explanations_learned_together_are_much_like_those_learned_alone(marked):
-    graph, novel, fitted = marked
-    nodes = np.flatnonzero(novel)[:6].tolist()
-    together = gnn_explanations(fitted, graph, nodes)
-    assert sorted(together) == nodes
-    for node in nodes:
-        alone = gnn_explanations(fitted, graph, [node])[node]
-        assert together[node].features[0] == alone.features[0] == ("striped", 1.0)
-        for ours, own in ((together[node].features, alone.features), (together[node].neighbours, alone.neighbours)):
-            assert dict(ours) == pytest.approx(dict(own), abs=0.25)  # masks of fewer nodes shrink less
-
-
-def test_each_node_is_explained_by_a_network_that_was_not_trained_on_it(marked):
-    graph, novel, _ = marked
-    fitted = detector("reco-slip-plus", encoder="gcn", epochs=20, rounds=1, round_epochs=10).fit(graph)
-    nodes = np.flatnonzero(novel)[:6].tolist()
-    numbers = {node: fitted.explainable_index(graph.ids[node]) for node in nodes}
-    assert all(numbers[node] in fitted.out_of_fold_networks(graph.ids[node]) for node in nodes)
-    assert len(set(numbers.values())) > 1
-    assert sorted(gnn_explanations(fitted, graph, nodes, epochs=3)) == nodes
-
-
-@pytest.mark.parametrize("limit", [3000, 60, 12])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_surroundings_are_those_of_pytorch_geometric(limit, weighted):
-    from torch_geometric.utils import k_hop_subgraph
-
-    from recoslip.findings import explanations
-
-    rng = np.random.default_rng(0)
-    weight = rng.random(250) + 0.1 if weighted else None
-    graph = NodeGraph(rng.random((150, 2)), rng.integers(0, 148, (2, 250)), np.arange(150) > 70, edge_weight=weight)
-    neighbours, sizes = Neighbours(graph), set()
-    for node in range(150):
-        ours = explanations._surroundings(neighbours, node, limit, with_edges=True)
-        for hops in (3, 2):
-            nodes, edge_index, centre, mask = k_hop_subgraph(
-                node, hops, graph.edge_index, relabel_nodes=True, num_nodes=150
-            )
-            if len(nodes) <= limit:
-                break
-        else:
-            assert ours is None
-            sizes.add(None)
-            continue
-        sizes.add(hops)
-        assert torch.equal(ours.nodes, nodes)
-        assert torch.equal(ours.edge_index, edge_index)
-        assert ours.centre == int(centre)
-        assert (ours.edge_weight is None) == (not weighted)
-        if weighted:
-            assert torch.equal(ours.edge_weight, graph.edge_weight[mask])
-    assert sizes == {3000: {3}, 60: {3, 2}, 12: {3, 2, None}}[limit]  # each way out was taken
-    alone = explanations._surroundings(neighbours, 5, limit, with_edges=False)
-    assert alone.nodes.tolist() == [5]
-    assert alone.edge_index.numel() == 0
-
-
-def test_surroundings_that_are_large_together_are_explained_one_after_the_other(marked, monkeypatch):
-    graph, novel, fitted = marked
-    nodes, parts = np.flatnonzero(novel)[:4].tolist(), []
-    learn_masks = explanations._learn_masks
-    monkeypatch.setattr(explanations, "_learn_masks", lambda *args: parts.append(len(args[2])) or learn_masks(*args))
-    assert sorted(gnn_explanations(fitted, graph, nodes, epochs=3)) == nodes
-    assert parts == [4]
-    neighbours = Neighbours(graph)
-    largest = max(len(explanations._surroundings(neighbours, node, 3000, with_edges=True).nodes) for node in nodes)
-    monkeypatch.setattr(explanations, "largest_subgraph", lambda features: largest)
-    together = gnn_explanations(fitted, graph, nodes, epochs=3)
-    assert parts == [4, 1, 1, 1, 1]
-    assert together == {node: gnn_explanations(fitted, graph, [node], epochs=3)[node] for node in nodes}
-    monkeypatch.setattr(explanations, "largest_subgraph", lambda features: 1)
-    assert gnn_explanations(fitted, graph, nodes, epochs=3) == {}
-
-
-class Linear(torch.nn.Module):
-    """Logits that depend on the second feature alone."""
-
-    def __init__(self, takes_edge_weight):
-        super().__init__()
-        self.takes_edge_weight = takes_edge_weight
-
-    def forward(self, x, edge_index, edge_weight=None):
-        return torch.stack([-x[:, 1], x[:, 1]], dim=1)
-
-
-def test_a_weighted_graph_is_explained_only_by_networks_that_take_weights():
-    x = np.random.default_rng(0).normal(size=(6, 3))
-    weighted = NodeGraph(x, [[0, 1, 2], [1, 2, 3]], np.arange(6) > 2, edge_weight=[1.0, 2.0, 3.0])
-    asked = []
-
-    def explain(network, graph):
-        stub = SimpleNamespace(
-            explainable_network=lambda node_id: asked.append(node_id) or network, explainable_index=lambda node_id: 0
-        )
-        return gnn_explanations(SimpleNamespace(fits=(stub,)), graph, [4], epochs=5).get(4)
-
-    assert explain(Linear(True), weighted).features[0][0] == "feature 1"
-    assert explain(Linear(False), weighted) is None
-    assert explain(Linear(False), weighted.with_edges(weighted.edge_index)) is not None
-    assert explain(None, weighted) is None
-    assert asked == [weighted.ids[4]] * 4
-
-
-@pytest.mark.parametrize("settings", [{"encoder": "gcn"}, {"encoder": "sage"}, {"encoder": "mlp"}])
-def test_the_explainable_network_scores_as_the_detector(graph, settings):
-    plain = [detector(name, epochs=20, **settings).fit(graph) for name in ("domain-discriminator", "conoc")]
-    encoder = GCN(graph.num_features, 8, 2, 4)
-    for fitted in (*plain, detector("domain-discriminator", epochs=5, encoder=encoder).fit(graph)):
-        logits = fitted.explainable_network(graph.ids[0])(graph.x, graph.edge_index).detach()
-        np.testing.assert_allclose(torch.sigmoid(logits[:, 1] - logits[:, 0]).numpy(), fitted.scores_, atol=1e-5)
-    assert detector("lp-pul").fit(graph).explainable_network(graph.ids[0]) is None
-    assert detector("energy", epochs=5).fit(graph).explainable_network(graph.ids[0]) is None
-
-
 # Whether to believe it, and what is written
 
 
@@ -497,15 +359,14 @@ def diagnosis_of(fitted, graph, listed):
     )
 
 
-def test_the_diagnosis_sees_shift_and_homophily():
+def test_the_diagnosis_sees_a_shift():
     found = {}
-    for shift, homophily in ((0.0, 0.9), (0.9, 0.9), (0.0, 0.2)):
-        graph = csbm(nodes=1200, shift=shift, homophily=homophily, noise=0.5)
+    for shift in (0.0, 0.9):
+        graph = csbm(nodes=1200, shift=shift, homophily=0.9, noise=0.5)
         fitted = detector("lp-pul").fit(graph, rotations=3)
-        found[shift, homophily] = diagnosis_of(fitted, graph, graph.categories == graph.categories.max())
-    assert found[0.0, 0.9].unevenness < 0.25 < 0.4 < found[0.9, 0.9].unevenness
-    assert found[0.0, 0.9].homophily > 0.4 > 0.2 > found[0.0, 0.2].homophily
-    assert "shifted strongly" in found[0.9, 0.9].shift()
+        found[shift] = diagnosis_of(fitted, graph, graph.categories == graph.categories.max())
+    assert found[0.0].unevenness < 0.25 < 0.4 < found[0.9].unevenness
+    assert "shifted strongly" in found[0.9].shift()
 
 
 def test_findings_are_one_table_and_one_sentence(marked):

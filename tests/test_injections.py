@@ -66,7 +66,7 @@ INJECTIONS = [
 def data():
     graph = csbm(nodes=120, categories=3, features=4, seed=2)
     fitted = detector("domain-discriminator", epochs=60, max_fpr=0.3).fit(graph, calibration=0.3)
-    return report(fitted, graph, findings=analyse(fitted, graph), explained=2).data
+    return report(fitted, graph, findings=analyse(fitted, graph)).data
 
 
 def with_strings(value, strings):

@@ -272,8 +272,24 @@ def test_check_prints_a_table_and_json(shop):
     facts = json.loads(run("check", "nodes.csv", "edges.csv", "--json", "--quiet").stdout)
     assert (facts["apart"], facts["leaks"], facts["constant"]) == (False, [], ["one"])
     assert facts["lowest_p_value"]["alike"] < facts["lowest_p_value"]["regional"]
-    assert facts["seconds"] > 0
-    assert facts["bytes"] > 0
+    assert facts["size"].keys() == {"source", "target", "edges", "features", "values", "bytes"}
+
+
+@pytest.mark.parametrize("weight", [None, [1.0, 2.0]])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_the_size_of_a_graph_is_counted_in_its_tensors(form, weight):
+    x = np.zeros((4, 3), dtype=np.float32)
+    x[0, 1] = x[3, 2] = 1
+    graph = NodeGraph(form(x), [[0, 1], [1, 2]], [False, False, True, True], edge_weight=weight)
+    values, indices = (12, 0) if form is np.asarray else (2, 2 + 5)  # columns, and where each row begins
+    assert recoslip.check(graph).size() == {
+        "source": 2,
+        "target": 2,
+        "edges": 2,
+        "features": 3,
+        "values": values,
+        "bytes": 4 * values + 8 * indices + 2 * 4 * 8 + (0 if weight is None else 4 * 4) + 4,
+    }
 
 
 def test_a_leak_stops_the_run_before_anything_is_written_or_trained(shop):

@@ -55,7 +55,7 @@ def run():
 def page_file(run, tmp_path_factory):
     fitted, graph, findings = run
     path = tmp_path_factory.mktemp("page") / "report.html"
-    report(fitted, graph, findings=findings, title="/*data*/ <i>title</i>", explained=3).save(path)
+    report(fitted, graph, findings=findings, title="/*data*/ <i>title</i>").save(path)
     return path
 
 
@@ -113,7 +113,7 @@ def titled(run):
 def titled_file(titled, tmp_path_factory):
     fitted, graph, findings = titled
     path = tmp_path_factory.mktemp("titled") / "report.html"
-    report(fitted, graph, findings=findings, explained=0).save(path)
+    report(fitted, graph, findings=findings).save(path)
     return path
 
 
@@ -159,7 +159,7 @@ def test_it_says_what_was_found(page, run):
 
 def test_no_node_below_the_dashed_line_is_listed(run):
     fitted, _, findings = run
-    line = payload(findings, title="", explained=0)["threshold"]
+    line = payload(findings, title="")["threshold"]
     assert findings.listed.any()
     assert fitted.scores_[findings.listed].min() >= line
     assert (fitted.p_values()[findings.listed] <= 0.05).all()
@@ -222,7 +222,6 @@ def test_the_keyboard_opens_a_row_and_a_neighbour(page):
     page.wait_for_selector("dialog[open]")
     title = page.locator("#detail-title").inner_text()
     text = page.locator("dialog").inner_text()
-    assert "What the score rests on (GNNExplainer)" in text
     assert "Against the 20 source nodes most like it" in text
     page.locator("dialog .exemplars button").last.click()
     assert page.locator("#detail-title").inner_text() != title
@@ -296,7 +295,7 @@ def test_colours_by_group_and_score(page):
 def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     _, graph, _ = run
     plain = detector("lp-pul").fit(graph)
-    report(plain, graph, explained=0).save(tmp_path / "report.html")
+    report(plain, graph).save(tmp_path / "report.html")
     page = browser.new_page()
     page.goto((tmp_path / "report.html").as_uri())
     page.wait_for_selector("body[data-ready]")
@@ -320,7 +319,7 @@ def test_nothing_in_the_data_can_end_the_script():
 def test_fifty_thousand_nodes_make_a_page_of_bounded_size():
     graph = csbm(nodes=MAX_NODES + 5000, categories=3, degree=3, features=4)
     fitted = detector("domain-discriminator", epochs=3, hidden_channels=4, out_channels=4).fit(graph, calibration=0.1)
-    data = payload(analyse(fitted, graph, grouped=False), title="large", explained=0)
+    data = payload(analyse(fitted, graph, grouped=False), title="large")
     assert data["counts"]["shown"] == len(data["nodes"]["id"]) == MAX_NODES
     assert data["counts"]["nodes"] == MAX_NODES + 5000
     assert len(embedded(data)) < 20e6
@@ -354,7 +353,7 @@ def test_nothing_in_group_cards_is_cut_off_and_no_ticks_overprint(page):
 
 def test_a_notebook_shows_it_in_a_frame(run):
     fitted, graph, findings = run
-    shown = report(fitted, graph, findings=findings, explained=0)._repr_html_()
+    shown = report(fitted, graph, findings=findings)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert "<script" not in shown
     assert len(shown) < 1_000_000
@@ -365,20 +364,6 @@ def test_the_policy_lets_nothing_run_but_what_it_names(page_file):
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
     assert "connect-src 'none'" in policy
-
-
-def test_families_are_headings_above_their_groups(visit, run, tmp_path):
-    fitted, graph, findings = run
-    group = findings.groups[0]
-    groups = (replace(group, family=1), replace(group, number=2), replace(group, number=3, family=1))
-    report(fitted, graph, findings=replace(findings, groups=groups), explained=0).save(tmp_path / "page.html")
-    page = visit(tmp_path / "page.html")
-    headings = page.locator("#groups h3").all_inner_texts()
-    assert headings[0].startswith("Family 1")
-    assert headings[1:] == ["Groups without a family"]
-    assert "Groups 1 and 3 are more alike" in page.locator("#groups").inner_text()
-    order = page.locator("#groups article").evaluate_all("cards => cards.map((card) => card.dataset.group)")
-    assert order == ["1", "3", "2"]
 
 
 # The user's own columns
@@ -431,19 +416,19 @@ def test_the_export_has_the_users_columns_after_ours(visit, titled_file):
 
 def test_columns_can_be_chosen_and_unknown_ones_are_refused(titled):
     fitted, graph, findings = titled
-    data = report(fitted, graph, findings=findings, explained=0, show=["price"]).data
+    data = report(fitted, graph, findings=findings, show=["price"]).data
     assert list(data["columns"]) == ["price"]
     assert data["nodes"]["label"][3] == "a thing that is called 3"
-    assert report(fitted, graph, findings=findings, explained=0, show=[]).data["columns"] == {}
+    assert report(fitted, graph, findings=findings, show=[]).data["columns"] == {}
     with pytest.raises(RecoslipError, match=r"kept of the table \(title, price.*got 'prize' \(did you mean 'price'"):
-        report(fitted, graph, findings=findings, explained=0, show=["prize"])
+        report(fitted, graph, findings=findings, show=["prize"])
 
 
 def test_long_texts_are_cut_and_the_page_says_so(titled):
     _, graph, findings = titled
     long = np.array(["x" * 1000] * graph.num_nodes, dtype=object)
     kept = NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=graph.ids, columns={"abstract": long})
-    data = payload(replace(findings, graph=kept), title="", explained=0)
+    data = payload(replace(findings, graph=kept), title="")
     assert data["cut_after"] == TEXT_LENGTHS[0]
     assert data["columns"]["abstract"][0] == "x" * (TEXT_LENGTHS[0] - 1) + "…"
     assert MAX_CHARACTERS < 20e6
@@ -456,7 +441,7 @@ def test_long_texts_are_cut_and_the_page_says_so(titled):
 def test_the_slider_lists_what_the_library_lists(visit, run, tmp_path, fdr):
     fitted, graph, _ = run
     findings = analyse(fitted, graph, fdr=fdr, grouped=False)
-    report(fitted, graph, findings=findings, explained=0).save(tmp_path / "report.html")
+    report(fitted, graph, findings=findings).save(tmp_path / "report.html")
     page = visit(tmp_path / "report.html")
     assert page.locator("#level-value").inner_text() == ("5 %" if fdr is None else "20 %")
     seen = set()
@@ -578,7 +563,7 @@ window.recoslipRoom = (api) => {
 def test_a_room_can_add_to_the_page(visit, run, tmp_path):
     fitted, graph, findings = run
     node = int(np.flatnonzero(findings.listed)[0])
-    made = report(fitted, graph, findings=findings, explained=0)
+    made = report(fitted, graph, findings=findings)
     html = made.html(
         scripts=[ROOM], styles=["#room em { color: red }"], room={"greeting": "<b>hello</b>", "node": node}
     )

@@ -12,6 +12,7 @@ from recoslip.detectors.ensemble import (
     NO_FOLD,
     Prediction,
     assign_folds,
+    is_out_of_fold,
     out_of_fold_prediction,
     smooth,
 )
@@ -58,11 +59,11 @@ def test_predictions_are_out_of_fold():
     fitted = detector("reco-slip-plus", epochs=3, round_epochs=2).fit(data.graph)
     assert not fitted.proposal_rejected_
     fold = assign_folds(data.graph.ids, 3, fitted.seed_)
-    for node in range(10):
-        networks = fitted.out_of_fold_networks(data.graph.ids[node])
-        assert networks == [fold[node], fold[node] + 3, fold[node] + 6]  # one for each of three rounds
-    alone = detector("reco-slip-plus", epochs=3, rounds=0).fit(data.graph)
-    assert alone.out_of_fold_networks("anybody") == [0, 1, 2]
+    held_out = fitted.held_out_folds(fitted.scoring_stages(fitted.proposal_rejected_))
+    for own, predicts in zip(fold, is_out_of_fold(fold, held_out), strict=True):
+        assert np.flatnonzero(predicts).tolist() == [own, own + 3, own + 6]  # one for each of three rounds
+    alone = detector("reco-slip-plus", rounds=0)
+    assert is_out_of_fold(fold, alone.held_out_folds(alone.scoring_stages(False))).sum(axis=1).tolist() == [3] * 200
 
 
 @pytest.mark.parametrize("settings", [{"rounds": 0}, {"folds": 1, "rounds": 1}])

@@ -46,7 +46,6 @@ def after(statements: str) -> set[str]:
         ["datasets", "--json"],
         ["demo", "--help"],
         ["pack", "--help"],
-        ["plan", "--help"],
         ["report", "--help"],
         ["compare", "--help"],
         ["review", "--help"],

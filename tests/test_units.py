@@ -1,4 +1,4 @@
-"""Traits in the table's own units, and groups that belong together, on small graphs made by hand."""
+"""Traits in the table's own units, and what a group is compared with, on small graphs made by hand."""
 
 import numpy as np
 import polars as pl
@@ -7,9 +7,7 @@ import pytest
 from recoslip import NodeGraph, read_graph
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.findings.group_profiles import nearest_to_group
-from recoslip.findings.groups import find_families
 from recoslip.findings.units import numbers_in_words
-from recoslip.graph.neighbourhood import similarity_features
 
 PRICES = [10.0, 20.0, 30.0, 40.0, 500.0, 700.0]
 CITIES = ["Oslo", "Oslo", "Oslo", "Rome", "Rome", "Rome"]
@@ -65,45 +63,6 @@ def test_numbers_get_the_digits_that_tell_them_apart():
     assert numbers_in_words([0.123456, 0.123499]) == ["0.12346", "0.1235"]
     assert numbers_in_words([5.0, 5.0]) == ["5", "5"]
     assert numbers_in_words([-12345.6, 1e20]) == ["-12,346", "1e+20"]
-
-
-def kinds_graph(centres, size=40, noise=0.15):
-    """Known kinds are source and target, and kinds that begin with 'new' are target alone."""
-    rng = np.random.default_rng(0)
-    kinds = np.repeat([*centres], size)
-    x = rng.normal([centres[kind] for kind in kinds], noise)
-    is_new = np.char.startswith(kinds, "new")
-    graph = NodeGraph(x, np.empty((2, 0), dtype=int), is_new | (np.arange(len(kinds)) % 2 == 0))
-    label = np.full(len(kinds), -1)
-    for number, kind in enumerate([kind for kind in centres if kind.startswith("new")], start=1):
-        label[kinds == kind] = number
-    return graph, label
-
-
-KNOWN = {f"known {k}": 5 * np.eye(12)[k] + np.eye(12)[(k + 1) % 5] for k in range(5)}
-PETS = {"new cat": 5 * np.eye(12)[6] + 3 * np.eye(12)[7], "new dog": 5 * np.eye(12)[6] + 3 * np.eye(12)[8]}
-
-
-def families_of(centres):
-    graph, label = kinds_graph(centres)
-    return find_families(label, similarity_features(graph), graph.is_target.numpy())
-
-
-def test_groups_that_are_alike_are_a_family_and_others_have_none():
-    assert families_of(KNOWN | PETS | {"new rock": 5 * np.eye(12)[9]}) == [1, 1, None]
-    assert families_of(KNOWN | {"new rock": 5 * np.eye(12)[9]} | PETS) == [None, 1, 1]
-    rocks = {"new rock": 5 * np.eye(12)[9] + 3 * np.eye(12)[10], "new stone": 5 * np.eye(12)[9] + 3 * np.eye(12)[11]}
-    assert families_of(KNOWN | PETS | rocks) == [1, 1, 2, 2]
-
-
-def test_there_are_no_families_of_two_groups_nor_of_all_nor_of_none():
-    assert families_of(KNOWN | PETS) == [None, None]
-    assert families_of(KNOWN | PETS | {"new fox": 5 * np.eye(12)[6] + 3 * np.eye(12)[9]}) == [None, None, None]
-    apart = {f"new {k}": 5 * np.eye(12)[k] for k in (6, 7, 8)}
-    assert families_of(KNOWN | apart) == [None, None, None]
-    graph, _ = kinds_graph(KNOWN)
-    none = np.full(graph.num_nodes, -1)
-    assert find_families(none, similarity_features(graph), graph.is_target.numpy()) == []
 
 
 def test_a_group_is_compared_with_the_source_nodes_most_like_it():

@@ -223,7 +223,7 @@ def verdict_of(
         max_fpr=max_fpr,
     )
     share = NovelShare(max(low, 0.03), low, 0.21, 2.0, 0.95, breaks_at)
-    diagnosis = Diagnosis(0.5, 10, 0.2, tuple(grown_clusters), ())
+    diagnosis = Diagnosis(0.2, tuple(grown_clusters), ())
     return decide(fitted, np.arange(len(is_target)) < listed, fdr, share, diagnosis, tuple(withheld), MIXED)
 
 
@@ -337,13 +337,13 @@ def test_without_a_shift_none_is_said():
     ("unevenness", "words"), [(0.05, "much the same proportions"), (0.2, "shifted somewhat"), (0.5, "shifted strongly")]
 )
 def test_the_shift_is_said_in_three_ways(unevenness, words):
-    said = Diagnosis(0.5, 10, unevenness, (), ()).shift()
+    said = Diagnosis(unevenness, (), ()).shift()
     assert words in said
     assert f"{100 * unevenness:.0f} % of the source nodes would have to change cluster" in said
 
 
 def test_a_shift_of_nothing_known_cannot_be_told():
-    assert "cannot be told" in Diagnosis(0.5, 10, None, (), ()).shift()
+    assert "cannot be told" in Diagnosis(None, (), ()).shift()
 
 
 def test_a_cluster_that_grew_within_its_region_raises_what_the_share_allows_for():

@@ -15,7 +15,6 @@ from recoslip import NodeGraph, detector
 from recoslip.detectors import DETECTORS
 from recoslip.errors import RecoslipError, RecoslipWarning
 from recoslip.findings.analysis import analyse
-from recoslip.findings.explanations import gnn_explanations
 from recoslip.page.report import report
 
 QUICK = {
@@ -175,12 +174,11 @@ def test_it_is_scored_the_same_way_twice_or_refused_with_a_reason(graph_name, me
 
 
 @pytest.mark.parametrize("graph_name", [name for name in ALL_GRAPHS if name not in REFUSED_BY_ALL])
-def test_what_is_scored_can_be_put_on_a_page(graph_name, monkeypatch):
-    monkeypatch.setitem(gnn_explanations.__kwdefaults__, "epochs", 5)  # how good explanations are is tested elsewhere
+def test_what_is_scored_can_be_put_on_a_page(graph_name):
     graph = build_graph(graph_name)
     for method in (detector("lp-pul", max_fpr=0.5), detector("domain-discriminator", epochs=2, max_fpr=0.5)):
         method.fit(graph)
         findings = analyse(method, graph)
-        page = report(method, graph, findings=findings, explained=1)
+        page = report(method, graph, findings=findings)
         assert json.loads(json.dumps(page.data, allow_nan=False))["counts"]["nodes"] == graph.num_nodes
         assert findings.table().height == graph.num_nodes

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
-from torch import Tensor, nn
+from torch import Tensor
 
 from recoslip.calibration import conformal
 from recoslip.calibration.regions import merge_alike, source_regions
@@ -713,17 +713,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> NDArray[np.float64] | None:
         """Return what the learned networks represent some nodes by, (nodes, width); None without a network."""
         return None
-
-    def explainable_network(self, node_id: Any) -> nn.Module | None:
-        """Return a network that the score of a node rests on, for explanation methods; None where there is none.
-
-        It is called as `network(x, edge_index, edge_weight)` and returns the logits of known and novel, (nodes, 2).
-        """
-        return None
-
-    def explainable_index(self, node_id: Any) -> int:
-        """Return the index of that network: nodes with the same index have the same network."""
-        return 0
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write settings and what was learned as JSON and safetensors; a saved detector there is replaced."""

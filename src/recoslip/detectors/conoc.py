@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Scores
 from recoslip.detectors.network_detector import NetworkDetector
@@ -121,10 +121,6 @@ class CoNoC(NetworkDetector):
         head = attributes["head_"]
         scores: Scores = torch.sigmoid(logits[:, 2 * head + 1] - logits[:, 2 * head]).numpy()
         return scores
-
-    def explainable_network(self, node_id: Any) -> nn.Module | None:
-        """Return the network with its chosen head."""
-        return self.fleet_.as_module(0, slice(2 * self.head_, 2 * self.head_ + 2))
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         return {"candidates": self.candidates_.to_dicts(), "head": self.head_}, self._fleet_tensors()

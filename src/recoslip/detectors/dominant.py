@@ -174,9 +174,6 @@ class Autoencoder(nn.Module):
         fleet.load_state_dict(gathered_state(chosen))
         return fleet
 
-    def as_module(self, member: int, classes: slice) -> None:
-        """Return None: its scores are not those of classes."""
-
     def first_layer(self, inputs: Inputs) -> Tensor | None:
         """Compute the encoder's first convolution, which training and evaluation share."""
         return self.encoder.first_layer(inputs.graph)

@@ -29,8 +29,6 @@ from recoslip.shift import Split
 
 T = TypeVar("T")
 
-KNOWN_AND_NOVEL = slice(0, 2)  # classes of a network with two outputs
-
 
 def check_encoder(name: str, value: Any) -> None:
     """Raise unless `value` names an encoder or is a module."""
@@ -210,10 +208,6 @@ class NetworkDetector(Detector):
         result: NDArray[np.float64] = data.evaluate(fleet.to(data.device), "representation")[nodes].flatten(1).numpy()
         fleet.to("cpu")
         return result
-
-    def explainable_network(self, node_id: Any) -> nn.Module | None:
-        """Return the first network as a plain PyTorch Geometric module."""
-        return self.fleet_.as_module(0, KNOWN_AND_NOVEL) if self._num_classes() == 2 else None
 
     def _learned_numbers(self) -> list[str]:
         """Name the plain numbers that a network's scores need besides its weights."""

@@ -20,12 +20,11 @@ from recoslip.detectors.ensemble import (
     Folds,
     Prediction,
     assign_folds,
-    is_out_of_fold,
     out_of_fold_prediction,
     smooth,
 )
 from recoslip.detectors.nearness import Nearness, Presentation
-from recoslip.detectors.network_detector import BATCHES, KNOWN_AND_NOVEL, NetworkDetector
+from recoslip.detectors.network_detector import BATCHES, NetworkDetector
 from recoslip.detectors.params import Number, Whole, learned, param
 from recoslip.detectors.pseudo_labels import (
     MAX_SOURCE_RATIO,
@@ -263,22 +262,6 @@ class RecoSlipPlus(NetworkDetector):
             last = fleet.gather([(fleet, k) for k in range(fleet.members - count, fleet.members)])
             parts.append(data.evaluate(last.to(data.device), "representation")[nodes].flatten(1).numpy())
         return np.concatenate(parts, axis=1)
-
-    def out_of_fold_networks(self, node_id: Any) -> list[int]:
-        """Return which networks of each encoder predict a node, by its id: those that were not trained on its fold."""
-        self.check_is_fitted()
-        fold = assign_folds([node_id], self.folds, self.seed_)
-        held_out = self.held_out_folds(self.scoring_stages(self.proposal_rejected_))
-        return np.flatnonzero(is_out_of_fold(fold, held_out)[0]).tolist()
-
-    def explainable_network(self, node_id: Any) -> nn.Module | None:
-        """Return the last of the networks that predict the node, of the encoder with the highest weight."""
-        _, fleet = self._scoring()[int(np.argmax(self._weights()))]
-        return fleet.as_module(self.explainable_index(node_id), KNOWN_AND_NOVEL)
-
-    def explainable_index(self, node_id: Any) -> int:
-        """Return the index of that network."""
-        return self.out_of_fold_networks(node_id)[-1]
 
     def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
         """Return the standard deviation of each node's score among the networks that predict it."""

@@ -65,7 +65,8 @@ def find_clusters(
         seed: of k-means.
     """
     is_target = detector.is_target_
-    label = k_means(similarity, CLUSTERS, seed, n_init=2, fitted_on=fitting_sample(len(similarity)))
+    sample = np.arange(0, len(similarity), -(-len(similarity) // MAX_FIT))
+    label = k_means(similarity, CLUSTERS, seed, n_init=2, fitted_on=sample)
     p = detector.p_values_within(label)
     sources, targets = int((~is_target).sum()), int(is_target.sum())
     clusters = []
@@ -88,11 +89,6 @@ def find_clusters(
             )
         )
     return tuple(sorted(clusters, key=lambda cluster: -(cluster.growth or 0)))
-
-
-def fitting_sample(nodes: int) -> NDArray[np.int64]:
-    """Return the positions of the nodes that clusters are fitted on: every k-th of many nodes."""
-    return np.arange(0, nodes, -(-nodes // MAX_FIT))
 
 
 def grown(clusters: Sequence[Cluster]) -> list[Cluster]:

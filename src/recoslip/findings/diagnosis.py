@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.detectors.base import Detector
-from recoslip.findings.clusters import Cluster, find_clusters, fitting_sample, grown, unevenness
+from recoslip.findings.clusters import Cluster, find_clusters, grown, unevenness
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.graph import NodeGraph
-from recoslip.graph.neighbourhood import k_means
 from recoslip.shift import Mask
 
-MAX_EDGES = 5_000_000  # that homophily is measured on
 FEW_SOURCE = 100  # fewer source nodes may not represent what is known
 
 
@@ -22,8 +20,6 @@ FEW_SOURCE = 100  # fewer source nodes may not represent what is known
 class Diagnosis:
     """What the data can tell."""
 
-    homophily: float  # how much more often than by chance edges stay inside a feature cluster; 1 always, 0 by chance
-    target_edges: int  # edges with both ends in the target
     unevenness: float | None  # total variation between source and known target nodes over the clusters; 0: no shift
     clusters: tuple[Cluster, ...]  # in descending order of their growth
     warnings: tuple[str, ...]
@@ -54,7 +50,7 @@ def diagnose(
     *,
     seed: int = 0,
 ) -> Diagnosis:
-    """Measure homophily and shift, and warn of what the data cannot support; uses no true categories.
+    """Measure the shift, and warn of what the data cannot support; uses no true categories.
 
     Args:
         detector: fitted on `graph`.
@@ -68,37 +64,21 @@ def diagnose(
     is_target = graph.is_target.numpy()
     clusters = find_clusters(detector, similarity, listed, features, seed)
     ends = graph.edge_index.numpy()
-    target_edges = int((is_target[ends[0]] & is_target[ends[1]]).sum()) // 2
+    joined = bool((is_target[ends[0]] & is_target[ends[1]]).any())
     return Diagnosis(
-        homophily=_homophily(graph, reduced, seed),
-        target_edges=target_edges,
         unevenness=unevenness(clusters),
         clusters=clusters,
-        warnings=(*_data_warnings(is_target, reduced, target_edges), *_fit_warnings(detector)),
+        warnings=(*_data_warnings(is_target, reduced, joined=joined), *_fit_warnings(detector)),
     )
 
 
-def _homophily(graph: NodeGraph, reduced: NDArray[np.float64], seed: int) -> float:
-    """Fraction of the edges inside a cluster of features, less that expected by chance, relative to its maximum."""
-    if graph.num_edges == 0:
-        return 0.0
-    label = k_means(reduced, 10, seed, fitted_on=fitting_sample(len(reduced)))
-    if label.max() == 0:
-        return 0.0
-    step = -(-graph.num_edges // MAX_EDGES)
-    left, right = label[graph.edge_index[:, ::step].numpy()]
-    degree = np.bincount(left) / len(left)
-    chance = float((degree**2).sum())
-    return float(((left == right).mean() - chance) / max(1e-9, 1 - chance))
-
-
-def _data_warnings(is_target: Mask, reduced: NDArray[np.float64], target_edges: int) -> list[str]:
+def _data_warnings(is_target: Mask, reduced: NDArray[np.float64], *, joined: bool) -> list[str]:
     """Say what the graph itself cannot support."""
     source = int((~is_target).sum())
     warnings = []
     if source < FEW_SOURCE:
         warnings.append(f"There are only {source} source nodes: they may not represent what is known.")
-    if target_edges == 0:
+    if not joined:
         warnings.append("No edge joins two target nodes: the graph does not show whether novel nodes belong together.")
     if np.ptp(reduced, axis=0).max(initial=0) < 1e-12:
         warnings.append("All nodes have the same features: nothing but the edges could tell them apart.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recoslip.detectors.base import Scores
 from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics, Trait
-from recoslip.findings.groups import MIN_GROUP_SIZE, Partition, find_families
+from recoslip.findings.groups import MIN_GROUP_SIZE, Partition
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.shift import Mask
@@ -39,18 +39,11 @@ class Group:
     edges_to_target: int  # to target nodes that are not listed
     edges_to_source: int
     evidence: Evidence | None  # that it is new; None for a few nodes, and where no more are listed than by chance
-    family: int | None = None  # of groups that belong together; None for a group without one
 
     def facts(self) -> dict[str, Any]:
         """Return what is said of it in every place, as JSON values."""
         evidence = None if self.evidence is None else self.evidence.sentence()
-        return {
-            "number": self.number,
-            "size": self.size,
-            "name": self.name,
-            "evidence": evidence,
-            "family": self.family,
-        }
+        return {"number": self.number, "size": self.size, "name": self.name, "evidence": evidence}
 
 
 def profile_groups(
@@ -65,12 +58,10 @@ def profile_groups(
 ) -> tuple[Group, ...]:
     """Describe each group of a partition of the listed nodes, those with the most evidence of being new first.
 
-    Families have numbers in the same order. Nodes that are listed by chance lie where, by chance, no source node is; of
-    these no evidence is given.
+    Nodes that are listed by chance lie where, by chance, no source node is; of these no evidence is given.
     """
     neighbours = Neighbours(graph)
     is_target, label = graph.is_target.numpy(), partition.label
-    families = find_families(label, similarity, is_target)
     groups = []
     for number in range(1, partition.count + 1):
         members = np.flatnonzero(label == number)
@@ -92,12 +83,9 @@ def profile_groups(
                 evidence=group_evidence(similarity, members, is_target)
                 if with_evidence and len(members) >= MIN_GROUP_SIZE
                 else None,
-                family=families[number - 1],
             )
         )
-    groups.sort(key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0))
-    order = list(dict.fromkeys(group.family for group in groups if group.family is not None))
-    return tuple(replace(group, family=order.index(group.family) + 1) if group.family else group for group in groups)
+    return tuple(sorted(groups, key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0)))
 
 
 def nearest_to_group(

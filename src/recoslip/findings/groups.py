@@ -26,9 +26,6 @@ SOURCE_CLUSTERS = 10  # of the source, that groups are compared with
 MAX_TUNING_NODES = 3000  # nodes that the resolution is chosen on
 MAX_COMPARED = 50_000  # nodes that each is compared with at most, for the nearest
 MIN_GROUP_SIZE = 5
-MIN_FAMILY_GROUPS = 3  # groups from which on it is asked which of them belong together
-FAMILY_QUANTILE = 0.9  # of the likeness of two different clusters of the source, that groups of one family exceed
-SAME_KIND = 0.9  # cosine from which on two clusters of the source are parts of one kind that k-means has split
 
 
 @dataclass(frozen=True)
@@ -145,45 +142,6 @@ def merge_alike_communities(
         left = np.isfinite(alike[keep])
         alike[keep] = alike[:, keep] = np.where(left, means @ means[keep], -np.inf)
         alike[drop] = alike[:, drop] = -np.inf
-
-
-def find_families(
-    label: NDArray[np.int64], similarity: NDArray[np.floating], is_target: Mask, *, seed: int = 0
-) -> list[int | None]:
-    """Find groups that belong together: the family of each group, from 1 on, or None for a group without one.
-
-    Groups are as alike as their means, by cosine. Average linkage joins them as long as they are more alike, on
-    average, than nine in ten pairs of different clusters of the source; clusters that are nearly the same are parts of
-    one kind, and such pairs are not counted. Where that joins no groups, or all of them, there are no families.
-
-    Args:
-        label: (nodes,) the group of each node, from 1 on, as in `Partition`.
-        similarity: (nodes, width) vectors whose inner products are similarities.
-        is_target: (nodes,).
-        seed: of k-means.
-    """
-    from scipy.cluster.hierarchy import fcluster, linkage
-
-    count = max(0, int(label.max(initial=0)))
-    if count < MIN_FAMILY_GROUPS:
-        return [None] * count
-    between = _cosines(_cluster_means(similarity[~is_target], seed))
-    different = between[between < SAME_KIND]
-    if not len(different):
-        return [None] * count
-    alike = float(np.quantile(different, FAMILY_QUANTILE))
-    means = np.stack([similarity[label == number].mean(axis=0) for number in range(1, count + 1)])
-    joined = fcluster(linkage(np.maximum(1 - _cosines(means), 0), "average"), 1 - alike, "distance")
-    if joined.max() == 1:
-        return [None] * count
-    shared = [number for number in dict.fromkeys(joined.tolist()) if (joined == number).sum() > 1]
-    return [shared.index(number) + 1 if number in shared else None for number in joined.tolist()]
-
-
-def _cosines(rows: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return the cosine of every pair of rows, in the order of `np.triu_indices`."""
-    unit = rows / np.maximum(1e-12, np.linalg.norm(rows, axis=1, keepdims=True))
-    return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), k=1)])
 
 
 def _cluster_means(x: NDArray[np.floating], seed: int) -> NDArray[np.floating]:

@@ -76,8 +76,6 @@ def facts(findings: Findings) -> dict[str, Any]:
         },
         "look": look | {"rows": [*map(list, findings.before_scoring), *look["rows"]]},
         "diagnosis": {
-            "homophily": diagnosis.homophily,
-            "unevenness": diagnosis.unevenness,
             "shift": diagnosis.shift() if findings.verdict.supported else None,
             "grown": [cluster.sentence() for cluster in diagnosis.grown] if findings.verdict.supported else [],
             "warnings": list(diagnosis.warnings),

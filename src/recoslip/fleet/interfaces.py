@@ -68,9 +68,6 @@ class Fleet(Protocol):
     def gather(self, chosen: Sequence[tuple[Self, int]]) -> Self:
         """Build a fleet, on the CPU, of members picked from fleets of this kind."""
 
-    def as_module(self, member: int, classes: slice) -> nn.Module | None:
-        """Return one member as a plain PyTorch Geometric module, with the logits of those classes."""
-
     def to(self, device: Any) -> Self:
         """Move to a device."""
 

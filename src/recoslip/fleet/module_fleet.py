@@ -14,7 +14,6 @@ from recoslip.errors import SettingError
 from recoslip.fleet.interfaces import Output
 from recoslip.fleet.network import seed_key
 from recoslip.fleet.propagation import WholeGraph
-from recoslip.fleet.pyg_module import EncoderWithHead
 
 
 class ModuleFleet(nn.Module):
@@ -76,12 +75,6 @@ class ModuleFleet(nn.Module):
         }
         fleet.members, fleet.keys = len(chosen), [0] * len(chosen)
         return fleet
-
-    def as_module(self, member: int, classes: slice) -> nn.Module | None:
-        """Return one member as a plain module; None where its head has other classes than those asked for."""
-        if self.classes != classes.stop - classes.start:
-            return None
-        return EncoderWithHead(self.encoders[member], self.heads[member], self.takes_weight).eval()
 
     def first_layer(self, graph: WholeGraph) -> None:
         """Return None: training and evaluation share nothing here."""

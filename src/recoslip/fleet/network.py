@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from recoslip.fleet.counter_rng import derive, kept_factor, relu_and_drop_
 from recoslip.fleet.interfaces import Output, Product, Propagation
 from recoslip.fleet.propagation import Encoder
-from recoslip.fleet.pyg_module import MemberModule
 
 SUMMED_AT_ONCE = 256  # nodes, in the gradient of members' matrices on a GPU
 
@@ -85,13 +84,6 @@ class NetworkFleet(nn.Module):
         fleet = type(self)(self.architecture, [0] * len(chosen))
         fleet.load_state_dict(gathered_state(chosen))
         return fleet
-
-    def as_module(self, member: int, classes: slice) -> nn.Module:
-        """Return one member as a plain PyTorch Geometric module, with the logits of those classes."""
-        a = self.architecture
-        widths = (a.in_channels, a.hidden_channels, a.out_channels, a.head_channels)
-        state = {name: tensor[member] for name, tensor in self.state_dict().items()}
-        return MemberModule(a.encoder, widths, state, classes).eval()
 
     def first_layer(self, graph: Propagation) -> Tensor | None:
         """Compute the first convolution, which training and evaluation share; None with input dropout."""

@@ -134,33 +134,22 @@ class Neighbours:
 
         The first array holds the index in `nodes` of the node whose neighbour it is, the second the neighbour.
         """
-        owner, edge = self._edges_of(np.asarray(nodes, dtype=np.int64))
-        return owner, self.ends[edge]
-
-    def _edges_of(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the edges of some nodes: the index in `nodes` of the node, and the position in the graph's list."""
-        owner, offset = (each.numpy() for each in concatenated_ranges(torch.from_numpy(self.degree[nodes])))
-        return owner, self.start[nodes][owner] + offset
-
-    def among(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the edges among some nodes, given in ascending order, in both directions.
-
-        The first two arrays hold the indices in `nodes` of their ends, the third their positions in the graph's list.
-
-        >>> path = Neighbours(NodeGraph([[0.0], [1.0], [2.0]], [[0, 1], [1, 2]], [False, False, True]))
-        >>> [part.tolist() for part in path.among(np.array([1, 2]))]
-        [[0, 1], [1, 0], [2, 3]]
-        """
-        owner, edge = self._edges_of(nodes)
-        neighbour = self.ends[edge]
-        index = np.minimum(np.searchsorted(nodes, neighbour), max(0, len(nodes) - 1))
-        inside = nodes[index] == neighbour
-        return owner[inside], index[inside], edge[inside]
+        positions = np.asarray(nodes, dtype=np.int64)
+        owner, offset = (each.numpy() for each in concatenated_ranges(torch.from_numpy(self.degree[positions])))
+        return owner, self.ends[self.start[positions][owner] + offset]
 
     def subgraph(self, nodes: NDArray[np.int64]) -> sp.csr_array:
-        """Return the adjacency matrix of some nodes, given in ascending order: a matrix of ones."""
-        left, right, _ = self.among(nodes)
-        return sp.csr_array((np.ones(len(left), dtype=np.float32), (left, right)), shape=(len(nodes),) * 2)
+        """Return the adjacency matrix of some nodes, given in ascending order: a matrix of ones.
+
+        >>> path = Neighbours(NodeGraph([[0.0], [1.0], [2.0]], [[0, 1], [1, 2]], [False, False, True]))
+        >>> path.subgraph(np.array([1, 2])).toarray().tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+        """
+        owner, neighbour = self.of(nodes)
+        index = np.minimum(np.searchsorted(nodes, neighbour), max(0, len(nodes) - 1))
+        inside = nodes[index] == neighbour
+        ends = owner[inside], index[inside]
+        return sp.csr_array((np.ones(len(ends[0]), dtype=np.float32), ends), shape=(len(nodes),) * 2)
 
 
 def diffuse(

@@ -1,4 +1,4 @@
-"""NodeGraph -> a look before training: what the graph can tell, what to mend first, and what a run will cost."""
+"""NodeGraph -> a look before training: what the graph can tell, and what to mend first."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ from numpy.typing import NDArray
 
 from recoslip.calibration.regions import region_count
 from recoslip.detectors.catalogue import DEFAULT
-from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.errors import GraphError, SettingError
-from recoslip.fleet.device import memory_needed, resolve_device
 from recoslip.graph import NodeGraph
 from recoslip.graph.alignment import aligned
 from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_columns
 from recoslip.inspection.mixing import Mixing, measure_mixing
-from recoslip.memory import memory
-from recoslip.plan import FITTING, Plan
 from recoslip.shift import MIN_SOURCE
-from recoslip.wording import NAMED, duration, named, percent
+from recoslip.wording import NAMED, named, percent
 
 Align: TypeAlias = Literal["off", "on", "auto"]
 Remedy: TypeAlias = Literal["aligned", "without edges"]
@@ -30,12 +26,6 @@ Remedy: TypeAlias = Literal["aligned", "without edges"]
 ALIGN = ("off", "on", "auto")
 MENDED = 0.75  # AU-ROC within regions up to which a remedy has brought two worlds together
 JOINED = 0.1  # edges between the domains, against chance, from which on one network joins them
-
-# Seconds of RECO-SLIP+ with five rotations on one thread: per node, per edge and per stored feature value, fitted to
-# nine graphs of 1,500 to 18,000 nodes, of which the farthest is off by a factor of 2.3; and how much faster a GPU is.
-SECONDS = (0.02, 0.001, 5.6e-6)
-GPU_SPEED = 30.0
-SECONDS_UNTRAINED = 1e-3  # of a method that trains nothing, per node
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,31 +111,30 @@ class Check:
         source = int((~self.graph.is_target).sum())
         return 1 / (source + 1), 1 / (source // region_count(source) + 1)
 
-    def cost(self, device: str = "auto") -> tuple[float, float]:
-        """Estimate the seconds and the bytes that `recoslip detect` takes for `prepared`; a factor of 3 is possible."""
-        graph = self.prepared
-        if not DETECTORS[self.method].trains:
-            return SECONDS_UNTRAINED * graph.num_nodes, 8.0 * 64 * 4 * graph.num_nodes
-        values = graph.x.numel() if graph.x.layout == torch.strided else graph.x.values().numel()
-        where = resolve_device(device)
-        model: Any = detector(self.method)
-        needed = memory_needed(graph, model.networks_per_seed() * model.widest_layer())
-        speed = GPU_SPEED if where.type == "cuda" else min(torch.get_num_threads(), 4)
-        if needed > memory(where).total / 4:  # trained in batches
-            plan = Plan(graph.num_nodes, graph.num_edges, graph.num_features, cores=1)
-            return (plan.fit_seconds + plan.analysis_seconds) / speed, plan.memory(FITTING)
-        seconds = float(np.dot(SECONDS, (graph.num_nodes, graph.num_edges, values)))
-        return seconds / speed, float(needed)
+    def size(self) -> dict[str, int]:
+        """Count what the graph holds, and the bytes of its features, edges and domains."""
+        graph, x = self.graph, self.graph.x
+        features = [x] if x.layout == torch.strided else [x.values(), x.col_indices(), x.crow_indices()]
+        weight = [] if graph.edge_weight is None else [graph.edge_weight]
+        return {
+            "source": int((~graph.is_target).sum()),
+            "target": int(graph.is_target.sum()),
+            "edges": graph.num_edges,
+            "features": graph.num_features,
+            "values": features[0].numel(),
+            "bytes": sum(each.nbytes for each in (*features, graph.edge_index, *weight, graph.is_target)),
+        }
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the look as a table: what was looked at, and what was found."""
         graph, mixing, columns = self.graph, self.mixing, self.columns
-        targets = int(graph.is_target.sum())
+        size = self.size()
         rows = [
             (
-                "graph",
-                f"{graph.num_nodes - targets:,} source and {targets:,} target nodes, {graph.num_edges:,} edges, "
-                f"{graph.num_features:,} features",
+                "size",
+                f"{size['source']:,} source and {size['target']:,} target nodes, {size['edges']:,} edges, "
+                f"{size['features']:,} feature columns with {size['values']:,} stored values: "
+                f"{size['bytes'] / 1e6:,.2f} MB",
             ),
             ("columns", _columns_sentence(columns)),
         ]
@@ -172,34 +161,23 @@ class Check:
                 )
             )
         rows.append(("mixing", self.situation()))
-        rows += self._limits()
+        rows += [("p-values", self._p_value_limit()), ("method", f"auto takes {self.method} here.")]
         return rows
 
-    def _limits(self) -> list[tuple[str, str]]:
+    def _p_value_limit(self) -> str:
         lowest, regional = self.lowest_p_value()
         source = int((~self.graph.is_target).sum())
         if source < MIN_SOURCE:
-            promise = f"{source} source nodes are too few for any p-value."
-        elif regional > lowest:
-            promise = (
+            return f"{source} source nodes are too few for any p-value."
+        if regional > lowest:
+            return (
                 f"No p-value can be below {lowest:.2g}; in a region that scores unlike the others, not below about "
                 f"{regional:.2g}."
             )
-        else:
-            promise = f"No p-value can be below {lowest:.2g}."
-        seconds, size = self.cost()
-        return [
-            ("p-values", promise),
-            (
-                "cost",
-                f"With {self.method}, which auto takes here: about {duration(seconds)} and "
-                f"{max(0.1, size / 2**30):.1f} GiB besides the graph, each perhaps three times as much or a third.",
-            ),
-        ]
+        return f"No p-value can be below {lowest:.2g}."
 
     def facts(self) -> dict[str, Any]:
         """Return the look as JSON values."""
-        seconds, size = self.cost()
         lowest, regional = self.lowest_p_value()
         return {
             "situation": self.mixing.situation,
@@ -217,8 +195,7 @@ class Check:
             "constant": list(self.columns.constant),
             "missing": dict(self.graph.missing or {}),
             "lowest_p_value": {"alike": lowest, "regional": regional},
-            "seconds": seconds,
-            "bytes": size,
+            "size": self.size(),
             "rows": [list(row) for row in self.rows()],
         }
 

@@ -1,4 +1,4 @@
-// A node -> a dialog with all that is known of it: the table's values, its traits, its explanation, its neighbours.
+// A node -> a dialog with all that is known of it: the table's values, its traits, its neighbours.
 
 const detail = $("detail");
 let opened = null;
@@ -10,12 +10,6 @@ function valuesTable(k) {
   const present = userColumns.filter(([, values]) => values[k] !== null);
   if (!present.length) return [];
   return [make("h3", {}, "In the table"), make("table", { class: "values" }, make("tbody", {}, ...present.map(([name, values]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, written(values[k]))))))];
-}
-
-function explanation({ features, neighbours }) {
-  const content = [make("h3", {}, "What the score rests on (GNNExplainer)"), make("p", {}, `Features by weight: ${features.map(({ feature, weight }) => `${feature} (${weight})`).join(", ")}`)];
-  if (neighbours.length) content.push(make("p", {}, "Neighbours by weight:"), make("div", { class: "exemplars" }, ...neighbours.map(({ node }) => button(node))));
-  return content;
 }
 
 function open(k) {
@@ -31,7 +25,6 @@ function open(k) {
     ...valuesTable(k),
   ];
   if (more?.traits?.length) content.push(make("h3", {}, `Against the ${counted(more.references, "source node")} most like it`), traitTable(more.traits, "most like it"));
-  if (more?.explanation) content.push(...explanation(more.explanation));
   if (more) content.push(make("h3", {}, "Neighbours"), make("p", {}, `${count(more.degree)} in all, ${count(more.source_neighbours)} of them source.`), make("div", { class: "exemplars" }, ...more.neighbours.map(button)));
   else content.push(make("p", { class: "quiet" }, "Neighbours are given for listed nodes and the highest scores only."));
   detail.replaceChildren(...content);

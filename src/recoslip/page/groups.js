@@ -1,4 +1,4 @@
-// Groups of the listed nodes -> cards, under a heading for each family of groups that belong together.
+// Groups of the listed nodes -> cards.
 
 const MEMBERS = data.images ? 12 : 6; // shown on a card
 const groupCards = []; // [group, container for what others add to its card]
@@ -28,14 +28,6 @@ function showGroups() {
     : "The listed nodes are shown as one group: they are few, or no division of them is found again when some are left out, or its parts are more like each other than like any cluster of the source, or none was tried.")
     + (data.groups.some((g) => g.evidence) ? " The groups with the most evidence of being new come first." : "")
     + " Of a number the mean is given, of a category or a word of a table the share of the nodes that have it.";
-  for (const family of data.families) {
-    $("groups").append(
-      make("h3", {}, `Family ${family.number}${family.name ? `: ${family.name}` : ""}`),
-      make("p", { class: "quiet" }, `Groups ${and(family.groups.map(String))} are more alike, on average, than nine in ten pairs of different clusters of the source.`),
-      make("div", { class: "groups" }, ...data.groups.filter((g) => g.family === family.number).map(groupCard)));
-  }
-  const alone = data.groups.filter((g) => g.family === null);
-  if (alone.length && data.families.length) $("groups").append(make("h3", {}, "Groups without a family"));
-  if (alone.length) $("groups").append(make("div", { class: "groups" }, ...alone.map(groupCard)));
+  $("groups").append(...data.groups.map(groupCard));
   $("group").append(...data.groups.map((g) => make("option", { value: g.number }, String(g.number))));
 }

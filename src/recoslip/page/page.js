@@ -49,7 +49,6 @@ function showChanges() {
   $("shift").textContent = diagnosis.shift ?? "How far proportions shifted is not estimated.";
   $("grown").append(...diagnosis.grown.map((text) => make("li", {}, `${capitalised(text)}.`)));
   $("diagnosis").append(scrolling(make("tbody", {},
-    row("Edges join nodes with similar features", `${diagnosis.homophily.toFixed(2)} (1 always, 0 as by chance)`),
     ...facts.look.rows.map(([what, found]) => row(capitalised(what), found)))));
   if (!diagnosis.shift) return;
   const clusters = data.clusters.map((c, k) => row(c.name ?? k + 1, count(c.source), count(c.target), c.known === null ? "" : count(c.known), count(c.listed), c.growth === null ? "" : `${c.growth} ×`));

@@ -16,7 +16,7 @@ from recoslip.calibration.conformal import ROUNDING
 from recoslip.detectors.base import Detector
 from recoslip.findings.analysis import Findings
 from recoslip.findings.clusters import Cluster
-from recoslip.findings.explanations import FeatureStatistics, MaskExplanation, Trait, gnn_explanations, nearest_source
+from recoslip.findings.explanations import FeatureStatistics, Trait, nearest_source
 from recoslip.findings.group_profiles import Group
 from recoslip.findings.summary import facts
 from recoslip.graph import NodeGraph
@@ -24,7 +24,7 @@ from recoslip.graph.adjacency import Neighbours
 from recoslip.page.columns import node_labels, shown_columns
 from recoslip.page.projection import projection
 
-FORMAT = 6  # version of the payload
+FORMAT = 7  # version of the payload
 MAX_NODES = 50_000  # on the page
 MAX_WITH_NEIGHBOURS = 2_000  # nodes with the highest scores whose neighbours are given, besides the listed nodes
 MAX_WITH_TRAITS = 500  # listed nodes whose traits are given
@@ -39,7 +39,6 @@ def payload(
     *,
     title: str,
     image_shape: tuple[int, int] | None = None,
-    explained: int = 10,
     show: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Collect what the page shows. Nodes are referred to by their position among the nodes on the page.
@@ -48,7 +47,6 @@ def payload(
         findings: what `recoslip.analyse` returned.
         title: of the page.
         image_shape: rows and columns, if a node's features are the pixels of an image.
-        explained: how many listed nodes, the highest scores first, get an explanation by GNNExplainer.
         show: names of the table's columns to show, of those that the graph kept; by default all of them.
     """
     detector, graph = findings.detector, findings.graph
@@ -93,9 +91,8 @@ def payload(
         "cut_after": cut_after,
         "histogram": _histogram(findings),
         "groups": [_group(group, position) for group in findings.groups],
-        "families": _families(findings, features),
         "clusters": [_cluster(cluster) for cluster in findings.diagnosis.clusters],
-        "details": _details(findings, features, shown, position, explained),
+        "details": _details(findings, features, shown, position),
         "images": _images(graph, shown, image_shape),
         "run": {
             "recoslip": __version__,
@@ -139,17 +136,6 @@ def _level(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _families(findings: Findings, features: FeatureStatistics) -> list[dict[str, Any]]:
-    """Return the groups of each family, and the features that their members have more of than the source."""
-    numbers = sorted({group.family for group in findings.groups if group.family is not None})
-    families = []
-    for number in numbers:
-        groups = [group.number for group in findings.groups if group.family == number]
-        members = np.flatnonzero(np.isin(findings.partition.label, groups))
-        families.append({"number": number, "groups": groups, "name": features.name(members)})
-    return families
-
-
 def _settings(detector: Detector) -> list[dict[str, str]]:
     """Return each setting of a detector with its value and what it means, in words."""
     values = detector.json_params()
@@ -183,15 +169,11 @@ def _histogram(findings: Findings) -> dict[str, list[float]]:
 
 
 def _details(
-    findings: Findings,
-    features: FeatureStatistics,
-    shown: NDArray[np.int64],
-    position: NDArray[np.int64],
-    explained: int,
+    findings: Findings, features: FeatureStatistics, shown: NDArray[np.int64], position: NDArray[np.int64]
 ) -> dict[str, dict[str, Any]]:
-    """Return neighbours, traits and explanations of the listed nodes and the highest scores, by position."""
-    detector, graph = findings.detector, findings.graph
-    scores, is_target = detector.scores_, graph.is_target.numpy()
+    """Return neighbours and traits of the listed nodes and the highest scores, by position."""
+    graph, scores = findings.graph, findings.detector.scores_
+    is_target = graph.is_target.numpy()
     listed = np.flatnonzero(findings.listed & (position >= 0))
     listed = listed[np.argsort(-scores[listed], kind="stable")]
     highest = shown[np.argsort(-(scores + is_target)[shown], kind="stable")][:MAX_WITH_NEIGHBOURS]
@@ -213,8 +195,6 @@ def _details(
                 "references": len(similar),
                 "traits": [_trait(trait) for trait in features.traits([node], similar, TRAITS)],
             }
-    for node, explanation in gnn_explanations(detector, graph, with_traits[:explained]).items():
-        details[str(position[node])]["explanation"] = _explanation(explanation, position)
     return details
 
 
@@ -249,17 +229,6 @@ def _trait(trait: Trait) -> dict[str, Any]:
         "here": trait.here,
         "reference": trait.there,
         "source": trait.in_source,
-    }
-
-
-def _explanation(explanation: MaskExplanation, position: NDArray[np.int64]) -> dict[str, Any]:
-    return {
-        "features": [{"feature": name, "weight": round(weight, 3)} for name, weight in explanation.features],
-        "neighbours": [
-            {"node": int(position[node]), "weight": round(weight, 3)}
-            for node, weight in explanation.neighbours
-            if position[node] >= 0
-        ],
     }
 
 

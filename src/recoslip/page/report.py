@@ -77,7 +77,6 @@ def report(
     findings: Findings | None = None,
     title: str = "What is new in this graph",
     image_shape: tuple[int, int] | None = None,
-    explained: int = 10,
     show: Sequence[str] | None = None,
     **options: Any,
 ) -> Report:
@@ -89,12 +88,11 @@ def report(
         findings: what `recoslip.analyse` returned; without them, it is called.
         title: of the page.
         image_shape: rows and columns, if a node's features are the pixels of an image.
-        explained: how many listed nodes, the highest scores first, get an explanation by GNNExplainer.
         show: names of the table's columns to show, of those that the graph kept; by default all of them.
         **options: of `recoslip.analyse`, such as `fdr`.
     """
     findings = analyse(detector, graph, **options) if findings is None else findings
-    return Report(payload(findings, title=title, image_shape=image_shape, explained=explained, show=show))
+    return Report(payload(findings, title=title, image_shape=image_shape, show=show))
 
 
 def saved_report(folder: Path | None) -> Report:

@@ -31,7 +31,7 @@ from recoslip.cli.options import (
     WeightColumn,
     read_graph_arguments,
 )
-from recoslip.console.messages import make_console, resumable
+from recoslip.console.messages import make_console
 from recoslip.console.progress import show_steps
 
 
@@ -61,12 +61,9 @@ def pack(
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Write a graph that is larger than memory as a folder that stays on disk.
-
-    If it is interrupted, the same command continues from where it stopped.
-    """
+    """Write a graph that is larger than memory as a folder that stays on disk."""
     console = make_console(quiet)
-    with resumable("what was done is kept"), show_steps(console, "packing", "rows") as progress:
+    with show_steps(console, "packing", "rows") as progress:
         from recoslip import packed
         from recoslip.storage import printable
 

@@ -119,7 +119,7 @@ def test_two_runs_into_one_folder_are_told_apart(tables, tmp_path):
         thread.join()
         for result in results:
             assert result.exit_code == 2
-            assert f"another process (process {os.getpid()}) is writing" in result.output.replace("\n", " ")
+            assert "another process is writing" in result.output.replace("\n", " ")
 
     refused(detect(tables, out), detect(tables, out, "--force"), [*RECOSLIP, "demo", "--out", out])
     assert not any(tmp_path.iterdir())

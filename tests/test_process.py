@@ -198,7 +198,7 @@ def test_a_signal_after_the_output_is_in_place_leaves_code_0(tables, tmp_path, m
 
 AGAIN = """
 import os, signal
-from recoslip.console.signals import exit_code, raise_on_signals
+from recoslip.console.process import exit_code, raise_on_signals
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 raise_on_signals()
 try:

@@ -33,15 +33,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import torch
-from safetensors.torch import load_file, save_file
 
 import recoslip
 from recoslip.datasets import csbm
-from recoslip.detectors.model_file import checksum as model_checksum
-from recoslip.errors import RecoslipError
 from recoslip.packed import open_packed, pack
-from recoslip.packed.format import checksum as file_checksum
 
 RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
 LIMIT = 300  # seconds until a command counts as hanging
@@ -225,16 +220,15 @@ def signals(world: World) -> str:
     ended = finish(process, command)
     allowed = {"SIGKILL": {0, -9}, "SIGHUP": {0, 129, -1}, "SIGSTOP": {0}}.get(names, {0, 130, 143, -2, -15})
     promise(ended.code in allowed, f"{names}: code {ended.code}: {ended.text[-500:]}")
-    leftover = {".out.packing", ".out.lock"} if packing else {".out.lock"}
     if ended.code == 0:
         check_packed(world, out) if packing else check_output(world, out, [plain])
-        check_alone(world.place, {"out", ".out.lock"})
+        check_alone(world.place, {"out"})
     elif names == "SIGKILL" and out.exists():  # in its last moments
         check_packed(world, out) if packing else check_output(world, out, [plain])
     else:
         promise(not out.exists(), f"{names}: code {ended.code}, and {out} is there")
         if names != "SIGKILL":
-            check_alone(world.place, leftover)
+            check_alone(world.place, set())
         again = run(command)
         promise(again.code == 0, f"after {names}, the same command: {again.code}, {again.text[-500:]}")
         check_packed(world, out) if packing else check_output(world, out, [plain])
@@ -312,7 +306,7 @@ def environment(world: World) -> str:
         if oddity == "narrow memory" or (oddity == "files" and "recoslip/__init__" not in str(problem)):
             # Python and the libraries cannot even be loaded: theirs to say. What is promised is the folder.
             promise(not out.exists() or {path.name for path in out.iterdir()} == OUTPUT, f"{described}: half an output")
-            check_alone(world.place, {"out", ".out.lock"})
+            check_alone(world.place, {"out"})
             return f"{oddity} (too little to load the libraries)"
         raise Broken(f"{described}: {problem}") from None
     except PermissionError:
@@ -321,7 +315,7 @@ def environment(world: World) -> str:
         world.place.chmod(0o755)
     if oddity in ("narrow memory", "files") and ended.code not in allowed:
         promise(not out.exists(), f"{described}: code {ended.code}, and an output")
-        check_alone(world.place, {".out.lock"})
+        check_alone(world.place, set())
         return f"{oddity} (too little to load the libraries)"
     promise(ended.code in allowed, f"{described}: code {ended.code}: {ended.text[-800:]}")
     if ended.code == 0:
@@ -382,7 +376,7 @@ def file_systems(world: World) -> str:
                 check_packed(world, target)
             else:
                 check_output(world, target, [plain])
-            left = {path.name for path in disk.iterdir()} - {"out", ".out.packing"}
+            left = {path.name for path in disk.iterdir()} - {"out"}
             promise(not left, f"{kind} {size}k leaves {left}")
     elif kind == "itself":
         place = world.place / "graph"
@@ -485,37 +479,10 @@ ANYTHING: list[Any] = [None, True, False, -1, 0, 1, 2, 0.5, 1.5, -5.0, 1e308, fl
 
 
 def forged_files(world: World) -> str:
-    """Change one value, tensor or file of a model, a packed graph or a page, with a checksum that fits."""
+    """Change one value of the data of a page, or of records of a bench."""
     draw = world.draw
-    kind = draw.choice(["model", "model", "packed", "packed", "page", "records"])
     folder = world.place / "forged"
-    if kind == "model":
-        method = draw.choice(sorted(MODELS))
-        shutil.copytree(_model(world, method), folder)
-        forged = _forge_model(folder, draw)
-        try:
-            detector = recoslip.load_detector(folder)
-            scores = detector.decision_function(open_packed(world.root / "packed"))
-            promise(bool(((scores >= 0) & (scores <= 1)).all()), f"{method} {forged}: scores out of range")
-            promise(0 <= detector.threshold_ <= 1, f"{method} {forged}: threshold {detector.threshold_}")
-        except RecoslipError:
-            return "model, refused"
-        except Broken:
-            raise
-        except Exception as problem:
-            raise Broken(f"{method} {forged}: {problem!r}") from problem
-        return "model, still valid"
-    if kind == "packed":
-        shutil.copytree(world.root / "packed", folder)
-        forged = _forge_packed(folder, draw)
-        try:
-            recoslip.detector("lp-pul").fit(open_packed(folder))
-        except RecoslipError:
-            return "packed graph, refused"
-        except Exception as problem:
-            raise Broken(f"packed {forged}: {problem!r}") from problem
-        return "packed graph, still valid"
-    if kind == "page":
+    if draw.random() < 0.5:
         shutil.copytree(_finished(world), folder)
         name = draw.choice(["report.json", "summary.json"])
         content, forged = forge_json(json.loads((folder / name).read_text()), draw)
@@ -536,74 +503,11 @@ def forged_files(world: World) -> str:
     return "records"
 
 
-MODELS: dict[str, Callable[[], Any]] = {
-    "lp-pul": lambda: recoslip.detector("lp-pul"),
-    "reco-slip": lambda: recoslip.detector("reco-slip", epochs=3),
-    "pu-gnn": lambda: recoslip.detector("pu-gnn", epochs=4, prior_epochs=2),
-    "reco-slip-plus": lambda: recoslip.detector("reco-slip-plus", epochs=3, rounds=1),
-}
-
-
-def _model(world: World, method: str) -> Path:
-    folder = world.root / f"model-{method}"
-    if not folder.exists():
-        MODELS[method]().fit(open_packed(world.root / "packed")).save(folder)
-    return folder
-
-
 def _finished(world: World) -> Path:
     folder = world.root / "finished"
     if not folder.exists():
         run([*world.detect("lp-pul"), "--out", str(folder)])
     return folder
-
-
-def _forge_model(folder: Path, draw: random.Random) -> str:
-    path = folder / "model.json"
-    if draw.random() < 0.3 and (tensors := load_file(folder / "model.safetensors")):
-        name = draw.choice(sorted(tensors))
-        change = draw.choice(["zero", "nan", "huge", "shape", "type", "missing", "more"])
-        tensor = tensors.pop(name)
-        if change == "more":
-            tensors |= {name: tensor, "more": tensor.clone()}
-        elif change != "missing":
-            changes = {
-                "zero": lambda: tensor * 0,
-                "nan": lambda: tensor.double() * float("nan"),
-                "huge": lambda: (tensor.double() + 1e300).to(tensor.dtype),
-                "shape": lambda: tensor.reshape(-1)[: max(1, tensor.numel() // 2)],
-                "type": lambda: tensor.to(draw.choice([torch.int8, torch.float64, torch.float16, torch.bool])),
-            }
-            tensors[name] = changes[change]().contiguous()
-        save_file(tensors, folder / "model.safetensors")
-        described = f"{name} {change}"
-        content = json.loads(path.read_text())
-    else:
-        content, described = forge_json(json.loads(path.read_text()), draw)
-    if isinstance(content, dict):
-        content["sha256"] = model_checksum(content, folder / "model.safetensors")
-    path.write_text(json.dumps(content))
-    return described
-
-
-def _forge_packed(folder: Path, draw: random.Random) -> str:
-    path = folder / "graph.json"
-    content = json.loads(path.read_text())
-    if draw.random() < 0.5:
-        name = draw.choice(sorted(content["files"]))
-        data = bytearray((folder / name).read_bytes())
-        for _ in range(draw.choice([1, 1, 5])):
-            data[draw.randrange(min(len(data), draw.choice([80, 200, 10**9])))] = draw.randrange(256)
-        (folder / name).write_bytes(data)
-        described = f"bytes of {name}"
-    else:
-        content, described = forge_json(content, draw)
-    if isinstance(content, dict) and isinstance(content.get("files"), dict):
-        for name in content["files"]:
-            if isinstance(name, str) and name in PACKED:
-                content["files"][name] = [(folder / name).stat().st_size, file_checksum(folder / name)]
-    path.write_text(json.dumps(content))
-    return described
 
 
 def forge_json(content: Any, draw: random.Random) -> tuple[Any, str]:

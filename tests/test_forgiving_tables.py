@@ -260,14 +260,10 @@ def test_tomorrows_ambiguous_numbers_are_refused_where_today_does_not_tell(fitte
         fitted["comma"].read_table(new.with_columns(size=pl.lit("much")))
 
 
-def test_an_encoder_keeps_its_decimal_mark_and_refuses_others():
+def test_an_encoder_keeps_its_decimal_mark():
     encoder = NumberEncoder("size", 1.0, 0.0, 1.0, ",")
-    state = encoder.to_json()
-    assert encoder_from_json("size", state) == encoder
+    assert encoder_from_json("size", encoder.to_json()) == encoder
     assert "decimal" not in NumberEncoder("size", 1.0, 0.0, 1.0).to_json()
-    for wrong in (";", None, 1, [","], ""):
-        with pytest.raises(ValueError, match="decimal"):
-            encoder_from_json("size", state | {"decimal": wrong})
 
 
 # Encodings.

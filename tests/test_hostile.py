@@ -1,25 +1,22 @@
-"""Saved detectors that are damaged or made to harm: refused with a reason, nothing run, no memory taken for it."""
+"""Saved detectors that are damaged, or no saved detectors at all: refused with a reason, and nothing is run."""
 
 import ast
 import json
 import os
 import pickle
-import resource
 import shutil
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import recoslip
 from recoslip import detector
 from recoslip.datasets import load_dataset
 from recoslip.detectors import DETECTORS
 from recoslip.detectors.model_file import FORMAT_VERSION, checksum
-from recoslip.errors import ModelFileError, RecoslipError
+from recoslip.errors import ModelFileError
 
 QUICK = {"epochs": 3, "round_epochs": 2, "prior_epochs": 2, "em_steps": 2, "max_fpr": 1.0, "device": "cpu"}
 QUICK |= {"hidden_channels": 3, "out_channels": 3, "head_channels": 3, "categories": 3, "negatives_per_edge": 2}
@@ -73,10 +70,8 @@ def refused(folder):
     assert len(str(caught.value)) > 30
 
 
-def sealed(folder, tensors=None, **changes):
-    """Change a saved detector as somebody would who knows how the checksum is made."""
-    if tensors is not None:
-        save_file(tensors, folder / "model.safetensors")
+def sealed(folder, **changes):
+    """Change the document of a saved detector, and give it a checksum that fits."""
     document = json.loads((folder / "model.json").read_text()) | changes
     document["sha256"] = checksum(document, folder / "model.safetensors")
     (folder / "model.json").write_text(json.dumps(document))
@@ -120,114 +115,6 @@ def test_more_at_the_end_is_noticed(one):
         (one / name).write_bytes(content + b"\0" * 8)
         refused(one)
         (one / name).write_bytes(content)
-
-
-WRONG = [
-    None,
-    True,
-    0,
-    -1,
-    -(2**70),
-    1.5,
-    float("nan"),
-    float("inf"),
-    "",
-    "../x",
-    "/etc/passwd",
-    [],
-    [[1]],
-    {},
-    {"a": 1},
-]
-
-
-def test_wrong_values_are_refused_or_do_no_harm(saved, small_graph):
-    """With the checksum made anew: what is accepted must work."""
-    original = (saved / "model.json").read_text()
-    document = json.loads(original)
-    places = [(name, None) for name in document if name != "sha256"]
-    places += [("settings", key) for key in document["settings"]] + [("learned", key) for key in document["learned"][0]]
-    accepted = 0
-    for name, key in places:
-        for wrong in WRONG:
-            (saved / "model.json").write_text(original)
-            within = {"settings": document["settings"], "learned": document["learned"][0]}
-            value = wrong if key is None else within[name] | {key: wrong}
-            sealed(saved, **{name: [value] if name == "learned" and key is not None else value})
-            try:
-                loaded = recoslip.load_detector(saved)
-                with np.errstate(all="ignore"):  # of a deviation that is zero
-                    scores = loaded.decision_function(small_graph)
-            except RecoslipError:
-                continue
-            accepted += 1
-            assert ((scores >= 0) & (scores <= 1)).all()
-    assert accepted < len(places) * len(WRONG) / 2
-
-
-def test_tensors_of_other_shapes_types_and_names_are_refused(saved, small_graph):
-    tensors = load_file(saved / "model.safetensors")
-    for name, tensor in tensors.items():
-        rest = {other: t for other, t in tensors.items() if other != name}
-        changed = [rest, rest | {f"../{name}": tensor}, rest | {name: tensor[..., :-1].contiguous()}]
-        changed += [rest | {name: tensor[None]}, rest | {name: torch.zeros(0)}]
-        for bad in changed:
-            sealed(saved, bad)
-            if name.startswith("history."):  # a table of how training went, of any length
-                continue
-            refused_or_unused(saved, small_graph)
-
-
-def refused_or_unused(folder, graph):
-    """A tensor that is only kept for the user may be of another size; one that scores rest on may not."""
-    try:
-        loaded = recoslip.load_detector(folder)
-    except ModelFileError:
-        return
-    scores = loaded.decision_function(graph)
-    assert ((scores >= 0) & (scores <= 1)).all()
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("hidden_channels", 10**6),
-        ("out_channels", 10**6),
-        ("head_channels", 10**9),
-        ("restarts", 10**9),
-        ("folds", 10**9),
-    ],
-)
-def test_settings_cannot_ask_for_memory_that_the_file_does_not_fill(one, setting, value):
-    sealed(one, settings=json.loads((one / "model.json").read_text())["settings"] | {setting: value})
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused(one)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"",
-        b"{}",
-        b"[" * 50_000,
-        b'{"scores":{"dtype":"F64","shape":[1000000000000],"data_offsets":[0,8000000000000]}}',
-        b'{"scores":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}}',
-        b'{"scores":{"dtype":"F64","shape":[-1],"data_offsets":[0,8]}}',
-        b'{"scores":{"dtype":"F64","shape":[1],"data_offsets":[8,0]}}',
-        b'{"scores":{"dtype":"PICKLE","shape":[1],"data_offsets":[0,8]}}',
-        b'{"../../scores":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}',
-        b'{"__metadata__":{"a":1},"scores":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}',
-    ],
-)
-@pytest.mark.parametrize("length", [None, 0, 1, 2**20, 2**40, 2**63, 2**64 - 1])
-def test_a_header_that_lies_is_refused_without_taking_memory(one, header, length):
-    size = struct.pack("<Q", len(header) if length is None else length)
-    (one / "model.safetensors").write_bytes(size + header + b"\0" * 8)
-    sealed(one)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused(one)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 10_000, "NaN", '"x"', "null", "\ufeff{}", ""])

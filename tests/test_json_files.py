@@ -1,4 +1,4 @@
-"""The one reader of JSON files: what anybody may have put in the place of a file is read or refused, at once."""
+"""The one reader of JSON files: what lies in the place of a file is read or refused, at once."""
 
 import json
 import os
@@ -6,14 +6,10 @@ import sys
 
 import pytest
 
-from recoslip import json_files
 from recoslip.json_files import JsonFileError, read_json
 
 
-@pytest.mark.parametrize(
-    "value",
-    [{}, {"a": [1, 2.5, None, "é", {"b": []}]}, {"names": ["[", "{", '"[', "\\", '\\"{['] * 100}, {"x": "]" * 1000}],
-)
+@pytest.mark.parametrize("value", [{}, {"a": [1, 2.5, None, "é", {"b": []}]}, {"names": ["[", "{", '"[', "\\"]}])
 def test_a_value_comes_back(value, tmp_path):
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
         (tmp_path / "a.json").write_text(text, encoding="utf-8")
@@ -32,17 +28,13 @@ def test_a_list_comes_back(tmp_path):
         (b"{", "not JSON"),
         (b"[]", "must hold an object, and holds list"),
         (b"null", "must hold an object"),
-        (b"true", "must hold an object"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
         (b'{"a": \xff}', "cannot be read"),
-        (b"\xff\xfe{\x00}\x00", "cannot be read"),
-        (b'{"a": ' + b"[" * 65 + b"]" * 65 + b"}", "nested more than 64 deep"),
-        (b"[" * 10_000_000, "nested more than 64 deep"),
-        (b'{"a":' * 100_000, "nested more than 64 deep"),
+        (b"[" * 1_000_000, "nested too deeply"),
+        (b'{"a":' * 100_000, "nested too deeply"),
         (b'"' + b"a" * 1_000_000, "not JSON"),
-        (b'"' + b"\\\\" * 1_000_000, "not JSON"),
     ],
-    ids=range(13),
+    ids=range(9),
 )
 def test_other_content_is_refused(content, reason, tmp_path):
     (tmp_path / "a.json").write_bytes(content)
@@ -50,44 +42,22 @@ def test_other_content_is_refused(content, reason, tmp_path):
         read_json(tmp_path / "a.json")
 
 
-def test_a_folder_and_a_file_that_is_too_large_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(JsonFileError):
-        read_json(tmp_path)
-    with (tmp_path / "a.json").open("wb") as file:
-        file.truncate(json_files.MAX_BYTES + 1)  # takes no room on the disk
-    with pytest.raises(JsonFileError, match=r"1,073,741,825 bytes, and 1,073,741,824 are the most"):
-        read_json(tmp_path / "a.json")
-
-
 def test_no_file_is_said_to_be_none(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_json(tmp_path / "a.json")
-    (tmp_path / "file").touch()
-    with pytest.raises(JsonFileError, match="cannot be opened"):
-        read_json(tmp_path / "file" / "a.json")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path):
-    os.mkfifo(tmp_path / "a.json")
-    with pytest.raises(JsonFileError, match="a pipe or a device"):
-        read_json(tmp_path / "a.json")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
-def test_a_link_is_not_followed(tmp_path):
+def test_what_is_no_file_is_refused_without_being_opened(tmp_path):
     (tmp_path / "real.json").write_text("{}")
-    for target in ("real.json", "a.json", "nowhere.json"):
-        (tmp_path / "a.json").symlink_to(target)
-        with pytest.raises(JsonFileError, match="it is a link"):
-            read_json(tmp_path / "a.json")
-        (tmp_path / "a.json").unlink()
-
-
-def test_no_descriptor_is_left_open(tmp_path):
-    (tmp_path / "a.json").write_text("[" * 100)
-    for _ in range(3000):
-        with pytest.raises(JsonFileError):
-            read_json(tmp_path / "a.json")
-        with pytest.raises(JsonFileError):
-            read_json(tmp_path)
+    (tmp_path / "folder.json").mkdir()
+    places = ["folder.json"]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.json")  # whoever opened it would wait for a writer
+        places.append("pipe.json")
+    if sys.platform != "win32":  # links need a right there
+        for name in ("real", "link to link", "nowhere"):
+            (tmp_path / f"link to {name}.json").symlink_to(f"{name}.json")
+            places.append(f"link to {name}.json")
+    for name in places:
+        with pytest.raises(JsonFileError, match="not a file"):
+            read_json(tmp_path / name)

@@ -1,9 +1,8 @@
-"""A packed graph equals the graph of its tables, for all sorts of tables and however often packing is interrupted."""
+"""A packed graph equals the graph of its tables, for all sorts of tables, and appears whole or not at all."""
 
 import errno
 import json
 import os
-import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -22,7 +21,6 @@ from recoslip.errors import GraphError, OutOfMemory, RecoslipError, TableError
 from recoslip.graph import NodeGraph
 from recoslip.memory import Memory
 from recoslip.packed import open_packed, pack
-from recoslip.packed.format import checksum, remove
 
 NODES = 240
 
@@ -103,11 +101,6 @@ def test_sparse_features_stay_sparse(chunk_rows, tmp_path):
     graph = open_packed(tmp_path / "graph")
     assert graph.x.layout == torch.sparse_csr
     assert_same(graph, recoslip.read_graph(nodes, edges, text=["words"], ignore=["vector"]))
-    value = np.load(tmp_path / "graph" / "x.value.npy", mmap_mode="r+")
-    value[3] = np.nan
-    value.flush()
-    with pytest.raises(GraphError, match="pack the tables again"):
-        open_packed(tmp_path / "graph")
 
 
 def test_text_files_are_packed_too(tmp_path):
@@ -151,69 +144,34 @@ def test_a_graph_without_edges(tmp_path):
     assert open_packed(tmp_path / "graph").num_edges == 0
 
 
-class Stopped(Exception):  # noqa: N818
-    pass
-
-
-def test_packing_continues_where_it_was_stopped(tmp_path):
+def test_packing_that_is_stopped_or_fails_leaves_nothing(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
-    calls = 0
-
-    def stop_at(call):
-        def progress(done, total):
-            nonlocal calls
-            calls += 1
-            if calls == call:
-                raise Stopped
-
-        return progress
-
-    work = tmp_path / ".graph.packing"
-    made: dict[str, int] = {}
-    for stop in range(1, 60, 3):
-        calls = 0
-        try:
-            pack(nodes, edges, tmp_path / "graph", chunk_rows=40, weight="w", progress=stop_at(stop))
-            break
-        except Stopped:
-            assert not (tmp_path / "graph").exists()
-            now = {path.name: path.stat().st_mtime_ns for path in work.iterdir()}
-            assert all(now[name] == time for name, time in made.items())  # no file is written twice
-            made = now
-    assert len(made) > 40
-    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, weight="w"))
-    assert not work.exists()
-
-
-def test_intermediate_files_of_other_tables_are_not_used(tmp_path):
-    nodes, edges = written(tmp_path)
+    steps = []
 
     def stop(done, total):
-        if done > total // 2:
-            raise Stopped
+        steps.append(done)
+        if done == total or len(steps) == 3:
+            raise KeyboardInterrupt
 
-    with pytest.raises(Stopped):
-        pack(nodes, edges, tmp_path / "graph", chunk_rows=40, progress=stop)
-    nodes, edges = written(tmp_path, size=pl.Series(np.arange(NODES) % 7))
-    pack(nodes, edges, tmp_path / "graph", chunk_rows=40)
-    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
-
-
-def test_packing_can_be_repeated_after_it_was_stopped_while_cleaning_up(tmp_path, monkeypatch):
-    nodes, edges = written(tmp_path)
-
-    def remove_one_file(path, **_):
-        for file in path.glob("column-*.npy"):
-            file.unlink()
-            raise Stopped
-
+    for chunk_rows in (40, 10_000):
+        steps.clear()
+        with pytest.raises(KeyboardInterrupt):
+            pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, progress=stop)
+        assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}
     with monkeypatch.context() as patch:
-        patch.setattr("shutil.rmtree", remove_one_file)
-        with pytest.raises(Stopped):
+        patch.setattr("recoslip.packed.writer.checksum", refuse(errno.EIO))
+        with pytest.raises(RecoslipError, match="cannot write"):
             pack(nodes, edges, tmp_path / "graph")
-    pack(nodes, edges, tmp_path / "graph", replace=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}
+    pack(nodes, edges, tmp_path / "graph")
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
-    assert not (tmp_path / ".graph.packing").exists()
+
+
+def refuse(number: int):
+    def refusing(*_):
+        raise OSError(number, os.strerror(number))
+
+    return refusing
 
 
 def test_an_earlier_graph_is_replaced_only_on_demand(tmp_path):
@@ -239,33 +197,8 @@ def test_unknown_ids_are_refused_or_dropped(chunk_rows, tmp_path, caplog):
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, drop_unknown=True))
 
 
-def forge(folder: Path, name: str, content: np.ndarray | bytes) -> None:
-    """Change a file of a packed graph, and its size and checksum in the index."""
-    if isinstance(content, bytes):
-        (folder / name).write_bytes(content)
-    else:
-        np.save(folder / name, content)
-    index = json.loads((folder / "graph.json").read_text())
-    index["files"][name] = [(folder / name).stat().st_size, checksum(folder / name)]
-    (folder / "graph.json").write_text(json.dumps(index))
-
-
-ANYTHING = [None, True, -1, 0, 1.5, 1e300, "1", [], {}, [1], [[1]], {"a": 1}, 10**30, "\u0000", ["a", 1]]
-WRONG = {
-    "format": ANYTHING,
-    "version": [value for value in ANYTHING if value not in (2, 2.0)],
-    "nodes": ANYTHING,
-    "features": ANYTHING,
-    "feature_names": [*ANYTHING, {name: name for name in "abcd"}, "abcd", [1, 2, 3, 4], [["a"]] * 4],
-    "encoding": ANYTHING,
-    "repairs": [*ANYTHING, [1, 2], [1, 2, 3, 4], [1, 2, -3], [1.0, 2.0, 3.0], [True, 2, 3], ["1", "2", "3"], {"a": 1}],
-    "files": [*ANYTHING, ["x.npy"], {"x.npy": 1}, {"/etc/passwd": [1, 1]}, {"": [1, 1]}, {"graph.json": [1, 1]}],
-}
-
-
 def damages(folder: Path):
     """Yield the names of ways to damage a packed graph, and functions that do so."""
-    edges, x = np.load(folder / "edge_index.npy"), np.load(folder / "x.npy")
     index = json.loads((folder / "graph.json").read_text())
 
     def change_index(**changes):
@@ -277,45 +210,21 @@ def damages(folder: Path):
         (folder / name).write_bytes(data)
 
     yield "no index", lambda: (folder / "graph.json").unlink()
-    yield "no JSON", lambda: (folder / "graph.json").write_text("{")
-    yield "a list", lambda: (folder / "graph.json").write_text("[]")
+    for content in (b"{", b"[]", b'{"format": "\xff"}', b"[" * 100_000, b'{"format": ' + b"[" * 100_000):
+        yield f"{content[:20]!r}", lambda content=content: (folder / "graph.json").write_bytes(content)
     yield "future version", lambda: change_index(version=99)
     yield "foreign", lambda: change_index(format="else")
-    yield "no files", lambda: change_index(files={})
-    yield "climbs out", lambda: change_index(files={"../x.npy": [1, 1]})
-    yield "odd files", lambda: change_index(files=[1])
-    yield "other nodes", lambda: change_index(nodes=10**12)
-    yield "odd nodes", lambda: change_index(nodes="many")
-    yield "names", lambda: change_index(feature_names=["a"])
-    yield "repairs", lambda: change_index(repairs=[1])
-    for column, state in index["encoding"].items():
-        others = {name: other for name, other in index["encoding"].items() if name != column}
-        yield f"{column} without encoder", lambda others=others: change_index(encoding=others)
-        for change in ({"weight": 0.0}, {"weight": "1"}, {"encoding": "unused"}, {"encoding": ["number"]}, {"more": 1}):
-            forged = index["encoding"] | {column: state | change}
-            yield f"{column} {change}", lambda forged=forged: change_index(encoding=forged)
-    yield "deep", lambda: (folder / "graph.json").write_text("[" * 100_000)
-    yield (
-        "deep inside",
-        lambda: (folder / "graph.json").write_text(json.dumps(index)[:-1] + ', "a": ' + "[" * 99 + "]" * 99 + "}"),
-    )
-    yield "not UTF-8", lambda: (folder / "graph.json").write_bytes(b'{"format": "\xff"}')
-    for field, values in WRONG.items():
-        for value in values:
-            yield f"{field} {value!r:.40}", lambda field=field, value=value: change_index(**{field: value})
+    for files in ({}, [1], None, {"../x.npy": [1, 1]}, {"/etc/passwd": [1, 1]}):
+        yield f"files {files}", lambda files=files: change_index(files=files)
     for field in index:
-        yield (
-            f"no {field}",
-            lambda field=field: (folder / "graph.json").write_text(
-                json.dumps({name: value for name, value in index.items() if name != field})
-            ),
-        )
+        others = {name: value for name, value in index.items() if name not in (field, "nodes", "features")}
+        if field not in ("nodes", "features"):
+            yield f"no {field}", lambda others=others: (folder / "graph.json").write_text(json.dumps(others))
     for name in index["files"]:
         others = {other: value for other, value in index["files"].items() if other != name}
         yield f"{name} not named", lambda others=others: change_index(files=others)
-        for value in ([1], [1, 2, 3], {"size": 1}, "1", None, [1.0, 2.0], [True, True], [-1, 1], [None, None]):
-            files = index["files"] | {name: value}
-            yield f"{name} {value}", lambda files=files: change_index(files=files)
+        for value in ([1], [1, 2, 3], "1", None, [1.5, 2.0], [-1, 1], [None, None]):
+            yield f"{name} {value}", lambda others=others, changed={name: value}: change_index(files=others | changed)
     if hasattr(os, "mkfifo"):
         for name in ("graph.json", "x.npy", "edge_index.npy", "nodes.parquet"):
             yield f"{name} a pipe", lambda name=name: (remove(folder / name), os.mkfifo(folder / name))
@@ -327,32 +236,18 @@ def damages(folder: Path):
                 ),
             )
             yield f"{name} a folder", lambda name=name: (remove(folder / name), (folder / name).mkdir())
-        yield (
-            "an unnamed pipe",
-            lambda: (
-                change_index(files={name: value for name, value in index["files"].items() if name != "is_target.npy"}),
-                remove(folder / "is_target.npy"),
-                os.mkfifo(folder / "is_target.npy"),
-            ),
-        )
     for name in ("x.npy", "edge_index.npy", "is_target.npy", "nodes.parquet"):
         yield f"no {name}", lambda name=name: (folder / name).unlink()
         for position in (0.0, 0.1, 0.5, 1.0):
             yield f"{name} flipped at {position}", lambda name=name, position=position: flip_bit(name, position)
         yield f"{name} cut", lambda name=name: (folder / name).write_bytes((folder / name).read_bytes()[:-8])
-    yield "ends outside", lambda: forge(folder, "edge_index.npy", edges + 1000)
-    yield "ends below", lambda: forge(folder, "edge_index.npy", edges - 1)
-    yield "out of order", lambda: forge(folder, "edge_index.npy", edges[:, ::-1])
-    yield "loops", lambda: forge(folder, "edge_index.npy", np.stack([edges[0], edges[0]]))
-    yield "floats", lambda: forge(folder, "edge_index.npy", edges.astype(float))
-    yield "flat", lambda: forge(folder, "edge_index.npy", edges[0])
-    yield "not numbers", lambda: forge(folder, "x.npy", np.full_like(x, np.nan))
-    yield "fewer rows", lambda: forge(folder, "x.npy", x[1:])
-    yield "objects", lambda: forge(folder, "x.npy", x.astype(object))
-    yield "one domain", lambda: forge(folder, "is_target.npy", np.ones(NODES, dtype=bool))
 
 
-def test_a_damaged_or_forged_graph_is_refused(tmp_path):
+def remove(path: Path) -> None:
+    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def test_a_damaged_graph_is_refused(tmp_path):
     nodes, edges = written(tmp_path)
     pack(nodes, edges, tmp_path / "graph", features=["size", "vector"])
     original = {path.name: path.read_bytes() for path in (tmp_path / "graph").iterdir()}
@@ -370,24 +265,16 @@ def test_a_damaged_or_forged_graph_is_refused(tmp_path):
         for file, data in original.items():
             remove(tmp_path / "graph" / file)
             (tmp_path / "graph" / file).write_bytes(data)
-    assert count > 200
+    assert count > 70
     open_packed(tmp_path / "graph")
 
 
-def test_no_byte_of_a_forged_table_of_ids_ends_the_process(tmp_path):
-    nodes, edges = tmp_path / "nodes.parquet", tmp_path / "edges.parquet"
-    pl.DataFrame({"id": [1, 2, 3, 4], "domain": [0, 0, 1, 1], "v": [1.0, 2.0, 3.0, 4.0]}).write_parquet(nodes)
-    pl.DataFrame({"from": [1, 3], "to": [2, 4]}).write_parquet(edges)
-    pack(nodes, edges, tmp_path / "graph")
-    original = (tmp_path / "graph" / "nodes.parquet").read_bytes()
-    refused = 0
-    for position in range(len(original)):  # one of the bytes is the number of values in a page
-        forge(tmp_path / "graph", "nodes.parquet", original[:position] + b"\x01" + original[position + 1 :])
-        try:
-            assert len(open_packed(tmp_path / "graph").ids) == 4
-        except GraphError as problem:
-            refused += "pack the tables again" in str(problem)
-    assert len(original) / 4 < refused < len(original)
+def test_features_that_single_precision_cannot_hold_are_refused(tmp_path, monkeypatch):
+    nodes, edges = written(tmp_path, vector=pl.Series([[1.0, 3e38]] * NODES))
+    monkeypatch.setattr("recoslip.packed.writer.column_weights", lambda *_: (2.0,))
+    with pytest.raises(GraphError, match="infinite or extreme values"):
+        pack(nodes, edges, tmp_path / "graph", features=["vector"])
+    assert not (tmp_path / "graph").exists()
 
 
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
@@ -411,63 +298,12 @@ def test_two_packs_into_one_folder_are_told_apart(tmp_path):
             refused.append(other.stderr)
 
     pack(nodes, edges, tmp_path / "graph", features=["size", "vector"], progress=second)
-    assert f"another process (process {os.getpid()}) is writing" in refused[0]
+    assert "another process" in refused[0]
     assert open_packed(tmp_path / "graph").num_nodes > 0
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 SECOND = "import sys; from recoslip import pack; pack(*sys.argv[1:4], features=['size'], replace=True)"
-
-
-def stopped_half_way(nodes: Path, edges: Path, folder: Path) -> Path:
-    """Stop packing where every sort of intermediate file is there; return the working folder."""
-
-    def stop(done, total):
-        if done > 0.9 * total:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        pack(nodes, edges, folder, chunk_rows=200, weight="w", text=["words"], progress=stop)
-    return folder.parent / f".{folder.name}.packing"
-
-
-def injuries(path: Path):
-    """Yield ways to damage a file of the working folder."""
-    content = path.read_bytes()
-    yield lambda: path.write_bytes(content[: len(content) // 2])
-    yield lambda: path.write_bytes(b"")
-    yield lambda: path.write_bytes(bytes(len(content)))
-    yield lambda: path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    if path.suffix == ".json":
-        yield lambda: path.write_text("[" * 100_000)
-        yield lambda: path.write_text('{"a": [1, 2]}')
-        yield lambda: path.write_text("[[1, 2, 3], 0]")
-    if hasattr(os, "mkfifo"):
-        yield lambda: (path.unlink(), os.mkfifo(path))
-        yield lambda: (path.unlink(), path.symlink_to("/dev/zero"))
-    yield lambda: (path.unlink(), path.mkdir(), (path / "a").touch())
-
-
-def test_a_damaged_working_folder_does_no_harm(tmp_path):
-    nodes, edges = written(tmp_path, "csv")
-    expected = recoslip.read_graph(nodes, edges, weight="w", text=["words"])
-    work = stopped_half_way(nodes, edges, tmp_path / "graph")
-    names = sorted(path.name for path in work.iterdir())
-    sorts = {re.sub("-[^.]*", "", name): name for name in names}  # one file of each sort
-    assert {"inputs.json", "nodes.parquet", "nodes.json", "column.json", "run.weights.npy", "range.edges.npy"} <= set(
-        sorts
-    )
-    count = 0
-    for place, name in enumerate(sorts.values()):
-        for injury in range(place % 3, len(list(injuries(work / name))), 3):  # a third of the pairs
-            list(injuries(work / name))[injury]()
-            pack(nodes, edges, tmp_path / "graph", chunk_rows=200, weight="w", text=["words"])
-            assert_same(open_packed(tmp_path / "graph"), expected)
-            assert not work.exists()
-            remove(tmp_path / "graph")
-            stopped_half_way(nodes, edges, tmp_path / "graph")
-            count += 1
-    assert count > 20
 
 
 @pytest.mark.parametrize(
@@ -497,11 +333,10 @@ def test_weights_are_refused_in_the_same_words_as_from_tables(weights, message, 
         return
     with pytest.raises(GraphError, match=message) as of_table:
         recoslip.read_graph(nodes, edges, weight="w")
-    for _ in range(2):  # and again, when intermediate files are there
-        with pytest.raises(GraphError) as of_pack:
-            pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, weight="w")
-        assert str(of_pack.value) == str(of_table.value)
-        assert not (tmp_path / "graph").exists()
+    with pytest.raises(GraphError) as of_pack:
+        pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, weight="w")
+    assert str(of_pack.value) == str(of_table.value)
+    assert not (tmp_path / "graph").exists()
 
 
 @st.composite
@@ -582,28 +417,9 @@ def test_files_and_folders_of_any_name_are_read_and_packed(name, suffix, tmp_pat
         str(problem.value).encode("utf-8")
 
 
-def test_no_byte_of_a_forged_header_is_an_error_of_numpy(tmp_path):
+def test_arrays_that_cannot_be_addressed_are_want_of_memory(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
-    pack(nodes, edges, tmp_path / "graph", features=["size", "vector"])
-    header, refused = (tmp_path / "graph" / "edge_index.npy").read_bytes(), 0
-    for position in range(128):
-        for byte in b"({'\n\\\x00\xff":
-            forge(tmp_path / "graph", "edge_index.npy", header[:position] + bytes([byte]) + header[position + 1 :])
-            try:
-                open_packed(tmp_path / "graph")
-            except GraphError:
-                refused += 1
-    assert refused > 300
-
-
-def test_arrays_that_cannot_be_addressed_are_want_of_memory_and_packing_goes_on_later(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    nodes, edges = written(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr("recoslip.packed.feature_files.create_array", refuse)
-        with pytest.raises(OutOfMemory, match=r"raise its limit \(ulimit -v\), and the same command goes on"):
-            pack(nodes, edges, tmp_path / "graph")
-    pack(nodes, edges, tmp_path / "graph")
-    assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges))
+    monkeypatch.setattr("recoslip.packed.writer.create_array", refuse(errno.ENOMEM))
+    with pytest.raises(OutOfMemory, match=r"raise its limit \(ulimit -v\)"):
+        pack(nodes, edges, tmp_path / "graph")
+    assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}

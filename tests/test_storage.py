@@ -222,11 +222,11 @@ with output_lock(sys.argv[1]):
 """
 
 
-def test_an_output_has_one_writer_at_a_time_and_the_other_is_named(tmp_path):
+def test_an_output_has_one_writer_at_a_time(tmp_path):
     out = tmp_path / "out"
     with subprocess.Popen([sys.executable, "-c", HOLD, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(RecoslipError, match=rf"another process \(process {other.pid}\) is writing"):
+        with pytest.raises(RecoslipError, match="another process is writing"):
             write(out, "mine")
         write(tmp_path / "elsewhere", "mine")
         other.kill()  # the lock ends with its process, however that ends

@@ -6,7 +6,6 @@ Tables that people open in a spreadsheet are written so that none of their texts
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,14 @@ COLUMNS = {
     "group": pl.Int64,
 }
 OPTIONAL = ("group",)
+EXPECTED = {
+    "id": "a name that no other node has",
+    "domain": "source or target",
+    "score": "a finite number",
+    "p_value": "a number, or empty",
+    "listed": "true or false",
+    "group": "a whole number, or empty",
+}
 NAMES = ("scores.csv", "scores.parquet")
 REVIEW = "review.sqlite"  # verdicts on a run's nodes, in its folder
 # Texts that a spreadsheet takes for a formula, and texts that begin with an apostrophe, so that removing one apostrophe
@@ -62,9 +69,7 @@ def read_scores(folder: str | os.PathLike[str]) -> pl.DataFrame:
             f"{printable(path)} must have the columns {', '.join(COLUMNS)}; {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing; {AGAIN}"
         )
-    table = _typed(table, path)
-    _check_values(table, path)
-    return table
+    return _typed(table, path)
 
 
 def read_summary(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -104,12 +109,6 @@ def scores_file(folder: Path) -> Path:
         )
     if len(present) > 1:
         raise RecoslipError(f"{printable(folder)} holds both {' and '.join(NAMES)}; remove the one that is not wanted")
-    try:
-        is_file = stat.S_ISREG(present[0].stat().st_mode)  # a pipe would be waited for
-    except OSError:
-        is_file = False
-    if not is_file:
-        raise RecoslipError(f"{printable(present[0])} must be a file that can be opened; {AGAIN}")
     return present[0]
 
 
@@ -142,50 +141,43 @@ def _unreadable(path: Path, problem: BaseException) -> RecoslipError:
 
 
 def _typed(table: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Return the table with our columns first and of their types."""
-    columns = {
-        name: _cast(table[name], kind, path) if name in table.columns else pl.Series([None] * table.height, dtype=kind)
-        for name, kind in COLUMNS.items()
-    }
-    columns["p_value"] = columns["p_value"].fill_nan(None)
+    """Return the table with our columns first and of their types; raise with the first cell that is wrong."""
+    if not table.height:
+        raise RecoslipError(f"{printable(path)} holds no node; {AGAIN}")
+    columns = {}
+    for name, kind in COLUMNS.items():
+        given = table[name] if name in table.columns else pl.Series([None] * table.height, dtype=kind)
+        try:
+            cast = _cast(given, kind)
+        except pl.exceptions.PolarsError as problem:
+            raise RecoslipError(f"{printable(path)}: {name} must be {EXPECTED[name]}; got {given.dtype}") from problem
+        wrong = _wrong(name, cast, given)
+        if wrong.any():
+            row = int(wrong.arg_max() or 0)
+            raise RecoslipError(
+                f"{printable(path)}: {name} must be {EXPECTED[name]}; row {row + 1:,} has {given[row]!r}; {AGAIN}"
+            )
+        columns[name] = cast.fill_nan(None) if name == "p_value" else cast
     return table.drop(columns, strict=False).select(*(column.alias(name) for name, column in columns.items()), pl.all())
 
 
-def _cast(column: pl.Series, kind: type[pl.DataType], path: Path) -> pl.Series:
-    """Cast a column; raise with the first cell for which that fails."""
-    try:
-        if kind == pl.Boolean:  # TRUE and FALSE after a spreadsheet saved the file
-            words = column.cast(pl.String).str.to_lowercase()
-            cast = words.replace_strict({"true": True, "false": False}, default=None, return_dtype=pl.Boolean)
-        elif kind == pl.Int64:  # 1.0 after pandas saved the file
-            numbers = column.cast(pl.Float64, strict=False)
-            cast = numbers.set(numbers != numbers.floor(), None).cast(kind, strict=False)
-        else:
-            cast = column.cast(kind, strict=False)
-    except pl.exceptions.PolarsError as problem:
-        raise RecoslipError(
-            f"{printable(path)}: {column.name} has the type {column.dtype}, which cannot be used; {AGAIN}"
-        ) from problem
-    wrong = column.filter(cast.is_null() & column.is_not_null())
-    if len(wrong):
-        expected = {pl.Boolean: "true or false", pl.Int64: "a whole number"}.get(kind, "a number")
-        raise RecoslipError(f"{printable(path)}: {column.name} must be {expected}; got {str(wrong[0])!r}; {AGAIN}")
-    return cast
+def _cast(column: pl.Series, kind: type[pl.DataType]) -> pl.Series:
+    """Cast a column; null where that fails."""
+    if kind == pl.Boolean:  # TRUE and FALSE after a spreadsheet saved the file
+        words = column.cast(pl.String).str.to_lowercase()
+        return words.replace_strict({"true": True, "false": False}, default=None, return_dtype=pl.Boolean)
+    if kind == pl.Int64:  # 1.0 after pandas saved the file
+        numbers = column.cast(pl.Float64, strict=False)
+        return numbers.set(numbers != numbers.floor(), None).cast(kind, strict=False)
+    return column.cast(kind, strict=False)
 
 
-def _check_values(table: pl.DataFrame, path: Path) -> None:
-    """Raise unless there are nodes, each has an id of its own, a domain, a score and a list status."""
-    if not table.height:
-        raise RecoslipError(f"{printable(path)} holds no node; {AGAIN}")
-    for name in ("id", "domain", "score", "listed"):
-        if table[name].has_nulls():
-            row = int(table[name].is_null().arg_max() or 0) + 1
-            raise RecoslipError(f"{printable(path)}: {name} is empty in row {row:,}; {AGAIN}")
-    if not table["score"].is_finite().all():
-        raise RecoslipError(f"{printable(path)}: scores must be finite numbers; {AGAIN}")
-    foreign = table["domain"].filter(~table["domain"].is_in(["source", "target"]))
-    if len(foreign):
-        raise RecoslipError(f"{printable(path)}: domain must be source or target; got {foreign[0]!r}; {AGAIN}")
-    if table["id"].n_unique() < table.height:
-        twice = table["id"].filter(table["id"].is_duplicated())[0]
-        raise RecoslipError(f"{printable(path)}: each node must be there once; {twice!r} is there twice; {AGAIN}")
+def _wrong(name: str, cast: pl.Series, given: pl.Series) -> pl.Series:
+    """Return for each cell of a column whether it may not be there."""
+    if name == "id":
+        return cast.is_null() | cast.is_duplicated()
+    if name == "domain":
+        return ~cast.is_in(["source", "target"]).fill_null(False)
+    if name == "score":
+        return ~cast.is_finite().fill_null(False)
+    return cast.is_null() & (given.is_not_null() | (name == "listed"))

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import errno
+import hashlib
 import logging
 import os
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from recoslip.errors import RecoslipError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger("recoslip")
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _placed: dict[Path, int | None] = {}  # what this process renames to its final name, and the inode that it has there
-_thread = threading.local()  # the outputs that each thread holds
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
@@ -85,62 +78,27 @@ def check_output_folder(path: str | os.PathLike[str], *, ours: Collection[str], 
 def output_lock(path: str | os.PathLike[str]) -> Iterator[None]:
     """Hold an output for this process while the block runs; raise at once if another process holds it.
 
-    The lock is a file beside the output that the operating system locks, so that it ends with its process, however that
-    ends. Blocks of one thread may be nested. Where the system has no such locks, nothing is held.
+    The operating system locks a file in the folder for temporary files, so that the lock ends with its process, however
+    that ends. Blocks of one thread may be nested.
     """
+    from filelock import FileLock, Timeout
+
     final = resolve(path)
-    held = _held()
-    if fcntl is None or final in held:
-        yield
-        return
-    lock = final.parent / f".{final.name}.lock"
-    handle = _acquire(lock, final)
-    held.add(final)
-    try:
-        yield
-    finally:
-        held.discard(final)
-        lock.unlink(missing_ok=True)  # while it is held: who waits for it finds that it is gone, and makes another
-        os.close(handle)
-
-
-def _held() -> set[Path]:
-    """Return the outputs that this thread holds."""
-    if not hasattr(_thread, "held"):
-        _thread.held = set()
-    held: set[Path] = _thread.held
-    return held
-
-
-def _acquire(lock: Path, final: Path) -> int:
-    while True:
+    folder = Path(tempfile.gettempdir()) / f"recoslip-locks-{getattr(os, 'getuid', int)()}"
+    name = hashlib.sha256(os.fsencode(final)).hexdigest()[:32]
+    with ExitStack() as held:
         try:
-            lock.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            held.enter_context(FileLock(folder / name, timeout=0, is_singleton=True))
+        except Timeout as problem:
+            raise RecoslipError(
+                f"another process is writing {printable(final)}; wait until it ends, or choose another folder"
+            ) from problem
         except OSError as problem:
             raise RecoslipError(
-                f"cannot write to {printable(lock.parent)}: {problem.strerror}; choose another folder"
+                f"cannot write to {printable(folder)}: {problem.strerror}; set TMPDIR to a folder of your own"
             ) from problem
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # a file system without locks
-                return handle
-            owner = os.pread(handle, 100, 0).decode("ascii", "replace") or "unknown"
-            os.close(handle)
-            raise RecoslipError(
-                f"another process ({owner}) is writing {printable(final)}; wait until it ends, or choose another folder"
-            ) from problem
-        try:
-            is_there = lock.stat().st_ino == os.fstat(handle).st_ino
-        except FileNotFoundError:
-            is_there = False
-        if is_there:
-            with suppress(OSError):  # a full disk: the lock holds without its owner's number
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
-            return handle
-        os.close(handle)  # its last owner has just taken it away
+        yield
 
 
 @contextmanager

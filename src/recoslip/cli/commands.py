@@ -22,7 +22,7 @@ from recoslip.cli.other import datasets, methods, pack, report
 from recoslip.cli.review import review
 from recoslip.cli.watch import watch
 from recoslip.console.messages import exit_if_done, print_problem, stderr
-from recoslip.console.signals import exit_code
+from recoslip.console.process import exit_code
 from recoslip.errors import RecoslipError, RecoslipWarning
 from recoslip.storage import forget_outputs, placed_outputs
 

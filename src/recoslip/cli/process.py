@@ -6,14 +6,14 @@ import os
 import sys
 from pathlib import Path
 
-from recoslip.console.signals import exit_code, ignore_signals, raise_on_signals
-from recoslip.console.streams import ForgivingStream
+from recoslip.console.process import ForgivingStream, exit_code, ignore_signals, raise_on_signals
 
 
 def main() -> None:
     """Run the command line."""
-    _use_utf8()
-    sys.stdout, sys.stderr = ForgivingStream(sys.stdout, 1), ForgivingStream(sys.stderr, 2)
+    if sys.getfilesystemencoding() != "utf-8":  # begin again: ours is UTF-8, whatever the locale says
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    sys.stdout, sys.stderr = ForgivingStream(sys.stdout), ForgivingStream(sys.stderr)
     try:
         raise_on_signals()
         _check_working_folder()
@@ -34,9 +34,3 @@ def _check_working_folder() -> None:
     except OSError:
         print("error: the working folder does not exist any more; change to another one", file=sys.stderr)
         sys.exit(2)
-
-
-def _use_utf8() -> None:
-    """Begin again in Python's UTF-8 mode where the locale has another encoding: ours is UTF-8, whatever the locale."""
-    if sys.getfilesystemencoding().lower() not in ("utf-8", "utf8"):
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from recoslip.console.signals import exit_code
+from recoslip.console.process import exit_code
 from recoslip.storage import placed_outputs, printable
 
 stdout = Console()

@@ -49,7 +49,7 @@ def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
         raise
     except SettingError as problem:
         raise ModelFileError(f"{folder} cannot be used: {problem}") from problem
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, PolarsError) as problem:
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, PolarsError) as problem:
         raise ModelFileError(
             f"{folder} is damaged: its parts do not fit together ({type(problem).__name__}: {problem})"
         ) from problem

@@ -106,16 +106,15 @@ class TableEncoder:
 
     @classmethod
     def from_json(cls, state: EncoderState) -> Self:
-        """Rebuild an encoder; raise ValueError where the state cannot be that of one."""
-        if type(state) is not dict or not state:
-            raise ValueError("the encoding must have a column")
-        columns, weights = [], []
-        for name, values in state.items():
-            if type(values) is not dict or type(values.get("weight")) is not float or not 0 < values["weight"] < 1e100:
-                raise ValueError(f"column {name!r} must have an encoder and a weight")
-            columns.append(encoder_from_json(name, {key: v for key, v in values.items() if key != "weight"}))
-            weights.append(values["weight"])
-        return cls(tuple(columns), tuple(weights))
+        """Rebuild an encoder; raise ValueError where the state is not that of one."""
+        try:
+            columns = tuple(
+                encoder_from_json(name, {key: value for key, value in values.items() if key != "weight"})
+                for name, values in state.items()
+            )
+            return cls(columns, tuple(values["weight"] for values in state.values()))
+        except (AttributeError, KeyError, TypeError) as problem:
+            raise ValueError(f"the encoding lacks fields or has others than an encoder: {problem!r}") from problem
 
 
 def fit_encoder(

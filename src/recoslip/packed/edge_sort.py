@@ -7,8 +7,7 @@ sorted, so the entries of a range are a slice of each run. An edge from u to v i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -19,13 +18,18 @@ from numpy.typing import NDArray
 
 from recoslip.graph import EdgeRepairs
 from recoslip.graph.validation import check_total_weights
-from recoslip.packed.format import EDGE_INDEX, EDGE_WEIGHT, create_array, map_array, save_array
-from recoslip.packed.steps import Step
-from recoslip.packed.table_file import TableFile
+from recoslip.packed.format import EDGE_INDEX, EDGE_WEIGHT, create_array, map_array
 from recoslip.progress import Phases
 from recoslip.tables.edges import EdgeReader, log_dropped_edges
 
 SAMPLED_KEYS = 2**20  # keys that the ranges of nodes are chosen by
+
+
+class EdgeFile(NamedTuple):
+    """Some of the edges: a file of keys or ends, and the file of their weights."""
+
+    edges: Path
+    weights: Path | None
 
 
 class RunCounts(NamedTuple):
@@ -33,7 +37,6 @@ class RunCounts(NamedTuple):
 
     edges: int  # edges read, without those that were dropped
     loops: int
-    dropped: int
 
 
 class RangeCounts(NamedTuple):
@@ -44,85 +47,81 @@ class RangeCounts(NamedTuple):
     weights: list[float]  # the lowest and the highest weight of an edge; empty without edges or weights
 
 
-@dataclass(frozen=True)
-class EdgeFile:
-    """Some of the edges: a file of keys or ends, the file of their weights, and the step that makes both."""
-
-    edges: Path
-    weights: Path | None
-    step: Step
-
-    @property
-    def files(self) -> list[Path]:
-        """The files of the step."""
-        return [self.edges, *([self.weights] if self.weights else [])]
-
-
-@dataclass(frozen=True)
-class SortedEdges:
+class SortedEdges(NamedTuple):
     """The sorted edges in both directions, in consecutive files, and how the given edges were repaired."""
 
     ranges: list[EdgeFile]
-    weighted: bool
+    distinct: int  # directed edges that were given, repetitions not counted
     repairs: EdgeRepairs
 
     def write(self, folder: Path) -> None:
         """Write the edges as one array, and their weights as another."""
         _concatenate([file.edges for file in self.ranges], folder / EDGE_INDEX, np.int64, rows=(2,))
-        if self.weighted:
-            weights = [file.weights for file in self.ranges if file.weights is not None]
+        if weights := [file.weights for file in self.ranges if file.weights is not None]:
             _concatenate(weights, folder / EDGE_WEIGHT, np.float32)
 
 
 def sort_edges(
-    table: TableFile, reader: EdgeReader, nodes: int, work: Path, chunk_rows: int, phases: Phases
+    chunks: Iterable[pl.DataFrame],
+    rows: int,
+    reader: EdgeReader,
+    nodes: int,
+    work: Path,
+    chunk_rows: int,
+    phases: Phases,
 ) -> SortedEdges:
-    """Sort the edges by their ends and make them a simple undirected graph, with one chunk in memory at a time."""
-    if table.height == 0:
-        return SortedEdges([], False, EdgeRepairs(0, 0, 0))
-    runs, run_counts = _sort_chunks(table, reader, nodes, work, chunk_rows, phases.phase(table.height))
-    log_dropped_edges(sum(counts.dropped for counts in run_counts))
-    ranges, range_counts = _merge_runs(runs, nodes, work, 4 * chunk_rows, phases.phase(table.height))
+    """Sort the edges by their ends and make them a simple undirected graph, with one chunk in memory at a time.
+
+    Args:
+        chunks: the table of edges, in parts.
+        rows: how many rows it has.
+        reader: reads a part.
+        nodes: how many nodes there are.
+        work: folder for runs and ranges.
+        chunk_rows: rows of a part, but for the last.
+        phases: is told how many rows were sorted and merged.
+    """
+    if rows == 0:
+        return SortedEdges([], 0, EdgeRepairs(0, 0, 0))
+    runs, run_counts = _sort_chunks(chunks, reader, nodes, work, phases.phase(rows))
+    log_dropped_edges(reader.dropped)
+    ranges, range_counts = _merge_runs(runs, nodes, work, 4 * chunk_rows, phases.phase(rows))
     if weights := [weight for counts in range_counts for weight in counts.weights]:
         check_total_weights(min(weights), max(weights))
     loops = sum(counts.loops for counts in run_counts)
-    repetitions = sum(counts.edges for counts in run_counts) - loops - sum(counts.distinct for counts in range_counts)
+    distinct = sum(counts.distinct for counts in range_counts)
+    repetitions = sum(counts.edges for counts in run_counts) - loops - distinct
     repairs = EdgeRepairs(mirrored=sum(counts.one_way for counts in range_counts), merged=repetitions, loops=loops)
-    return SortedEdges(ranges, reader.weight is not None, repairs)
+    return SortedEdges(ranges, distinct, repairs)
 
 
 def _sort_chunks(
-    table: TableFile, reader: EdgeReader, nodes: int, work: Path, chunk_rows: int, report: Callable[[int], None]
+    chunks: Iterable[pl.DataFrame], reader: EdgeReader, nodes: int, work: Path, report: Callable[[int], None]
 ) -> tuple[list[EdgeFile], list[RunCounts]]:
     """Sort the table into runs, one per chunk."""
     runs: list[EdgeFile] = []
     counts: list[RunCounts] = []
-    for offset in range(0, table.height, chunk_rows):
+    offset = 0
+    for chunk in chunks:
         run = _edge_file(work, "run", len(runs), weighted=reader.weight is not None)
-        if (done := run.step.result()) is not None:
-            counts.append(RunCounts(*done))
-        else:
-            chunk = table.rows(offset, chunk_rows, reader.columns)
-            counts.append(_write_run(run, chunk, reader, nodes, offset))
+        counts.append(_write_run(run, chunk, reader, nodes, offset))
         runs.append(run)
-        report(min(offset + chunk_rows, table.height))
+        offset += chunk.height
+        report(offset)
     return runs, counts
 
 
 def _write_run(run: EdgeFile, chunk: pl.DataFrame, reader: EdgeReader, nodes: int, offset: int) -> RunCounts:
     """Sort a chunk of the table, which is from row `offset` on, into a run."""
-    dropped_before = reader.dropped
     (left, right), weight = reader.read(chunk, offset)
     no_loop = left != right
     forward = left[no_loop] * nodes + right[no_loop]
     backward = right[no_loop] * nodes + left[no_loop]
     keys, inverse = np.unique(np.concatenate([2 * forward, 2 * backward + 1]), return_inverse=True)
     if weight is not None and run.weights is not None:
-        save_array(run.weights, np.bincount(inverse, np.tile(weight[no_loop], 2), minlength=len(keys)))
-    save_array(run.edges, keys)
-    counts = RunCounts(len(left), int((~no_loop).sum()), reader.dropped - dropped_before)
-    run.step.complete(counts, run.files)
-    return counts
+        np.save(run.weights, np.bincount(inverse, np.tile(weight[no_loop], 2), minlength=len(keys)))
+    np.save(run.edges, keys)
+    return RunCounts(len(left), int((~no_loop).sum()))
 
 
 def _merge_runs(
@@ -138,8 +137,7 @@ def _merge_runs(
         bounds = [start * 2 * nodes, stop * 2 * nodes]
         slices = [slice(*np.searchsorted(run_keys, bounds).tolist()) for run_keys in keys]
         file = _edge_file(work, "range", index, weighted=runs[0].weights is not None)
-        done = file.step.result()
-        counts.append(RangeCounts(*done) if done else _merge_range(runs, keys, slices, nodes, file))
+        counts.append(_merge_range(runs, keys, slices, nodes, file))
         ranges.append(file)
         merged += sum(entries.stop - entries.start for entries in slices)
         report(merged // 2)
@@ -169,27 +167,22 @@ def _merge_range(
         directed = np.bincount(key_inverse, np.concatenate(weights), minlength=len(key))
         weight = np.bincount(pair_inverse, directed, minlength=len(pair)) / directions
         with np.errstate(over="ignore", under="ignore"):  # what single precision cannot hold is refused by the extremes
-            save_array(file.weights, weight.astype(np.float32))
+            np.save(file.weights, weight.astype(np.float32))
         extremes = [weight.min().item(), weight.max().item()] if len(weight) else []
-    save_array(file.edges, np.stack([left, right]))
+    np.save(file.edges, np.stack([left, right]))
     one_way = (directions == 1) & (left < right)  # an undirected edge is a pair at both of its ends; count it once
-    counts = RangeCounts(int(one_way.sum()), int((key % 2 == 0).sum()), extremes)
-    file.step.complete(counts, file.files)
-    return counts
+    return RangeCounts(int(one_way.sum()), int((key % 2 == 0).sum()), extremes)
 
 
 def _edge_file(work: Path, stem: str, index: int, *, weighted: bool) -> EdgeFile:
-    edges, weights, record = (work / f"{stem}-{index:06d}.{suffix}" for suffix in ("edges.npy", "weights.npy", "json"))
-    return EdgeFile(edges, weights if weighted else None, Step(record))
+    edges, weights = (work / f"{stem}-{index:06d}.{suffix}" for suffix in ("edges.npy", "weights.npy"))
+    return EdgeFile(edges, weights if weighted else None)
 
 
 def _concatenate(files: Sequence[Path], path: Path, dtype: type, rows: tuple[int, ...] = ()) -> None:
     """Write arrays of shape (*rows, edges) as one, one after the other."""
     arrays = [map_array(file) for file in files]
     shape = (*rows, sum(array.shape[-1] for array in arrays))
-    if not shape[-1]:  # an empty file cannot be mapped
-        np.save(path, np.empty(shape, dtype=dtype))
-        return
     result = create_array(path, dtype, shape)
     offset = 0
     for array in arrays:

@@ -1,12 +1,9 @@
-"""The files of a packed graph: their names, checksums, and how arrays are saved and mapped."""
+"""The files of a packed graph: their names, their checksums, and how arrays are mapped into memory."""
 
 from __future__ import annotations
 
-import shutil
 import stat
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,36 +33,12 @@ FILES = (
 CHUNK_ROWS = 2**20  # rows of a table or an array that are in memory at a time
 
 
-@contextmanager
-def rename_when_written(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file to write; it is renamed to `path` when the block ends without error."""
-    temporary = path.with_name(f"~{path.name}")
-    remove(temporary)  # a pipe in its place would make the writer wait, and a link would lead it elsewhere
-    yield temporary
-    remove(path)
-    temporary.replace(path)
-
-
-def remove(path: Path) -> None:
-    """Remove a file, a link or a folder, if there is one."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def is_plain_file(path: Path) -> bool:
     """Return whether there is a file at `path`, and not a link, a folder, a pipe or a device."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
         return False
-
-
-def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write an array to a file that appears complete or not at all."""
-    with rename_when_written(path) as temporary, temporary.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
 
 
 def map_array(path: Path) -> NDArray[Any]:

@@ -1,47 +1,56 @@
-"""Tables of nodes and edges -> the folder of a packed graph, with little memory, resumable where it was interrupted."""
+"""Tables of nodes and edges -> the folder of a packed graph, with little memory."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
 
-from recoslip.encoders.table_encoder import TableEncoder, column_weights
-from recoslip.errors import OutOfMemory, RecoslipError, TableError
-from recoslip.json_files import JsonFileError, read_json
-from recoslip.packed.edge_sort import EdgeFile, SortedEdges, sort_edges
-from recoslip.packed.feature_files import encode_to_files, write_feature_matrix
+from recoslip.encoders.column_encoders import ColumnEncoder, VectorEncoder, fit_column
+from recoslip.encoders.columns import Column, refuse_missing
+from recoslip.encoders.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
+from recoslip.errors import GraphError, OutOfMemory, TableError
+from recoslip.packed.edge_sort import sort_edges
 from recoslip.packed.format import (
     CHUNK_ROWS,
+    COLUMN_INDICES,
+    DENSE_FEATURES,
     FILES,
     FORMAT,
     INDEX,
     IS_TARGET,
     KEPT,
     NODES,
+    ROW_STARTS,
+    VALUES,
     VERSION,
     checksum,
+    create_array,
     map_array,
-    remove,
 )
-from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
 from recoslip.read_options import ReadOptions, reads
-from recoslip.storage import atomic_write, check_output_folder, output_lock, printable, replace_folder, resolve
+from recoslip.storage import atomic_folder, printable
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader
-from recoslip.tables.files import check_file, table_errors
+from recoslip.tables.files import check_file, origin_of, read_errors, scan, table_errors
+from recoslip.tables.formats import table_format
 from recoslip.tables.kept_columns import shown_values
-from recoslip.tables.options import NodeRows, node_rows
+from recoslip.tables.options import NodeRows, TableName, node_rows
 from recoslip.tables.paths import polars_path
 from recoslip.tables.read import name_ends
 
-WORK_VERSION = 5  # of the intermediate files
-INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
+WORK = "work"  # folder of intermediate files, inside the folder that is written
 
 
 @reads()
@@ -58,9 +67,8 @@ def pack(
     """Write the graph of two tables as a folder of arrays, which `open_packed` maps into memory.
 
     Features are encoded one column at a time, and edges are sorted one chunk at a time. The memory holds the ids and
-    domains of the nodes, one column (of vectors: one chunk), and one chunk of edges. If the call is interrupted, the
-    same call continues where it stopped: intermediate files are kept beside the folder, which appears when it is
-    complete.
+    domains of the nodes, one column (of vectors: one chunk), and one chunk of edges. Intermediate files lie beside the
+    folder, on the same disk; they are removed when the call ends.
 
     Args:
         nodes: file of nodes, as for `read_graph`.
@@ -75,62 +83,35 @@ def pack(
         raise TableError(
             "nodes and edges of several kinds, and features of edges, cannot be packed; give the tables to detect"
         )
-    final = resolve(folder)
-    work = final.parent / f".{final.name}.packing"
+    files = Path(nodes), Path(edges)
+    with atomic_folder(folder, ours=FILES, replace=replace) as packed, _mapping_errors(folder), table_errors():
+        check_file(files[0], "nodes", read_options)
+        check_file(files[1], "edges", read_options)
+        (packed / WORK).mkdir()
+        index = _write_arrays(packed, *files, read_options, progress, chunk_rows)
+        shutil.rmtree(packed / WORK)
+        index["files"] = {path.name: [path.stat().st_size, checksum(path)] for path in sorted(packed.iterdir())}
+        (packed / INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _mapping_errors(folder: str | os.PathLike[str]) -> Iterator[None]:
     try:
-        with output_lock(final), table_errors():
-            check_output_folder(folder, ours=FILES, replace=replace)
-            check_file(Path(nodes), "nodes", read_options)
-            check_file(Path(edges), "edges", read_options)
-            _prepare_working_folder(work, _fingerprint(Path(nodes), Path(edges), options, chunk_rows))
-            packed = _pack_into(work, Path(nodes), Path(edges), read_options, progress, chunk_rows)
-            check_output_folder(folder, ours=FILES, replace=replace)  # others than us may have written there
-            replace_folder(packed, final)
-            _remove_working_folder(work)
+        yield
     except OSError as problem:
-        if problem.errno == errno.ENOMEM:
-            raise OutOfMemory(
-                f"the arrays of {printable(folder)} cannot be mapped: this process may not address enough memory; "
-                "raise its limit (ulimit -v), and the same command goes on where this one ended"
-            ) from problem
-        raise RecoslipError(
-            f"cannot write {printable(folder)}: {problem.strerror or problem}; "
-            "the same command goes on where this one ended"
+        if problem.errno != errno.ENOMEM:
+            raise
+        raise OutOfMemory(
+            f"the arrays of {printable(folder)} cannot be mapped: this process may not address enough memory; "
+            "raise its limit (ulimit -v), and give the command again"
         ) from problem
 
 
-def _fingerprint(nodes: Path, edges: Path, options: dict[str, Any], chunk_rows: int) -> list[Any]:
-    """Describe the inputs; intermediate files are reused only by a call with the same inputs."""
-    files = []
-    for path in (nodes, edges):
-        files.append([str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns])
-    plain = {name: value if isinstance(value, str | bool | None) else repr(value) for name, value in options.items()}
-    return [WORK_VERSION, files, plain, chunk_rows]
-
-
-def _prepare_working_folder(work: Path, fingerprint: list[Any]) -> None:
-    """Make the folder of intermediate files; those of an interrupted call stay if it had the same inputs."""
-    try:
-        resumable = read_json(work / INPUTS, kind=list) == fingerprint
-    except (FileNotFoundError, JsonFileError):
-        resumable = False
-    if not resumable:
-        if work.exists():
-            _remove_working_folder(work)
-        work.mkdir(parents=True)
-        atomic_write(work / INPUTS, json.dumps(fingerprint))
-
-
-def _remove_working_folder(work: Path) -> None:
-    """Remove the intermediate files, the fingerprint first: without it, files that are left over are not reused."""
-    remove(work / INPUTS)
-    remove(work)
-
-
-def _pack_into(
-    work: Path, nodes: Path, edges: Path, options: ReadOptions, progress: Progress | None, chunk_rows: int
-) -> Path:
-    """Make the packed graph in the working folder, and return its folder there."""
+def _write_arrays(
+    packed: Path, nodes: Path, edges: Path, options: ReadOptions, progress: Progress | None, chunk_rows: int
+) -> dict[str, Any]:
+    """Write all files but the index, and return what the index says of the graph."""
+    work = packed / WORK
     node_table = TableFile(nodes, "nodes", work, options)
     rows = node_rows(options, node_table, node_table.origin)
     edge_table = TableFile(edges, "edges", work, name_ends(edges, rows.ids, options))
@@ -139,30 +120,164 @@ def _pack_into(
     reader.check_header()
     used = [column for column in rows.columns if column.encoding != "unused"]
     phases = Phases(progress, node_table.height * len(used) + 2 * edge_table.height)
-    encoded = []
-    for column in used:
-        encoded.append(encode_to_files(node_table, column, options.impute, work, chunk_rows))
+    encoders, matrices = [], []
+    for number, column in enumerate(used):
+        encoder, matrix = _encode(node_table, column, options.impute, work / f"column-{number:06d}", chunk_rows)
+        encoders.append(encoder)
+        matrices.append(matrix)
         phases.phase(node_table.height)(node_table.height)
-    sorted_edges = sort_edges(edge_table, reader, node_table.height, work, chunk_rows, phases)
-    if edge_table.height and not sorted_edges.repairs.loops and not any(_size(each) for each in sorted_edges.ranges):
+    chunks = edge_table.chunks(chunk_rows, reader.columns)
+    sorted_edges = sort_edges(chunks, edge_table.height, reader, node_table.height, work, chunk_rows, phases)
+    if edge_table.height and not sorted_edges.repairs.loops and not sorted_edges.distinct:
         reader.refuse_no_edge(sample)
-    packed = work / "graph"
-    remove(packed)
-    packed.mkdir()
-    chunks = [(start, min(start + chunk_rows, node_table.height)) for start in range(0, node_table.height, chunk_rows)]
-    weights = column_weights(
-        [column.encoding for column in used], [column.chunks(chunks) for column in encoded], options.block_weights
-    )
-    write_feature_matrix(encoded, weights, chunks, packed)
     sorted_edges.write(packed)
+    weights = _write_features(matrices, used, options.block_weights, chunk_rows, packed)
     _write_nodes(node_table, rows, options, packed)
-    encoder = TableEncoder(tuple(column.encoder for column in encoded), weights)
-    _write_index(encoder, sorted_edges, rows, packed)
-    return packed
+    table_encoder, repairs = TableEncoder(tuple(encoders), weights), sorted_edges.repairs
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "nodes": len(rows.ids),
+        "features": len(table_encoder.feature_names),
+        "feature_names": table_encoder.feature_names,
+        "encoding": table_encoder.to_json(),
+        "label": rows.label,
+        "repairs": [repairs.mirrored, repairs.merged, repairs.loops],
+    }
 
 
-def _size(file: EdgeFile) -> int:
-    return int(map_array(file.edges).size)
+class TableFile:
+    """A table of which one column or a range of rows is in memory at a time.
+
+    Args:
+        path: the file. A file in another format than Parquet is first converted, because only in Parquet can a range
+            of rows be read without reading the rows before it.
+        name: "nodes" or "edges".
+        work: folder for the converted file.
+        options: which columns to read.
+    """
+
+    def __init__(self, path: Path, name: TableName, work: Path, options: ReadOptions) -> None:
+        with scan(path, name, options) as lazy:
+            if table_format(path) == "parquet":
+                self.lazy = lazy
+            else:
+                converted = polars_path(work / f"{name}.parquet")
+                with read_errors(path, name, of_values=True):
+                    lazy.sink_parquet(converted)
+                self.lazy = pl.scan_parquet(converted)
+        self.options, self.origin = options, origin_of(path, name, options)
+        self.schema = self.lazy.collect_schema()
+        self.height = int(self.lazy.select(pl.len()).collect().item())
+        if self.height == 0 and name == "nodes":
+            raise TableError(f"{printable(path)} has no rows")
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return self.schema.names()
+
+    def __getitem__(self, name: str) -> pl.Series:
+        return self.lazy.select(by_name(name)).collect()[name]
+
+    def rows(self, offset: int, count: int, columns: Sequence[str]) -> pl.DataFrame:
+        """Read at most `count` rows of some columns, from row `offset` on."""
+        return self.lazy.select(by_name(*columns)).slice(offset, count).collect()
+
+    def chunks(self, count: int, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Read all rows of some columns, at most `count` at a time."""
+        return (self.rows(offset, count, columns) for offset in range(0, self.height, count))
+
+
+def _encode(table: TableFile, column: Column, impute: bool, stem: Path, chunk_rows: int) -> tuple[ColumnEncoder, Any]:
+    """Encode a column; return its features as a dense or a CSR matrix that is mapped from files."""
+    if column.encoding == "vector":
+        return _encode_vectors(table, column.name, impute, stem, chunk_rows)
+    given = table[column.name]
+    series = column.read(given)
+    if not impute:
+        refuse_missing([series], table.origin, [given])
+    encoder, matrix = fit_column(column, series)
+    if not sp.issparse(matrix):
+        return encoder, _stored(np.asarray(matrix, dtype=np.float32), stem, "dense")
+    csr = sp.csr_array(matrix)
+    parts = {"values": csr.data.astype(np.float32), "columns": csr.indices, "starts": csr.indptr}
+    return encoder, sp.csr_array(tuple(_stored(part, stem, kind) for kind, part in parts.items()), shape=csr.shape)
+
+
+def _stored(array: NDArray[Any], stem: Path, kind: str) -> NDArray[Any]:
+    path = stem.with_name(f"{stem.name}.{kind}.npy")
+    np.save(path, array)
+    return map_array(path)
+
+
+def _encode_vectors(
+    table: TableFile, name: str, impute: bool, stem: Path, chunk_rows: int
+) -> tuple[VectorEncoder, NDArray[np.float32]]:
+    """Copy a column of vectors chunk by chunk; a missing vector is replaced by the mean of the others."""
+
+    def chunks() -> Iterator[pl.Series]:
+        offset = 0
+        for frame in table.chunks(chunk_rows, [name]):
+            if not impute:
+                refuse_missing([frame[name]], table.origin.from_row(offset))
+            yield frame[name]
+            offset += frame.height
+
+    encoder = VectorEncoder.fit_chunks(name, chunks())
+    matrix = create_array(stem.with_name(f"{stem.name}.npy"), np.float32, (table.height, len(encoder.mean)))
+    offset = 0
+    for series in chunks():
+        matrix[offset : offset + len(series)] = encoder.transform(series)
+        offset += len(series)
+    return encoder, matrix
+
+
+def _write_features(
+    matrices: Sequence[Any], columns: Sequence[Column], asked: Any, chunk_rows: int, folder: Path
+) -> tuple[float, ...]:
+    """Write the weighted features of all columns side by side, dense or sparse as `read_graph` would choose.
+
+    Return the weight of each column.
+    """
+    nodes, width = matrices[0].shape[0], sum(matrix.shape[1] for matrix in matrices)
+    ranges = [slice(start, min(start + chunk_rows, nodes)) for start in range(0, nodes, chunk_rows)]
+    chunks = [lambda matrix=matrix: (matrix[rows] for rows in ranges) for matrix in matrices]
+    weights = column_weights([column.encoding for column in columns], chunks, asked)
+    non_zeros = sum(matrix.nnz if sp.issparse(matrix) else int(np.count_nonzero(matrix)) for matrix in matrices)
+    blocks = (_weighted_rows(matrices, weights, rows) for rows in ranges)
+    if not any(map(sp.issparse, matrices)) or non_zeros >= DENSE_FRACTION * nodes * width:
+        x = create_array(folder / DENSE_FEATURES, np.float32, (nodes, width))
+        for rows, parts in zip(ranges, blocks, strict=True):
+            x[rows] = np.hstack([part.toarray() if sp.issparse(part) else part for part in parts])
+        x.flush()
+    else:
+        _write_sparse(ranges, blocks, nodes, non_zeros, folder)
+    return weights
+
+
+def _weighted_rows(matrices: Sequence[Any], weights: Sequence[float], rows: slice) -> list[Any]:
+    parts = [weighted(matrix[rows], weight) for matrix, weight in zip(matrices, weights, strict=True)]
+    if not all(np.isfinite(part.data if sp.issparse(part) else part).all() for part in parts):
+        raise GraphError("the features hold infinite or extreme values (above 3e38); scale or drop their columns")
+    return parts
+
+
+def _write_sparse(
+    ranges: Sequence[slice], blocks: Iterator[Sequence[Any]], nodes: int, non_zeros: int, folder: Path
+) -> None:
+    row_starts = np.zeros(nodes + 1, dtype=np.int64)
+    column_indices = create_array(folder / COLUMN_INDICES, np.int64, (non_zeros,))
+    values = create_array(folder / VALUES, np.float32, (non_zeros,))
+    for rows, parts in zip(ranges, blocks, strict=True):
+        block = sp.csr_array(sp.hstack(parts, format="csr"))
+        block.sum_duplicates()
+        row_starts[rows.start + 1 : rows.stop + 1] = row_starts[rows.start] + block.indptr[1:]
+        entries = slice(row_starts[rows.start], row_starts[rows.stop])
+        column_indices[entries], values[entries] = block.indices, block.data
+    column_indices.flush()
+    values.flush()
+    np.save(folder / ROW_STARTS, row_starts)
 
 
 def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder: Path) -> None:
@@ -172,19 +287,3 @@ def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder:
     columns |= {name: table[column].alias(name) for name, column in own.items() if column is not None}
     columns |= {f"{KEPT}{name}": shown_values(table[name]) for name in rows.kept}
     pl.DataFrame(columns).write_parquet(polars_path(folder / NODES))
-
-
-def _write_index(encoder: TableEncoder, edges: SortedEdges, rows: NodeRows, folder: Path) -> None:
-    names = encoder.feature_names
-    index = {
-        "format": FORMAT,
-        "version": VERSION,
-        "nodes": len(rows.ids),
-        "features": len(names),
-        "feature_names": names,
-        "encoding": encoder.to_json(),
-        "label": rows.label,
-        "repairs": [edges.repairs.mirrored, edges.repairs.merged, edges.repairs.loops],
-        "files": {path.name: [path.stat().st_size, checksum(path)] for path in sorted(folder.iterdir())},
-    }
-    (folder / INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ PACKAGE = Path(recoslip.__file__).parent
 ROOMS = (
     "_version", "errors", "kernels", "wording", "memory", "json_files", "storage", "results", "progress", "graph",
     "encoders", "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet", "detectors", "metrics",
-    "plan", "inspection", "findings", "graph_files", "cells", "scoring", "watch", "page", "output", "comparison",
+    "plan", "inspection", "findings", "graph_files", "cells", "scoring", "page", "watch", "output", "comparison",
     "review", "cluster", "console", "bench", "cli", "__main__", "__init__",
 )  # fmt: skip
 

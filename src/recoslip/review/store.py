@@ -141,7 +141,7 @@ class Store:
     """The journal of one review. Threads and processes may use it at the same time."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the review of a run's folder; where there is none, the first event or the room's token begins one."""
+        """Open the review of a run's folder; where there is none, the first event or the token begins one."""
         self.path = folder / REVIEW
         self.run = run_of(folder)
         self._lock = threading.RLock()
@@ -160,7 +160,7 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the room's token
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the token
         except OSError as problem:
             raise CannotWriteError(f"cannot write {printable(self.path)}: {problem.strerror}") from problem
         connection = sqlite3.connect(
@@ -198,7 +198,7 @@ class Store:
 
     @property
     def token(self) -> str:
-        """The secret that opens the room. It stays the same, so that browsers go on after the server was killed."""
+        """The secret that opens the review. It stays the same, so browsers continue after the server was killed."""
         self._begin()
         return str(self._read("SELECT token FROM about")[0][0])
 

@@ -1,4 +1,4 @@
-// The state -> what the room shows.
+// The state -> what the review shows.
 
 const actionButton = (key, name, hint, kind = "") => make("button", { type: "button", class: `room-action ${kind}`, "aria-keyshortcuts": key, title: hint, onclick: () => ACTIONS[key]() }, name, " ", make("kbd", { "aria-hidden": "true" }, key));
 const banner = make("p", { class: "room-banner", role: "status", hidden: "" });
@@ -16,7 +16,7 @@ const steps = make("p", { class: "room-steps" }, place, actionButton("k", "Previ
 const orderChoice = make("select", { id: "room-order", onchange: (e) => setOrder(e.target.value) },
   make("option", { value: "teaching" }, "what teaches most"), make("option", { value: "score" }, "the list by score"), make("option", { value: "sample" }, "the certificate’s sample"));
 const queueList = make("ol", { class: "room-queue" });
-const quarrels = make("div");
+const conflicts = make("div");
 const feed = make("div");
 const learnButton = make("button", { type: "button", onclick: () => { if (!learnButton.hasAttribute("aria-disabled")) learn(); } }, "Learn from these verdicts");
 const fileField = make("input", { type: "file", accept: ".csv,text/csv", id: "room-file", class: "hidden", tabindex: "-1", "aria-hidden": "true", onchange: (e) => { const [file] = e.target.files; if (file) named(() => quietly(importFile(file))); e.target.value = ""; } });
@@ -35,7 +35,7 @@ slot.append(
   make("div", { class: "room-desk" },
     make("div", { class: "room-main" }, steps, card, actions, message),
     make("aside", { class: "room-side", "aria-label": "Queue and colleagues" },
-      make("h3", {}, make("label", { for: "room-order" }, "Go through "), orderChoice), queueList, quarrels, feed)),
+      make("h3", {}, make("label", { for: "room-order" }, "Go through "), orderChoice), queueList, conflicts, feed)),
   make("div", { class: "room-tools" }, learnButton,
     make("a", { class: "room-button", href: "/api/export.csv", download: "decisions.csv" }, "Export decisions"),
     make("button", { type: "button", onclick: () => fileField.click() }, "Import decisions"), fileField),
@@ -116,11 +116,11 @@ function renderSide() {
     return make("li", {}, make("button", { type: "button", class: `room-item ${found?.contradiction ? "contradiction" : found?.verdict ?? ""}`, ...(id === current ? { "aria-current": "true" } : {}), onclick: () => { show(id); render(); } }, make("span", {}, label(id)), ...(mark ? [make("span", { class: "room-mark", "aria-label": found.contradiction ? "contradiction" : found.verdict, role: "img" }, mark)] : [])));
   }));
   const open = [...standing.nodes.keys(), ...standing.groups.keys()].filter((subject) => own(subject)?.contradiction);
-  quarrels.replaceChildren(...(open.length ? [make("h3", {}, plural(open.length, "contradiction")), make("ul", { class: "room-list" }, ...open.map(quarrel))] : []));
+  conflicts.replaceChildren(...(open.length ? [make("h3", {}, plural(open.length, "contradiction")), make("ul", { class: "room-list" }, ...open.map(conflict))] : []));
   const told_ = events.filter((event) => event.kind === "verdict" && event.who !== who).slice(-FEED).reverse();
   feed.replaceChildren(...(told_.length ? [make("h3", {}, "Colleagues"), make("ul", { class: "room-list quiet" }, ...told_.map((event) => make("li", {}, told(event))))] : []));
 }
-function quarrel(subject) {
+function conflict(subject) {
   const by = Object.entries(own(subject).by).map(([name, verdict]) => `${name}: ${verdict}`).join(", ");
   const open = () => { if (typeof subject === "string") show(subject); else document.getElementById("groups-section")?.scrollIntoView(); render(); };
   return make("li", {}, make("button", { type: "button", class: "room-item", onclick: open }, make("span", {}, subjectName(subject))), make("span", { class: "quiet" }, by));
@@ -153,7 +153,7 @@ function renderProgress() {
   const authors = new Set([...people, ...(outbox.size() ? [who] : [])]).size;
   progressText.textContent = `${done.toLocaleString("en")} of ${plural(listed.length, "listed node")} decided${authors ? ` by ${plural(authors, "person", "people")}` : ""}${others ? `, and ${plural(others, "other")}` : ""}`;
   progressBar.value = listed.length ? done / listed.length : 0;
-  whoLine.textContent = who ? `You decide as ${who}` : "Nobody yet";
+  whoLine.textContent = who ? `You decide as ${who}` : "No name yet";
 }
 function renderBanner() {
   const waiting = outbox.size();

@@ -19,7 +19,7 @@ api.onGroup((group, container) => {
   const { number } = group;
   const state = make("p", { class: "room-chips" });
   groupStates.set(number, state);
-  container.append(state, make("div", { class: "room-tools" }, ...verdictButtons(number, [["confirmed", "Confirm group"], ["rejected", "Reject: known, and grew"]]),
+  container.append(state, make("div", { class: "room-tools" }, ...verdictButtons(number, [["confirmed", "Confirm group"], ["rejected", "Reject: known category that grew"]]),
     make("button", { type: "button", onclick: () => rename(number) }, "Rename"), make("button", { type: "button", onclick: () => note(number) }, "Note")));
 });
 

@@ -7,14 +7,14 @@ const progressText = make("p", { class: "room-progress" });
 const progressBar = make("progress", { max: 1, value: 0, "aria-label": "Share of listed nodes that are decided" });
 const whoLine = make("span", { class: "quiet" });
 const card = make("article", { class: "room-card", tabindex: "-1", "aria-label": "The node to decide about" });
-const groupButton = actionButton("g", "Whole group", "Let the next verdict be on the whole group");
+const groupButton = actionButton("g", "Whole group", "The next verdict applies to the whole group");
 const actions = make("div", { class: "room-actions", role: "group", "aria-label": "Decide" },
-  actionButton("c", "Confirm", "It is new", "confirmed"), actionButton("r", "Reject", "It is of a known kind", "rejected"), actionButton("u", "Unsure", "Decide later"),
+  actionButton("c", "Confirm", "It belongs to a new category", "confirmed"), actionButton("r", "Reject", "It belongs to a known category", "rejected"), actionButton("u", "Unsure", "Decide later"),
   groupButton, actionButton("n", "Note", "Write a note"), actionButton("z", "Undo", "Undo your last decision"));
 const place = make("span", { class: "quiet" });
 const steps = make("p", { class: "room-steps" }, place, actionButton("k", "Previous", "Previous node"), actionButton("j", "Next", "Next node"));
 const orderChoice = make("select", { id: "room-order", onchange: (e) => setOrder(e.target.value) },
-  make("option", { value: "teaching" }, "what teaches most"), make("option", { value: "score" }, "the list by score"), make("option", { value: "sample" }, "the certificate’s sample"));
+  make("option", { value: "teaching" }, "most informative first"), make("option", { value: "score" }, "listed nodes, by score"), make("option", { value: "sample" }, "sample of the certificate"));
 const queueList = make("ol", { class: "room-queue" });
 const conflicts = make("div");
 const feed = make("div");
@@ -35,7 +35,7 @@ slot.append(
   make("div", { class: "room-desk" },
     make("div", { class: "room-main" }, steps, card, actions, message),
     make("aside", { class: "room-side", "aria-label": "Queue and colleagues" },
-      make("h3", {}, make("label", { for: "room-order" }, "Go through "), orderChoice), queueList, conflicts, feed)),
+      make("h3", {}, make("label", { for: "room-order" }, "Order "), orderChoice), queueList, conflicts, feed)),
   make("div", { class: "room-tools" }, learnButton,
     make("a", { class: "room-button", href: "/api/export.csv", download: "decisions.csv" }, "Export decisions"),
     make("button", { type: "button", onclick: () => fileField.click() }, "Import decisions"), fileField),
@@ -74,7 +74,7 @@ function renderCard() {
   const content = [
     make("h3", { class: "room-name" }, label(current)),
     ...(nodes.label?.[k] ? [make("p", { class: "room-id quiet" }, current)] : []),
-    make("p", { class: "room-chips" }, ...verdictChips(current), ...(k === undefined ? [chip("", "not among the nodes that this page shows")] : [
+    make("p", { class: "room-chips" }, ...verdictChips(current), ...(k === undefined ? [chip("", "not shown in this report")] : [
       chip("", `score ${scoreOf(current)}`), ...(nodes.p_value[k] === null ? [] : [chip("", `p-value ${Number(nodes.p_value[k]).toPrecision(2)}`)]), chip("", nodes.listed[k] ? "listed" : "not listed")]),
       ...(number === null ? [] : [chip("", groupName(number)), make("button", { type: "button", class: "room-small", onclick: () => rename(number) }, "Rename group")])),
   ];
@@ -138,11 +138,11 @@ function renderCertificate() {
   if (sample?.nodes) {
     const done = sample.nodes.filter((id) => own(id)?.verdict && own(id).verdict !== "unsure").length;
     content.push(make("p", {}, sample.sentence),
-      make("p", { class: "room-tools" }, make("button", { type: "button", onclick: () => setOrder("sample") }, `Review the sample: ${done} of ${sample.nodes.length} decided`), make("a", { class: "room-button", href: "/certificate.html", target: "_blank", rel: "noopener" }, "The certificate as a page")));
+      make("p", { class: "room-tools" }, make("button", { type: "button", onclick: () => setOrder("sample") }, `Review the sample: ${done} of ${sample.nodes.length} decided`), make("a", { class: "room-button", href: "/certificate.html", target: "_blank", rel: "noopener" }, "Open the certificate")));
   } else if (sample?.proposed) {
     const size = make("input", { type: "number", id: "room-size", min: 1, value: sample.proposed });
-    content.push(make("p", { class: "quiet" }, "How much of the list is new, and how much is there in all? Verdicts on a random sample, from the list and from the rest, answer that with 95 % confidence, whatever the detector did. It is drawn once, so that nobody draws until it suits; verdicts on whole groups do not count."),
-      make("p", { class: "room-tools" }, make("label", { for: "room-size" }, "Nodes to look at"), size, make("button", { type: "button", onclick: () => named(() => quietly(draw(Number(size.value)))) }, "Draw the sample")));
+    content.push(make("p", { class: "quiet" }, "Verdicts on a random sample bound, with 95 % confidence, how much of the list and how much of the target is new. The bounds do not depend on the detector. The sample comes from the list and from the rest of the target. It is drawn once. Verdicts on whole groups do not count."),
+      make("p", { class: "room-tools" }, make("label", { for: "room-size" }, "Nodes to draw"), size, make("button", { type: "button", onclick: () => named(() => quietly(draw(Number(size.value)))) }, "Draw the sample")));
   }
   certificatePanel.replaceChildren(...content);
 }

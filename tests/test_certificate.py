@@ -5,6 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from parsed_html import HOSTILE, ParsedHtml
 
 from recoslip.errors import RecoslipError
 from recoslip.review.bounds import bounds, least, most, sample_size
@@ -144,13 +145,20 @@ def test_a_sample_that_cannot_be_drawn_is_refused(size):
         draw(ranking(30, 70), size, 0)
 
 
-def test_the_page_says_the_sentence_the_hash_and_every_node_as_text():
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_the_page_says_the_sentence_the_hash_and_every_node_as_text(hostile):
     run = ranking(5, 5)
-    run.ids[0] = "<script>alert(1)</script>"
+    run.ids[0] = hostile
     sample = draw(run, 10, 1)
-    page = certify(sample, {sample.nodes[0]: True, sample.nodes[1]: False}).html()
-    assert certify(sample, {sample.nodes[0]: True, sample.nodes[1]: False}).sentence in page
-    assert "ab" * 32 in page
-    assert "<script" not in page
-    assert page.count("no verdict</td>") == 8
-    assert "Nothing is assumed about the detector" in page
+    found = certify(sample, {sample.nodes[0]: True, sample.nodes[1]: False})
+    page = ParsedHtml(found.html())
+    assert found.sentence in page.text_of["p"]
+    assert page.text_of["code"] == ["ab" * 32, "1"]
+    cells = page.text_of["td"]
+    rows = [cells[k : k + 4] for k in range(0, len(cells), 4)]
+    assert [node for _, node, _, _ in rows] == list(sample.nodes)
+    assert [source for _, _, source, _ in rows] == ["list"] * 5 + ["rest"] * 5
+    assert [verdict for _, _, _, verdict in rows] == ["new", "known"] + ["no verdict"] * 8
+    assert set(page.tags).isdisjoint({"script", "img", "b"})
+    assert "default-src 'none'" in page.policy
+    assert "unsafe" not in page.policy

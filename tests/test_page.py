@@ -3,13 +3,14 @@
 import csv
 import io
 import json
-import re
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 import pytest
+from parsed_html import HOSTILE as HOSTILE_TITLES
+from parsed_html import ParsedHtml
 
 from recoslip import NodeGraph, detector
 from recoslip.datasets import csbm
@@ -18,7 +19,7 @@ from recoslip.findings.analysis import analyse
 from recoslip.page.columns import MAX_CHARACTERS, TEXT_LENGTHS
 from recoslip.page.payload import MAX_NODES, payload
 from recoslip.page.projection import projection
-from recoslip.page.report import embedded, report
+from recoslip.page.report import Report, report
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='hacked'\">",
@@ -57,6 +58,12 @@ def page_file(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     report(fitted, graph, findings=findings, title="/*data*/ <i>title</i>").save(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def made(run):
+    fitted, graph, findings = run
+    return report(fitted, graph, findings=findings)
 
 
 @pytest.fixture
@@ -309,11 +316,37 @@ def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     assert "may be novel; the estimate" not in text
 
 
-def test_nothing_in_the_data_can_end_the_script():
-    text = embedded({"a": HOSTILE})
-    assert "<" not in text
-    assert "\u2028" not in text
-    assert json.loads(text) == {"a": HOSTILE}
+def test_nothing_in_the_data_can_end_the_script(made):
+    page = ParsedHtml(Report(made.data | {"a": HOSTILE}).html())
+    data, _ = page.text_of["script"]
+    assert "<" not in data
+    assert "\u2028" not in data
+    assert json.loads(data) == json.loads(json.dumps(made.data)) | {"a": HOSTILE}
+
+
+@pytest.mark.parametrize("title", HOSTILE_TITLES)
+def test_hostile_titles_stay_text(visit, made, tmp_path, title):
+    path = tmp_path / "report.html"
+    Report(made.data | {"title": title}).save(path)
+    assert ParsedHtml(path.read_text(encoding="utf-8")).text_of["title"] == [title]
+    opened = visit(path)
+    assert opened.title() == title
+    assert opened.locator("#title").text_content() == title
+    assert opened.locator("h1 *, img").count() == 0
+
+
+def test_hostile_names_of_groups_and_labels_stay_text(visit, made, tmp_path):
+    data = json.loads(json.dumps(made.data))
+    hostile = [HOSTILE_TITLES[k % len(HOSTILE_TITLES)] for k in range(len(data["nodes"]["id"]))]
+    data["nodes"]["label"] = hostile
+    for group, name in zip(data["groups"], HOSTILE_TITLES, strict=False):
+        group["name"] = name
+    Report(data).save(tmp_path / "report.html")
+    opened = visit(tmp_path / "report.html")
+    cards = opened.locator("#groups").text_content()
+    assert all(group["name"] in cards for group in data["groups"])
+    assert opened.locator("#first-look button").all_text_contents() == [hostile[k] for k in data["first_look"]]
+    assert opened.locator("#groups b, img").count() == 0
 
 
 def test_fifty_thousand_nodes_make_a_page_of_bounded_size():
@@ -322,7 +355,7 @@ def test_fifty_thousand_nodes_make_a_page_of_bounded_size():
     data = payload(analyse(fitted, graph, grouped=False), title="large")
     assert data["counts"]["shown"] == len(data["nodes"]["id"]) == MAX_NODES
     assert data["counts"]["nodes"] == MAX_NODES + 5000
-    assert len(embedded(data)) < 20e6
+    assert len(json.dumps(data)) < 20e6
     level = data["level"]
     low = [count for p, count in zip(level["p_values"], level["counts"], strict=True) if p <= level["own"] * (1 + 1e-9)]
     assert sum(low) == data["counts"]["listed"]  # of all nodes, not of those on the page alone
@@ -360,7 +393,7 @@ def test_a_notebook_shows_it_in_a_frame(run):
 
 
 def test_the_policy_lets_nothing_run_but_what_it_names(page_file):
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page_file.read_text(encoding="utf-8"))[1]
+    policy = ParsedHtml(page_file.read_text(encoding="utf-8")).policy
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
     assert "connect-src 'none'" in policy
@@ -545,7 +578,7 @@ def test_axe_finds_nothing_serious(visit, titled_file, scheme):
 
 # What another script may add
 
-ROOM = """
+REVIEW = """
 window.recoslipRoom = (api) => {
   const config = JSON.parse(document.getElementById("room-config").textContent);
   api.slot.hidden = false;
@@ -560,16 +593,16 @@ window.recoslipRoom = (api) => {
 """
 
 
-def test_a_room_can_add_to_the_page(visit, run, tmp_path):
+def test_a_review_can_add_to_the_report(visit, run, tmp_path):
     fitted, graph, findings = run
     node = int(np.flatnonzero(findings.listed)[0])
     made = report(fitted, graph, findings=findings)
     html = made.html(
-        scripts=[ROOM], styles=["#room em { color: red }"], room={"greeting": "<b>hello</b>", "node": node}
+        scripts=[REVIEW], styles=["#room em { color: red }"], config={"greeting": "<b>hello</b>", "node": node}
     )
     assert "connect-src 'self'" in html
-    (tmp_path / "room.html").write_text(html, encoding="utf-8")
-    page = visit(tmp_path / "room.html")
+    (tmp_path / "review.html").write_text(html, encoding="utf-8")
+    page = visit(tmp_path / "review.html")
     assert page.locator("#room").inner_text() == "<b>hello</b>"
     assert page.locator(".group em").count() == len(findings.groups)
     page.select_option("#filter", "decided")

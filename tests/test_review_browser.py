@@ -185,7 +185,7 @@ def test_two_people_review_by_keyboard_and_a_killed_server_loses_nothing(browser
         assert len([event for event in room.store.events() if event.group is not None]) == 1
 
 
-def test_learning_and_the_certificate_are_in_the_room(browser, server, run_folder):
+def test_learning_and_the_certificate_are_in_the_review(browser, server, run_folder):
     with people(browser, server, "Di") as (di,):
         di.press("c")
         di.press("r")
@@ -231,7 +231,7 @@ def test_keys_can_be_switched_off_and_do_nothing_in_fields(browser, server, run_
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_everybody_can_use_the_room(browser, server, theme):
+def test_everybody_can_use_the_review(browser, server, theme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     person = Person(browser, server, "Gil", color_scheme=theme)
     found = []

@@ -1,4 +1,4 @@
-"""Columns of the user's table -> JSON values for the page: in the user's own units, long texts cut."""
+"""Columns of the user's table -> JSON values for the report: in the user's own units, long texts cut."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ It rests on the draw and on the verdicts alone. Nothing is assumed about how sou
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from recoslip.errors import RecoslipError
+from recoslip.page.templates import asset, fill
 from recoslip.review.bounds import Bounds, bounds, least, sample_size
 from recoslip.review.ranking import Ranking
 from recoslip.wording import at_least_percent, at_most_percent, counted
@@ -20,13 +20,6 @@ from recoslip.wording import at_least_percent, at_most_percent, counted
 ERROR = 0.05  # probability that a statement is wrong
 AIM = 0.85  # of the list, that is to be certified if all of the sample is new
 WITHOUT_LIST = 20  # nodes to draw where nothing is listed
-
-STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#1a202c;background:#fff}
-h1{font-size:1.4rem}table{border-collapse:collapse;width:100%;font-size:.85rem}code{overflow-wrap:anywhere}
-td,th{text-align:left;padding:.15rem .6rem .15rem 0;border-bottom:1px solid #cbd5e0;overflow-wrap:anywhere}
-.sure{font-size:1.2rem;border-left:.3rem solid #2f855a;padding-left:.8rem}
-"""
 
 
 @dataclass(frozen=True)
@@ -157,31 +150,17 @@ class Certificate:
     def html(self) -> str:
         """Return one page to print or to file, without scripts."""
         sample = self.sample
-        words = {True: "new", False: "known"}
-        rows = "".join(
-            f"<tr><td>{k}</td><td>{html.escape(node)}</td><td>{'list' if k <= sample.from_list else 'rest'}</td>"
-            f"<td>{words.get(self.verdicts.get(node), 'no verdict')}</td></tr>"  # type: ignore[arg-type]
-            for k, node in enumerate(sample.nodes, start=1)
-        )
-        basis = (
-            f"{counted(sample.from_list, 'node')} of the {sample.listed:,} listed and "
-            f"{counted(len(sample.nodes) - sample.from_list, 'node')} of the {sample.rest:,} other target nodes were "
-            "drawn at random, without replacement. The bounds are exact (Clopper and Pearson, for a finite number of "
-            "nodes) and hold whenever the review ends, because a drawn node without a verdict "
-            "counts as known for a lower bound and as new for an upper one. Each statement alone is wrong with a "
-            "probability of at most 5 %, if the verdicts are right. Nothing is assumed about the detector, nor about "
-            "how source and target differ."
-        )
-        return (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Certificate</title>'
-            '<meta name="viewport" content="width=device-width,initial-scale=1">'
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-            f"<style>{STYLE}</style></head><body><main><h1>Certificate</h1>"
-            f'<p class="sure">{html.escape(self.sentence)}</p><p>{html.escape(basis)}</p>'
-            f"<p>Table of scores, SHA-256: <code>{html.escape(sample.digest)}</code>. "
-            f"Seed of the draw (NumPy's default generator): <code>{sample.seed}</code>.</p>"
-            "<table><thead><tr><th>drawn</th><th>node</th><th>from</th><th>verdict</th></tr></thead>"
-            f"<tbody>{rows}</tbody></table></main></body></html>\n"
+        return fill(
+            "review/certificate.html",
+            styles=[asset("page/plain.css")],
+            title="Certificate",
+            sentence=self.sentence,
+            from_list=counted(sample.from_list, "node"),
+            from_rest=counted(len(sample.nodes) - sample.from_list, "node"),
+            listed=f"{sample.listed:,}",
+            rest=f"{sample.rest:,}",
+            sample=sample,
+            verdicts=self.verdicts,
         )
 
 

@@ -1,4 +1,4 @@
-"""Requests -> those that come from the room's own page in a browser that was given the room's token."""
+"""Requests -> those that come from our own page in a browser that has the token."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-act
 
 # A browser sends no strict cookie along when a link on another site leads here; the link on this page does.
 NO_TOKEN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Review</title>
-<main><h1>This room is closed without its token</h1>
+<main><h1>This review needs its token</h1>
 <p>Open the address that <code>recoslip review</code> printed, with everything after <code>?token=</code>.</p>
-<p>If you have just done so from a link in another page, <a href="/">go on to the room</a>.</p></main></html>"""
+<p>If you have just done so from a link in another page, <a href="/">go on to the review</a>.</p></main></html>"""
 
 
 class Guard:
@@ -67,7 +67,7 @@ class Guard:
         """Return the answer to a request that is not let through; None for one that is."""
         host = request.headers.get("host", "").lower()
         if host not in self.hosts:
-            return _refusal(421, f"this room is not called {host!r:.100}; allow that name with --allow-host")
+            return _refusal(421, f"this review is not called {host!r:.100}; allow that name with --allow-host")
         if request.method == "GET" and request.url.path == "/" and "token" in request.query_params:
             if not self._is_token(request.query_params["token"]):
                 return HTMLResponse(NO_TOKEN, 403)
@@ -77,7 +77,7 @@ class Guard:
         if not self._is_token(request.cookies.get(self.cookie, "")):
             if request.url.path == "/":
                 return HTMLResponse(NO_TOKEN, 403)
-            return _refusal(403, "this room needs its token; open the address that recoslip review printed")
+            return _refusal(403, "this review needs its token; open the address that recoslip review printed")
         return _foreign(request, host) if request.method not in ("GET", "HEAD") else None
 
     def _is_token(self, text: str) -> bool:
@@ -88,7 +88,7 @@ def _foreign(request: Request, host: str) -> Response | None:
     """Return a refusal unless a request that changes something comes from a script of our own page."""
     origin = urlsplit(request.headers.get("origin", ""))
     if origin.scheme not in ("http", "https") or origin.netloc.lower() != host:
-        return _refusal(403, "a request that changes something must come from the room's own page")
+        return _refusal(403, "a request that changes something must come from the page of the review")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return _refusal(415, "expected the content type application/json")
     return None

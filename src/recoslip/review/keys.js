@@ -17,15 +17,15 @@ function ask(title, what, value, longest, isLong = false) {
     field.select();
   });
 }
-const KEYS = [["c", "confirm: it is new"], ["r", "reject: it is of a known kind"], ["u", "unsure"], ["n", "write a note"], ["z", "undo your last decision"], ["j or →", "next node"], ["k or ←", "previous node"], ["g", "let the next verdict be on the whole group"], ["Ctrl Enter", "save a note"], ["?", "this help"]];
+const KEYS = [["c", "confirm: it belongs to a new category"], ["r", "reject: it belongs to a known category"], ["u", "unsure"], ["n", "write a note"], ["z", "undo your last decision"], ["j or →", "next node"], ["k or ←", "previous node"], ["g", "apply the next verdict to the whole group"], ["Ctrl Enter", "save a note"], ["?", "this help"]];
 function help() {
   const isOn = make("input", { type: "checkbox", id: "room-keys", onchange: (e) => remember("keys", e.target.checked ? "on" : "off") });
   isOn.checked = keysAreOn();
   const dialog = make("dialog", { class: "room-dialog", "aria-labelledby": "room-help", onclose: () => dialog.remove() },
     make("h2", { id: "room-help" }, "Keys"),
     make("dl", { class: "room-keys" }, ...KEYS.flatMap(([key, what]) => [make("dt", {}, make("kbd", {}, key)), make("dd", {}, what)])),
-    make("p", {}, "A node’s own verdict goes before its group’s. Where one person confirms what another rejects, the node is listed as a contradiction and counts as undecided until somebody decides again. Every decision is kept with its author and time; undo and change add to that record."),
-    make("p", {}, isOn, " ", make("label", { for: "room-keys" }, "Single keys decide")),
+    make("p", {}, "The verdict on a node takes precedence over the verdict on its group. If one person confirms a node and another person rejects it, the node is listed as a contradiction and counts as undecided until somebody decides again. Every decision is kept with its author and time. Undo and changes add to that record."),
+    make("p", {}, isOn, " ", make("label", { for: "room-keys" }, "Use single keys")),
     make("p", { class: "room-buttons" }, make("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close")));
   dialogs.append(dialog);
   dialog.showModal();

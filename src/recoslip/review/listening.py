@@ -16,7 +16,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 def bind_own(host: str, port: int, run: str) -> socket.socket:
     """Return a socket that listens; port 0 is the run's own one where that is free, or else any free one.
 
-    A browser keeps names and unsent decisions by port, so that a room should have the same one tomorrow.
+    A browser keeps names and unsent decisions by port, so a review should have the same one tomorrow.
     """
     if port == 0:
         with suppress(SettingError):
@@ -53,7 +53,7 @@ def _unbound(host: str, port: int, problem: Exception) -> SettingError:
 
 
 def allowed_hosts(host: str, port: int, names: Collection[str]) -> set[str]:
-    """Return the values of the Host header that the room answers to; a proxy may be at another port."""
+    """Return the values of the Host header that the review answers to; a proxy may be at another port."""
     own = {*LOCAL, "[::1]", *({host} if host not in ("0.0.0.0", "::") else ())}
     if host not in LOCAL:
         own.add(socket.gethostname())

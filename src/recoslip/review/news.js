@@ -22,7 +22,7 @@ async function listen() {
       take(state);
       outbox.send();
     } catch (error) {
-      problem = error.status === 403 ? "This room has a new token. Open the address that recoslip review printed." : error.status ? error.message : "The server does not answer.";
+      problem = error.status === 403 ? "The token of this review has changed. Open the address that recoslip review printed." : error.status ? error.message : "The server does not answer.";
       render();
       await sleep(1000);
     }

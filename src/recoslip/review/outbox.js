@@ -52,7 +52,7 @@ function makeOutbox({ run, onchange, onrefused }) {
         return false;
       } else onrefused(event, body.error);
     } catch {
-      problem = null; // no answer: the room says that the server is gone
+      problem = null; // no answer: the banner says that the server is gone
       return false;
     }
     remove(name);

@@ -1,32 +1,32 @@
-"""The folder of a run -> the page of its review."""
+"""The folder of a run -> its report with the controls of a review."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from recoslip.errors import RecoslipError
 from recoslip.json_files import read_json
 from recoslip.page.report import Report
+from recoslip.page.templates import asset
 from recoslip.review.store import ReviewError
 from recoslip.storage import printable
 
-# One function of small files, in this order: what a file declares, those after it use. The page calls it when drawn.
-SCRIPTS = ("outbox.js", "state.js", "queue.js", "news.js", "keys.js", "view.js", "room.js")
+# One function of small files, in this order: what a file declares, those after it use. The report calls it when drawn.
+SCRIPTS = ("outbox.js", "state.js", "queue.js", "news.js", "keys.js", "view.js", "review.js")
 
 
-def room_page(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the page's HTML with the room and its configuration, and the ids of its nodes in their order."""
+def review_page(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the report's HTML with the review and its configuration, and the ids of its nodes in their order."""
     try:
         data = read_json(folder / "report.json")
-        html = Report(data).html(scripts=[_script()], styles=[_asset("room.css")], room=config)
+        html = Report(data).html(scripts=[_script()], styles=[asset("review/review.css")], config=config)
         return html, list(map(str, data["nodes"]["id"]))
     except FileNotFoundError as problem:
         raise ReviewError(
-            f"{printable(folder)} holds no report.json, which the page is made from; run detect again"
+            f"{printable(folder)} holds no report.json, which the report is made from; run detect again"
         ) from problem
     except RecoslipError:
         raise
@@ -36,11 +36,9 @@ def room_page(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 @cache
 def _script() -> str:
-    """Return the room's JavaScript."""
-    return '"use strict";\nwindow.recoslipRoom = (api) => {\n' + "\n".join(map(_asset, SCRIPTS)) + "};\n"
-
-
-@cache
-def _asset(name: str) -> str:
-    """Return the text of a file of this package."""
-    return (files("recoslip.review") / name).read_text(encoding="utf-8")
+    """Return the review's JavaScript."""
+    return (
+        '"use strict";\nwindow.recoslipRoom = (api) => {\n'
+        + "\n".join(asset(f"review/{name}") for name in SCRIPTS)
+        + "};\n"
+    )

@@ -1,4 +1,4 @@
-"""A run's folder -> its ranking, the journal of its review, and what both come to."""
+"""A run's folder -> its ranking, the journal of its review, and the result of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recoslip.review import certificate
 from recoslip.review.decisions import Decisions, Subject, in_words, only_new, reviewed
 from recoslip.review.ranking import Ranking
-from recoslip.review.store import SAMPLE_DRAWN, ConflictError, Entry, Event, ReviewError, Store
+from recoslip.review.store import ConflictError, Entry, Event, ReviewError, Store
 from recoslip.storage import atomic_write
 
 REVIEWED = "reviewed.csv"  # the ranking after learning, in the run's folder
@@ -117,8 +117,6 @@ class Room:
 
     def draw(self, who: str, size: int | None = None) -> list[str]:
         """Draw the sample that the certificate rests on, and return its nodes in the order of their review."""
-        if self.store.sample() is not None:
-            raise ConflictError(SAMPLE_DRAWN)
         sample = certificate.draw(self.ranking, self.proposed() if size is None else size, secrets.randbits(63))
         self.store.add_sample(who, json.dumps(sample.to_json()))
         return list(sample.nodes)

@@ -1,11 +1,10 @@
-"""A room -> the pages and answers that browsers get, from one process."""
+"""A review -> the pages and answers that browsers get, from one process."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import re
 import socket
 from collections.abc import Collection
 from typing import Any
@@ -19,10 +18,11 @@ from starlette.routing import Route
 
 from recoslip.errors import RecoslipError
 from recoslip.json_files import JsonFileError, parse_json
+from recoslip.page.templates import policy_of
 from recoslip.review.decisions import check_name, export, parse_decisions
-from recoslip.review.guard import NOTHING, Guard
+from recoslip.review.guard import Guard
 from recoslip.review.listening import LOCAL, allowed_hosts
-from recoslip.review.page import room_page
+from recoslip.review.page import review_page
 from recoslip.review.room import Room, user_name
 from recoslip.review.store import Entry, ReviewError
 
@@ -32,7 +32,6 @@ MAX_BODY, MAX_IMPORT = 2**16, 2**23  # bytes
 MAX_EVENTS = 100  # in one request
 LONGEST_WAIT = 20.0  # seconds that a request for news is kept waiting
 LOOK_EVERY = 0.3  # seconds: other processes write into the journal too
-POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 
 
 class TooLargeError(RecoslipError):
@@ -42,7 +41,7 @@ class TooLargeError(RecoslipError):
 
 
 class Answers:
-    """The answers to the requests of a room, one function each."""
+    """The answers to the requests of a review, one function each."""
 
     def __init__(self, room: Room, page: str, shown: list[str]) -> None:
         """Store what is answered with.
@@ -184,9 +183,7 @@ async def _failure(request: Request, problem: Exception) -> Response:
 
 def _html(page: str) -> Response:
     """Answer with a page; its own policy is sent as a header too, which alone can forbid frames."""
-    found = POLICY.search(page)
-    policy = f"{found[1]}; frame-ancestors 'none'" if found else f"{NOTHING}; style-src 'unsafe-inline'"
-    return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+    return HTMLResponse(page, headers={"Content-Security-Policy": f"{policy_of(page)}; frame-ancestors 'none'"})
 
 
 async def _body(request: Request, limit: int) -> dict[str, Any]:
@@ -229,9 +226,9 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def make_server(room: Room, host: str, port: int, names: Collection[str] = ()) -> uvicorn.Server:
-    """Return a server of the room; `run(sockets=[...])` runs it until it is interrupted."""
+    """Return a server of the review; `run(sockets=[...])` runs it until it is interrupted."""
     suggested = user_name() if host in LOCAL else ""  # in a team, everybody says who they are
-    page, shown = room_page(room.folder, {"run": room.store.run[:16], "suggested": suggested})
+    page, shown = review_page(room.folder, {"run": room.store.run[:16], "suggested": suggested})
     answers = Answers(room, page, shown)
     config = uvicorn.Config(
         make_app(answers, allowed_hosts(host, port, names)),
@@ -247,7 +244,7 @@ def make_server(room: Room, host: str, port: int, names: Collection[str] = ()) -
 
 
 class RoomServer(uvicorn.Server):
-    """A server that lets nobody wait for news when it closes."""
+    """A server that answers waiting requests when it closes."""
 
     def __init__(self, config: uvicorn.Config, answers: Answers) -> None:
         super().__init__(config)

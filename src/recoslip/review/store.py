@@ -22,7 +22,6 @@ from recoslip.storage import printable
 
 VERSION = 1  # of the tables
 APPLICATION = 0x5265636F  # says whose database a file is: "Reco"
-MAGIC = b"SQLite format 3\0"
 BUSY_SECONDS = 30.0  # how long a writer waits for another
 LONGEST = {"who": 80, "key": 64, "note": 2000, "value": 200, "node": 2000}  # characters
 
@@ -40,7 +39,6 @@ SCHEMA = (
     "CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events never go'); END",
 )
 FIELDS = 'key, at, who, kind, node, "group", value, note'
-SAMPLE_DRAWN = "a sample was drawn already, and a certificate rests on the first one; review that"
 
 
 class ReviewError(RecoslipError):
@@ -141,7 +139,7 @@ class Store:
     """The journal of one review. Threads and processes may use it at the same time."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the review of a run's folder; where there is none, the first event or the room's token begins one."""
+        """Open the review of a run's folder; where there is none, the first event or the token begins one."""
         self.path = folder / REVIEW
         self.run = run_of(folder)
         self._lock = threading.RLock()
@@ -160,7 +158,7 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the room's token
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the token
         except OSError as problem:
             raise CannotWriteError(f"cannot write {printable(self.path)}: {problem.strerror}") from problem
         connection = sqlite3.connect(
@@ -198,7 +196,7 @@ class Store:
 
     @property
     def token(self) -> str:
-        """The secret that opens the room. It stays the same, so that browsers go on after the server was killed."""
+        """The secret that opens the review. It stays the same, so browsers continue after the server was killed."""
         self._begin()
         return str(self._read("SELECT token FROM about")[0][0])
 
@@ -238,15 +236,12 @@ class Store:
         rows = self._read("SELECT max(seq) FROM events")
         return (rows[0][0] or 0) if rows else 0
 
-    def add_sample(self, who: str, sample: str) -> StoredSample:
+    def add_sample(self, who: str, sample: str) -> None:
         """Record the sample of the certificate. A review has one: who draws again may draw until it suits."""
         with self._writing() as connection:
             if connection.execute("SELECT count(*) FROM samples").fetchone()[0]:
-                raise ConflictError(SAMPLE_DRAWN)
+                raise ConflictError("a sample was drawn already, and a certificate rests on the first one; review that")
             connection.execute("INSERT INTO samples (at, who, sample) VALUES (?, ?, ?)", (now(), who, sample))
-        drawn = self.sample()
-        assert drawn is not None
-        return drawn
 
     def sample(self) -> StoredSample | None:
         """Return the sample that was drawn, if one was."""
@@ -322,9 +317,6 @@ def _check_file(path: Path) -> bool:
         raise ReviewError(f"{printable(path)} is a folder, a pipe or a device, expected a file; move it away")
     if status.st_size == 0:  # a process was killed right after it had made the file
         return True
-    with path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise ReviewError(f"{printable(path)} is no review of ours: it is not an SQLite file; move it away")
     try:
         address = f"file:{quote(os.fsencode(path))}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:

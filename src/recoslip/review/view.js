@@ -1,4 +1,4 @@
-// The state -> what the room shows.
+// The state -> what the review shows.
 
 const actionButton = (key, name, hint, kind = "") => make("button", { type: "button", class: `room-action ${kind}`, "aria-keyshortcuts": key, title: hint, onclick: () => ACTIONS[key]() }, name, " ", make("kbd", { "aria-hidden": "true" }, key));
 const banner = make("p", { class: "room-banner", role: "status", hidden: "" });
@@ -7,16 +7,16 @@ const progressText = make("p", { class: "room-progress" });
 const progressBar = make("progress", { max: 1, value: 0, "aria-label": "Share of listed nodes that are decided" });
 const whoLine = make("span", { class: "quiet" });
 const card = make("article", { class: "room-card", tabindex: "-1", "aria-label": "The node to decide about" });
-const groupButton = actionButton("g", "Whole group", "Let the next verdict be on the whole group");
+const groupButton = actionButton("g", "Whole group", "The next verdict applies to the whole group");
 const actions = make("div", { class: "room-actions", role: "group", "aria-label": "Decide" },
-  actionButton("c", "Confirm", "It is new", "confirmed"), actionButton("r", "Reject", "It is of a known kind", "rejected"), actionButton("u", "Unsure", "Decide later"),
+  actionButton("c", "Confirm", "It belongs to a new category", "confirmed"), actionButton("r", "Reject", "It belongs to a known category", "rejected"), actionButton("u", "Unsure", "Decide later"),
   groupButton, actionButton("n", "Note", "Write a note"), actionButton("z", "Undo", "Undo your last decision"));
 const place = make("span", { class: "quiet" });
 const steps = make("p", { class: "room-steps" }, place, actionButton("k", "Previous", "Previous node"), actionButton("j", "Next", "Next node"));
 const orderChoice = make("select", { id: "room-order", onchange: (e) => setOrder(e.target.value) },
-  make("option", { value: "teaching" }, "what teaches most"), make("option", { value: "score" }, "the list by score"), make("option", { value: "sample" }, "the certificate’s sample"));
+  make("option", { value: "teaching" }, "most informative first"), make("option", { value: "score" }, "listed nodes, by score"), make("option", { value: "sample" }, "sample of the certificate"));
 const queueList = make("ol", { class: "room-queue" });
-const quarrels = make("div");
+const conflicts = make("div");
 const feed = make("div");
 const learnButton = make("button", { type: "button", onclick: () => { if (!learnButton.hasAttribute("aria-disabled")) learn(); } }, "Learn from these verdicts");
 const fileField = make("input", { type: "file", accept: ".csv,text/csv", id: "room-file", class: "hidden", tabindex: "-1", "aria-hidden": "true", onchange: (e) => { const [file] = e.target.files; if (file) named(() => quietly(importFile(file))); e.target.value = ""; } });
@@ -35,7 +35,7 @@ slot.append(
   make("div", { class: "room-desk" },
     make("div", { class: "room-main" }, steps, card, actions, message),
     make("aside", { class: "room-side", "aria-label": "Queue and colleagues" },
-      make("h3", {}, make("label", { for: "room-order" }, "Go through "), orderChoice), queueList, quarrels, feed)),
+      make("h3", {}, make("label", { for: "room-order" }, "Order "), orderChoice), queueList, conflicts, feed)),
   make("div", { class: "room-tools" }, learnButton,
     make("a", { class: "room-button", href: "/api/export.csv", download: "decisions.csv" }, "Export decisions"),
     make("button", { type: "button", onclick: () => fileField.click() }, "Import decisions"), fileField),
@@ -74,7 +74,7 @@ function renderCard() {
   const content = [
     make("h3", { class: "room-name" }, label(current)),
     ...(nodes.label?.[k] ? [make("p", { class: "room-id quiet" }, current)] : []),
-    make("p", { class: "room-chips" }, ...verdictChips(current), ...(k === undefined ? [chip("", "not among the nodes that this page shows")] : [
+    make("p", { class: "room-chips" }, ...verdictChips(current), ...(k === undefined ? [chip("", "not shown in this report")] : [
       chip("", `score ${scoreOf(current)}`), ...(nodes.p_value[k] === null ? [] : [chip("", `p-value ${Number(nodes.p_value[k]).toPrecision(2)}`)]), chip("", nodes.listed[k] ? "listed" : "not listed")]),
       ...(number === null ? [] : [chip("", groupName(number)), make("button", { type: "button", class: "room-small", onclick: () => rename(number) }, "Rename group")])),
   ];
@@ -116,11 +116,11 @@ function renderSide() {
     return make("li", {}, make("button", { type: "button", class: `room-item ${found?.contradiction ? "contradiction" : found?.verdict ?? ""}`, ...(id === current ? { "aria-current": "true" } : {}), onclick: () => { show(id); render(); } }, make("span", {}, label(id)), ...(mark ? [make("span", { class: "room-mark", "aria-label": found.contradiction ? "contradiction" : found.verdict, role: "img" }, mark)] : [])));
   }));
   const open = [...standing.nodes.keys(), ...standing.groups.keys()].filter((subject) => own(subject)?.contradiction);
-  quarrels.replaceChildren(...(open.length ? [make("h3", {}, plural(open.length, "contradiction")), make("ul", { class: "room-list" }, ...open.map(quarrel))] : []));
+  conflicts.replaceChildren(...(open.length ? [make("h3", {}, plural(open.length, "contradiction")), make("ul", { class: "room-list" }, ...open.map(conflict))] : []));
   const told_ = events.filter((event) => event.kind === "verdict" && event.who !== who).slice(-FEED).reverse();
   feed.replaceChildren(...(told_.length ? [make("h3", {}, "Colleagues"), make("ul", { class: "room-list quiet" }, ...told_.map((event) => make("li", {}, told(event))))] : []));
 }
-function quarrel(subject) {
+function conflict(subject) {
   const by = Object.entries(own(subject).by).map(([name, verdict]) => `${name}: ${verdict}`).join(", ");
   const open = () => { if (typeof subject === "string") show(subject); else document.getElementById("groups-section")?.scrollIntoView(); render(); };
   return make("li", {}, make("button", { type: "button", class: "room-item", onclick: open }, make("span", {}, subjectName(subject))), make("span", { class: "quiet" }, by));
@@ -138,11 +138,11 @@ function renderCertificate() {
   if (sample?.nodes) {
     const done = sample.nodes.filter((id) => own(id)?.verdict && own(id).verdict !== "unsure").length;
     content.push(make("p", {}, sample.sentence),
-      make("p", { class: "room-tools" }, make("button", { type: "button", onclick: () => setOrder("sample") }, `Review the sample: ${done} of ${sample.nodes.length} decided`), make("a", { class: "room-button", href: "/certificate.html", target: "_blank", rel: "noopener" }, "The certificate as a page")));
+      make("p", { class: "room-tools" }, make("button", { type: "button", onclick: () => setOrder("sample") }, `Review the sample: ${done} of ${sample.nodes.length} decided`), make("a", { class: "room-button", href: "/certificate.html", target: "_blank", rel: "noopener" }, "Open the certificate")));
   } else if (sample?.proposed) {
     const size = make("input", { type: "number", id: "room-size", min: 1, value: sample.proposed });
-    content.push(make("p", { class: "quiet" }, "How much of the list is new, and how much is there in all? Verdicts on a random sample, from the list and from the rest, answer that with 95 % confidence, whatever the detector did. It is drawn once, so that nobody draws until it suits; verdicts on whole groups do not count."),
-      make("p", { class: "room-tools" }, make("label", { for: "room-size" }, "Nodes to look at"), size, make("button", { type: "button", onclick: () => named(() => quietly(draw(Number(size.value)))) }, "Draw the sample")));
+    content.push(make("p", { class: "quiet" }, "Verdicts on a random sample bound, with 95 % confidence, how much of the list and how much of the target is new. The bounds do not depend on the detector. The sample comes from the list and from the rest of the target. It is drawn once. Verdicts on whole groups do not count."),
+      make("p", { class: "room-tools" }, make("label", { for: "room-size" }, "Nodes to draw"), size, make("button", { type: "button", onclick: () => named(() => quietly(draw(Number(size.value)))) }, "Draw the sample")));
   }
   certificatePanel.replaceChildren(...content);
 }
@@ -153,7 +153,7 @@ function renderProgress() {
   const authors = new Set([...people, ...(outbox.size() ? [who] : [])]).size;
   progressText.textContent = `${done.toLocaleString("en")} of ${plural(listed.length, "listed node")} decided${authors ? ` by ${plural(authors, "person", "people")}` : ""}${others ? `, and ${plural(others, "other")}` : ""}`;
   progressBar.value = listed.length ? done / listed.length : 0;
-  whoLine.textContent = who ? `You decide as ${who}` : "Nobody yet";
+  whoLine.textContent = who ? `You decide as ${who}` : "No name yet";
 }
 function renderBanner() {
   const waiting = outbox.size();

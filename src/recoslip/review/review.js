@@ -1,4 +1,4 @@
-// The room on the rest of the page: decorations, a column, a filter, buttons; then everything begins.
+// The review on the rest of the report: decorations, a column, a filter, buttons; then everything begins.
 
 const mark = (k) => {
   const found = decision(nodes.id[k]);
@@ -13,13 +13,13 @@ api.addFilter("undecided", (k) => nodes.target[k] && nodes.listed[k] && !isDecid
 api.onDetail((k, container) => {
   if (!nodes.target[k]) return;
   container.append(make("div", { class: "room-tools" }, ...verdictButtons(nodes.id[k], [["confirmed", "Confirm"], ["rejected", "Reject"], ["unsure", "Unsure"]]),
-    make("button", { type: "button", onclick: () => { show(nodes.id[k]); api.closeDetail(); render(); card.focus(); } }, "Take it to the desk"), ...verdictChips(nodes.id[k])));
+    make("button", { type: "button", onclick: () => { show(nodes.id[k]); api.closeDetail(); render(); card.focus(); } }, "Show in the queue"), ...verdictChips(nodes.id[k])));
 });
 api.onGroup((group, container) => {
   const { number } = group;
   const state = make("p", { class: "room-chips" });
   groupStates.set(number, state);
-  container.append(state, make("div", { class: "room-tools" }, ...verdictButtons(number, [["confirmed", "Confirm group"], ["rejected", "Reject: known, and grew"]]),
+  container.append(state, make("div", { class: "room-tools" }, ...verdictButtons(number, [["confirmed", "Confirm group"], ["rejected", "Reject: known category that grew"]]),
     make("button", { type: "button", onclick: () => rename(number) }, "Rename"), make("button", { type: "button", onclick: () => note(number) }, "Note")));
 });
 

@@ -17,7 +17,6 @@ from recoslip._version import __version__
 from recoslip.bench.command import app as bench_app
 from recoslip.cli.compare import compare
 from recoslip.cli.detect import DetectCommand, check, demo, detect, score
-from recoslip.cli.options import with_flags
 from recoslip.cli.other import datasets, methods, pack, report
 from recoslip.cli.review import review
 from recoslip.cli.watch import watch
@@ -40,7 +39,7 @@ class CommandGroup(TyperGroup):
                 warnings.showwarning = _print_warning
                 return super().invoke(ctx)
         except RecoslipError as problem:
-            print_problem("error", with_flags(str(problem)))
+            print_problem("error", str(problem))
             sys.exit(2)
         except OSError as problem:  # of the system: no temporary folder, too many open files
             print_problem("error", f"the system refused: {problem}")
@@ -59,7 +58,7 @@ class CommandGroup(TyperGroup):
 def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print the package's own warnings; those of other libraries are about their use by this one."""
     if issubclass(category, RecoslipWarning):
-        print_problem("warning", with_flags(str(message)), "bold yellow")
+        print_problem("warning", str(message), "bold yellow")
 
 
 app = typer.Typer(

@@ -41,9 +41,6 @@ AllowLeak = Annotated[
 
 NOT_READ = ("category",)  # of use in Python and in the bench alone
 PANEL = "Reading the tables"
-# An argument in a message, as Python writes it; the command line shows its option instead.
-ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>True|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|[-\w.]*\w)")
-ARGUMENTS = {*declared(), "allow_leak", "align", "fdr", "max_fpr", "method", "rotations", "seed", "device", "show"}
 
 
 def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -99,27 +96,7 @@ def _parameters(own: Field[Any], option: Option) -> list[inspect.Parameter]:
 def _parse(option: Option, name: str, given: Any) -> Any:
     if option.kind == "names":
         return split_names(given)
-    return parse_numbers(with_flags(f"{name}=..."), given) if option.kind == "numbers" else given
-
-
-def with_flags(message: str) -> str:
-    """Write the arguments that a message names as options.
-
-    >>> with_flags("leave it out (ignore=['size', 'date']), or fill it: impute=True")
-    'leave it out (--ignore size,date), or fill it: --impute'
-    """
-
-    def flag(match: re.Match[str]) -> str:
-        name, value = match["name"], match["value"]
-        if name not in ARGUMENTS:
-            return match[0]
-        option = f"--{name.replace('_', '-')}"
-        if value == "True":
-            return option
-        names = re.findall(r"'([^']*)'|\"([^\"]*)\"", value)
-        return f"{option} {','.join(a or b for a, b in names) if names else value}"
-
-    return ARGUMENT.sub(flag, message)
+    return parse_numbers(f"--{name.replace('_', '-')}", given) if option.kind == "numbers" else given
 
 
 def kept(read: dict[str, Any], show: str, *, packed: bool = False) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,17 +13,42 @@ from rich.console import Console
 from rich.markup import escape
 
 from recoslip.console.process import exit_code
+from recoslip.read_options import declared
 from recoslip.storage import placed_outputs, printable
+
+# An argument in a message, as Python writes it; the command line shows its option instead.
+ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>True|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|[-\w.]*\w)")
+ARGUMENTS = {*declared(), "allow_leak", "align", "fdr", "max_fpr", "method", "rotations", "seed", "device", "show"}
 
 stdout = Console()
 stderr = Console(stderr=True)
+
+
+def with_flags(message: str) -> str:
+    """Write the arguments that a message names as options.
+
+    >>> with_flags("leave it out (ignore=['size', 'date']), or fill it: impute=True")
+    'leave it out (--ignore size,date), or fill it: --impute'
+    """
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"]
+        if name not in ARGUMENTS:
+            return match[0]
+        option = f"--{name.replace('_', '-')}"
+        if value == "True":
+            return option
+        names = re.findall(r"'([^']*)'|\"([^\"]*)\"", value)
+        return f"{option} {','.join(a or b for a, b in names) if names else value}"
+
+    return ARGUMENT.sub(flag, message)
 
 
 def make_console(quiet: bool) -> Console:
     """Return a console for the messages of a command; what the package logs is printed there too."""
     console = Console(quiet=quiet)
     handler = logging.Handler()
-    handler.emit = lambda record: console.print(escape(record.getMessage()), style="dim", soft_wrap=True)  # type: ignore[method-assign]
+    handler.emit = lambda record: console.print(escape(with_flags(record.getMessage())), style="dim", soft_wrap=True)  # type: ignore[method-assign]
     log = logging.getLogger("recoslip")
     log.handlers = [handler]
     log.setLevel(logging.INFO)
@@ -32,7 +58,7 @@ def make_console(quiet: bool) -> Console:
 
 def print_problem(label: str, message: str, style: str = "bold red") -> None:
     """Print `label: message` to standard error, the label in a style and the message as it is."""
-    stderr.print(f"[{style}]{escape(label)}:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    stderr.print(f"[{style}]{escape(label)}:[/] {escape(with_flags(message))}", highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def originals(small_graph, tmp_path_factory):
     """One saved detector of each class."""
     folder = tmp_path_factory.mktemp("originals")
     novel = small_graph.is_target.numpy() & (small_graph.x[:, 0].numpy() > 0)
-    with pytest.MonkeyPatch.context() as patch:  # networks of rounds, which folds and restarts multiply
+    with pytest.MonkeyPatch.context() as patch:  # networks of rounds, which folds multiply
         patch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
         for name in CLASSES:
             known = detector(name).get_params()
@@ -194,7 +194,6 @@ def refused_or_unused(folder, graph):
         ("hidden_channels", 10**6),
         ("out_channels", 10**6),
         ("head_channels", 10**9),
-        ("restarts", 10**9),
         ("folds", 10**9),
     ],
 )

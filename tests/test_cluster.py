@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings(  # of Ray, about itself and what it lea
 )  # fmt: skip
 
 QUICK = {
-    "reco-slip-plus": {"epochs": 30, "round_epochs": 12, "rounds": 2, "restarts": 1},
+    "reco-slip-plus": {"epochs": 30, "round_epochs": 12, "rounds": 2},
     "reco-slip": {"epochs": 30, "recall_targets": (0.1,)},
     "nnpu": {"epochs": 40, "patience": 10, "prior_epochs": 12},
     "sar-em": {"epochs": 10, "em_steps": 2},

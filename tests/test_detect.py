@@ -18,7 +18,18 @@ from recoslip.errors import RecoslipError, SettingError, TableError
 
 QUICK = {"epochs": 12, "hidden_channels": 8}
 METHOD = {"method": "domain-discriminator", "settings": QUICK, "rotations": 2, "max_fpr": 0.2, "progress": False}
-FLAGS = "--method domain-discriminator --epochs 12 --hidden-channels 8 --rotations 2 --max-fpr 0.2".split()
+FLAGS = [
+    "--method",
+    "domain-discriminator",
+    "--epochs",
+    "12",
+    "--hidden-channels",
+    "8",
+    "--rotations",
+    "2",
+    "--max-fpr",
+    "0.2",
+]
 TABLES = {"domain": "region", "target": "north"}
 
 
@@ -291,7 +302,18 @@ def test_names_of_the_release_before_are_understood(folder, result):
     old = {"domain": "region", "target_value": "north", "source_column": "a", "target_column": "b", "ignore": ["title"]}
     same = recoslip.detect(folder / "nodes.csv", folder / "edges.csv", **old, **METHOD)
     assert scores(same.table).equals(scores(result.table))
-    flags = "--domain region --target-value north --source-column a --target-column b --ignore title".split()
+    flags = [
+        "--domain",
+        "region",
+        "--target-value",
+        "north",
+        "--source-column",
+        "a",
+        "--target-column",
+        "b",
+        "--ignore",
+        "title",
+    ]
     ended = CliRunner().invoke(
         app, ["check", "--nodes", str(folder / "nodes.csv"), "--edges", str(folder / "edges.csv"), *flags]
     )

@@ -52,7 +52,7 @@ def test_the_number_of_threads_changes_no_more_than_rounding(name, batch_size):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            model = short(name, batch_size=batch_size, epochs=8, round_epochs=5, restarts=1)
+            model = short(name, batch_size=batch_size, epochs=8, round_epochs=5)
             scores.append(model.fit(data.graph, data.split).scores_)
     finally:
         torch.set_num_threads(before)

@@ -7,7 +7,7 @@ from torch_geometric.nn import GCNConv
 import recoslip
 from recoslip import NodeGraph, RecoSlip
 from recoslip.calibration.conformal import empirical_threshold
-from recoslip.detectors.selection import combine, select
+from recoslip.detectors.selection import select
 from recoslip.errors import RecoslipWarning, SettingError
 from recoslip.metrics import auroc
 
@@ -117,36 +117,18 @@ def test_missing_the_limit_is_said(graph, split):
 
 
 def test_candidates_and_history_tell_what_happened(graph, split):
-    fitted = RecoSlip(**QUICK, recall_targets=(0.1, 0.3), restarts=2).fit(graph, split)
+    fitted = RecoSlip(**QUICK, recall_targets=(0.1, 0.3)).fit(graph, split)
     table = fitted.candidates_
-    assert table["restart"].to_list() == [0, 0, 1, 1]
-    assert table["recall_target"].to_list() == [0.1, 0.3, 0.1, 0.3]
-    assert table.group_by("restart").agg(chosen=table["chosen"].sum()).height == 2
-    assert table["chosen"].sum() == 2
+    assert table["recall_target"].to_list() == [0.1, 0.3]
+    assert table["chosen"].sum() == 1
     assert table["epoch"].min() > 6  # kept after T/2
-    assert fitted.history_.height == 4 * 12
+    assert fitted.history_.height == 2 * 12
     target = graph.is_target.numpy()
     single = RecoSlip(**QUICK, recall_targets=(0.2,)).fit(graph, split)
     f = single.scores_
     row = single.candidates_.row(0, named=True)
     assert row["fpr"] == pytest.approx((f[split.validation & ~target] > 0.5).mean())
     assert row["recall"] == pytest.approx((f[split.validation & target] > 0.5).mean())
-
-
-def test_restarts_are_averaged_by_rank(graph, split):
-    seeds = RecoSlip(**QUICK, restarts=3, recall_targets=(0.2,)).fit(graph, split)
-    target = graph.is_target.numpy()
-    scores = seeds.scores_[target]
-    assert scores.mean() == pytest.approx(0.5)  # ranks of target nodes among themselves
-    assert 0 <= scores.min() < scores.max() <= 1
-
-
-def test_mean_rank_by_hand():
-    f = np.array([[0.1, 0.9], [0.5, 0.5], [0.5, 0.1]])
-    ranks = np.sort(f.T, axis=1)
-    # columns: 0.1 -> 1/6, the tied 0.5s -> 4/6; 0.9 -> 5/6, 0.5 -> 3/6, 0.1 -> 1/6
-    expected = [(1 / 6 + 5 / 6) / 2, (4 / 6 + 3 / 6) / 2, (4 / 6 + 1 / 6) / 2]
-    np.testing.assert_allclose(combine(f, ranks), expected)
 
 
 def test_the_threshold_keeps_the_fpr_on_held_out_source_nodes(shifted):
@@ -225,7 +207,6 @@ def test_an_encoder_that_cannot_be_reset_is_refused(graph, split):
         ("hidden_channels", True, "whole number"),
         ("dropout", 1.0, "in 0 to 0.99"),
         ("learning_rate", 0, "between 0 and inf"),
-        ("restarts", 0, "at least 1"),
         ("multiplier", -1, "in 0 to inf"),
         ("multiplier", float("nan"), "in 0 to inf"),
         ("link_weight", float("inf"), "in 0 to inf"),

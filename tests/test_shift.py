@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recoslip import NodeGraph, Split, load_dataset
+from recoslip import NodeGraph, Split
 from recoslip.errors import SettingError
-from recoslip.shift import assign_source, default_split, random_split, rewire
+from recoslip.shift import assign_source, default_split, random_split
 
 
 def test_the_authors_recipe_step_by_step():
@@ -65,30 +65,3 @@ def test_bad_splits_are_refused():
         Split(on[:3], off[:3], off[:3]).check(graph)
     with pytest.raises(SettingError, match="one source ratio"):
         assign_source([0, 1, 2], (0.5, 0.5), torch.Generator())
-
-
-def test_rewired_edges_keep_their_domains_and_lose_their_categories():
-    data = load_dataset("csbm", nodes=3000, homophily=0.9, split_seed=0)
-    graph, y = data.graph, data.graph.categories
-
-    def proportional_sizes(g):
-        left, right = g.edge_index[:, g.edge_index[0] < g.edge_index[1]].numpy()
-        target = g.is_target.numpy()
-        kinds = target[left].astype(int) + target[right]
-        return np.bincount(kinds, minlength=3), [(y[left] == y[right])[kinds == kind].mean() for kind in (0, 1, 2)]
-
-    (counts, same), (new_counts, new_same) = (
-        proportional_sizes(g) for g in (graph, rewire(graph, 0.5, torch.Generator().manual_seed(0)))
-    )
-    assert new_counts[0] == counts[0]
-    assert new_same[0] == same[0]  # edges inside the source stay
-    assert (np.abs(new_counts / counts - 1) < 0.02).all()  # some become one
-    target = graph.is_target.numpy()
-    left, right = graph.edge_index.numpy()  # both directions
-    for kind, domain in ((1, ~target), (2, target)):
-        stays = y[left[target[left] & domain[right]]]  # target ends of such edges
-        chance = (np.bincount(stays, minlength=5) / len(stays)) @ (np.bincount(y[domain], minlength=5) / domain.sum())
-        assert abs(new_same[kind] - (same[kind] + chance) / 2) < 0.02  # half of them hit a category by chance
-    assert torch.equal(rewire(graph, 0, torch.Generator()).edge_index, graph.edge_index)
-    with pytest.raises(SettingError, match=r"must be in \[0, 1\]; got 2"):
-        rewire(graph, 2, torch.Generator())

@@ -32,7 +32,7 @@ def saved(graph, split, tmp_path):
 
 
 def test_candidates_and_history_survive(graph, split, tmp_path):
-    fitted = RecoSlip(epochs=6, hidden_channels=8, max_fpr=1.0, restarts=2).fit(graph, split)
+    fitted = RecoSlip(epochs=6, hidden_channels=8, max_fpr=1.0).fit(graph, split)
     fitted.save(tmp_path / "m")
     again = recoslip.load_detector(tmp_path / "m")
     assert again.candidates_.equals(fitted.candidates_)

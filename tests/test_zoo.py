@@ -27,7 +27,6 @@ QUICK = {
     "categories": 3,
     "negatives_per_edge": 2,
     "recall_targets": (0.1, 0.3),
-    "restarts": 1,
     "hidden_channels": 4,
     "out_channels": 4,
     "head_channels": 4,

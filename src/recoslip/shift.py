@@ -185,31 +185,3 @@ def present(
     subset = np.select([split.train, split.validation, split.test], [TRAIN, VALIDATION, TEST], unused)
     subset[hidden] = rng.choice(subset[graph.is_target.numpy()], int(hidden.sum()))
     return presented, Split(*(subset == number for number in (TRAIN, VALIDATION, TEST)))
-
-
-def rewire(graph: NodeGraph, fraction: float, generator: torch.Generator) -> NodeGraph:
-    """Rewire a fraction of the edges that touch the target, so that categories connect in another way there.
-
-    One end of such an edge, a target node, stays; the other moves to any node of the domain it was in. So the target
-    has as many edges to the source as before, and its degrees change little.
-
-    Args:
-        graph: its edge weights go with the edges.
-        fraction: in [0, 1].
-        generator: where the edges and their new ends come from.
-    """
-    if not 0 <= fraction <= 1:
-        raise SettingError(f"the fraction of edges to rewire must be in [0, 1]; got {fraction}")
-    once = graph.edge_index[0] < graph.edge_index[1]
-    ends = graph.edge_index[:, once]
-    in_target = graph.is_target[ends]  # (2, edges)
-    moved = in_target.any(dim=0) & (torch.rand(ends.shape[1], generator=generator) < fraction)
-    stays = torch.where(in_target.all(dim=0), torch.randint(2, moved.shape, generator=generator), in_target[1].long())
-    columns = torch.arange(ends.shape[1])
-    stay, goes = ends[stays, columns], ends[1 - stays, columns]
-    for domain in (False, True):
-        nodes = torch.nonzero(graph.is_target == domain).flatten()
-        inside = moved & (graph.is_target[goes] == domain)
-        goes[inside] = nodes[torch.randint(len(nodes), (int(inside.sum()),), generator=generator)]
-    weight = None if graph.edge_weight is None else graph.edge_weight[once]
-    return graph.with_edges(torch.stack([stay, goes]), weight)

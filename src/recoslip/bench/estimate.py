@@ -31,7 +31,7 @@ def estimate(
     if not DETECTORS[cell.method].trains:
         return Estimate(graph.num_nodes * 5e-4, False)
     settings = detector(cell.method, **cell.settings).get_params()
-    members = len(cell.seeds) * settings.get("restarts", 1) * len(settings.get("recall_targets", [0]))
+    members = len(cell.seeds) * len(settings.get("recall_targets", [0]))
     epochs = settings.get("epochs", 1000) * (0.3 if "patience" in settings else 1)  # most stop early
     epochs *= 2 * min(100, settings["em_steps"]) if "em_steps" in settings else 1
     width = settings.get("hidden_channels", 64) + settings.get("out_channels", 32)

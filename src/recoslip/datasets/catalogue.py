@@ -39,7 +39,6 @@ class Entry:
     settings: Settings
     ratios: tuple[float, ...] = ()  # source ratio per category; 0 marks the novel one; () where time decides
     split_seed: int = 42  # the seed that the authors draw source nodes and split from
-    rewired: float = 0.0  # fraction of the target's edges that are rewired
 
 
 _CITATION = "papers and citations; words"
@@ -83,12 +82,6 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
         )
         for graph, (origin, about, settings, ratios) in _GRAPHS.items()
         for version, (shift, strength, seed) in _VERSIONS.items()
-    }
-    | {
-        f"{graph}-r": Entry(
-            origin, f"{about}; strong shift, 3 in 10 of the target's edges rewired", settings, ratios, rewired=0.3
-        )
-        for graph, (origin, about, settings, ratios) in _GRAPHS.items()
     }
     | {
         "arxiv": Entry(

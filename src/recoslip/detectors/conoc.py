@@ -110,7 +110,7 @@ class CoNoC(NetworkDetector):
         return {
             "scores_": chosen.f,
             "head_": head,
-            "candidates_": candidates_table([solved], [head]),
+            "candidates_": candidates_table(solved, head),
             "fleet_": chosen.fleet.gather([(chosen.fleet, chosen.member)]),
         }
 

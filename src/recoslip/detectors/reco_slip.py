@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from recoslip.detectors.base import Callbacks, Scores
+from recoslip.detectors.base import Callbacks
 from recoslip.detectors.model_file import tensors_below
 from recoslip.detectors.network_detector import BATCHES, NetworkDetector
 from recoslip.detectors.params import Choice, Number, Whole, learned, param
@@ -28,7 +27,6 @@ from recoslip.detectors.selection import (
     RECALL_TARGETS,
     Solution,
     candidates_table,
-    combine,
     history_table,
     member_seed,
     select,
@@ -67,24 +65,19 @@ class RecoSlip(NetworkDetector):
     epochs: int = param(1000, Whole(1), "T")
     dual_learning_rate: float = DUAL_LEARNING_RATE
     batch_size: int | None = BATCHES
-    restarts: int = param(1, Whole(1), "independent runs whose scores are averaged by rank; 1 is the paper's")
 
     candidates_: pl.DataFrame = learned(
-        "a table of the solutions: restart, recall target, validation FPR and recall, multiplier, the epoch its "
+        "a table of the solutions: recall target, validation FPR and recall, multiplier, the epoch its "
         "weights are from, and whether it was chosen"
     )
     history_: pl.DataFrame = learned("a table of every epoch: training FPR and recall (hard), multiplier and link loss")
-    ranks_: NDArray[np.float64] = learned(
-        "sorted scores of the target nodes, (restarts, target nodes), to rank others by"
-    )
 
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
         members = [
-            Member(member_seed(seed, restart, index), target)
+            Member(member_seed(seed, 0, index), target)
             for seed in seeds
-            for restart in range(self.restarts)
             for index, target in enumerate(self.recall_targets)
         ]
         data = self.graph_input(graph)
@@ -100,8 +93,8 @@ class RecoSlip(NetworkDetector):
                 checkpointer=callbacks.checkpointer,
             )
             solved += self._solve(graph, data, split, block, schedule)
-        per_seed = self.restarts * len(self.recall_targets)
-        return [self._select(graph, solved[k * per_seed : (k + 1) * per_seed]) for k in range(len(seeds))]
+        count = len(self.recall_targets)
+        return [self._select(solved[start : start + count]) for start in range(0, len(solved), count)]
 
     def _solve(
         self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[Member], schedule: Schedule
@@ -124,35 +117,22 @@ class RecoSlip(NetworkDetector):
         margin = data.evaluate(fleet).diff(dim=-1)[..., 0].to(data.device)
         return solutions(problem, fleet, margin, kept.tolist(), range(len(members)))
 
-    def _select(self, graph: NodeGraph, solved: Sequence[Solution]) -> dict[str, Any]:
-        """Choose one solution per restart and put their scores together."""
-        count = len(self.recall_targets)
-        restarts = [solved[start : start + count] for start in range(0, len(solved), count)]
-        chosen = [select(group, self.max_fpr) for group in restarts]
-        picked = [group[index] for group, index in zip(restarts, chosen, strict=True)]
-        missed = [solution.fpr for solution in picked if solution.fpr > self.max_fpr]
-        if missed:
-            message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=min(missed))
-            where = f" (in {len(missed)} of {len(picked)} restarts)" if len(picked) > 1 else ""
-            warnings.warn(message + where, RecoslipWarning, stacklevel=5)
-        is_target = graph.is_target.numpy()
-        ranks = np.sort(np.stack([solution.f[is_target] for solution in picked]), axis=1)
-        scores = combine(np.stack([solution.f for solution in picked], axis=1), ranks)
+    def _select(self, solved: Sequence[Solution]) -> dict[str, Any]:
+        """Choose the solution of one seed."""
+        index = select(solved, self.max_fpr)
+        chosen = solved[index]
+        if chosen.fpr > self.max_fpr:
+            message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=chosen.fpr)
+            warnings.warn(message, RecoslipWarning, stacklevel=5)
         return {
-            "scores_": scores,
-            "candidates_": candidates_table(restarts, chosen),
-            "history_": history_table(restarts),
-            "fleet_": picked[0].fleet.gather([(solution.fleet, solution.member) for solution in picked]),
-            "ranks_": ranks,
+            "scores_": chosen.f,
+            "candidates_": candidates_table(solved, index),
+            "history_": history_table(solved),
+            "fleet_": chosen.fleet.gather([(chosen.fleet, chosen.member)]),
         }
-
-    def _score(self, graph: NodeGraph) -> Scores:
-        logits = self._logits(graph)
-        return combine(torch.sigmoid(logits[..., 1] - logits[..., 0]).numpy(), self.ranks_)
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = self._fleet_tensors()
-        tensors["ranks"] = torch.from_numpy(self.ranks_)
         tensors |= {f"history.{c.name}": torch.from_numpy(c.to_numpy().copy()) for c in self.history_}
         return {"candidates": self.candidates_.to_dicts()}, tensors
 
@@ -162,8 +142,7 @@ class RecoSlip(NetworkDetector):
             "history_": pl.DataFrame(
                 {name: t.numpy() for name, t in tensors_below("history.", tensors).items()}
             ).select(HISTORY_COLUMNS),
-            "fleet_": self._restored_fleet(tensors, self.restarts),
-            "ranks_": tensors["ranks"].numpy(),
+            "fleet_": self._restored_fleet(tensors),
         }
 
 

@@ -105,7 +105,6 @@ class RecoSlipPlus(NetworkDetector):
         3, Whole(1), "of which each network holds one out; 1 trains all on all nodes, and weights encoders equally"
     )
     smoothing: float = param(0.5, Number(0, 1), "weight of the neighbours in a node's prediction; 0 for none")
-    restarts: int = param(1, Whole(1), "networks of each encoder for each recall target and fold")
     input_dropout: float = param(
         0.5,
         Number(0, 0.99),
@@ -182,7 +181,7 @@ class RecoSlipPlus(NetworkDetector):
 
     def stage_networks(self, stage: int) -> int:
         """Return how many networks of each encoder a stage trains for each seed."""
-        return self.restarts * (len(self.stage_recall_targets(stage)) if self.is_proposal(stage) else self.folds)
+        return len(self.stage_recall_targets(stage)) if self.is_proposal(stage) else self.folds
 
     def stage_recall_targets(self, stage: int) -> Sequence[float]:
         """Return the recall targets of a stage of proposals."""
@@ -194,7 +193,7 @@ class RecoSlipPlus(NetworkDetector):
             [
                 np.full(self.stage_networks(stage), NO_FOLD)
                 if self.is_proposal(stage) or self.folds == 1
-                else np.tile(np.arange(self.folds), self.restarts)
+                else np.arange(self.folds)
                 for stage in stages
             ]
         )
@@ -705,7 +704,7 @@ class CoTraining:
         return RecallConstrained(
             shown.graph,
             Split(trained[0], nobody, nobody),
-            [*detector.stage_recall_targets(stage)] * detector.restarts * len(states),
+            [*detector.stage_recall_targets(stage)] * len(states),
             data.device,
             epochs=self._epochs(stage),
             multiplier=detector.multiplier,

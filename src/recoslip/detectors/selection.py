@@ -1,4 +1,4 @@
-"""Solutions of several recall targets and restarts -> the chosen ones, their joint scores, and tables of all."""
+"""Solutions of several recall targets -> the chosen one, and tables of all."""
 
 from __future__ import annotations
 
@@ -95,23 +95,7 @@ def select(solutions: Sequence[Solution], max_fpr: float) -> int:
     return min(range(len(solutions)), key=lambda k: (solutions[k].fpr, -solutions[k].recall, k))
 
 
-def combine(f: NDArray[np.float64], ranks: NDArray[np.float64]) -> Scores:
-    """Scores of one model are f itself; of several, the mean fraction of target nodes that score lower.
-
-    Args:
-        f: (nodes, models).
-        ranks: (models, target nodes) sorted scores of the graph they were fitted on.
-    """
-    if f.shape[1] == 1:
-        return f[:, 0]
-    below = [np.searchsorted(known, f[:, k], side="left") for k, known in enumerate(ranks)]
-    upto = [np.searchsorted(known, f[:, k], side="right") for k, known in enumerate(ranks)]
-    result: Scores = (np.mean(below, axis=0) + np.mean(upto, axis=0)) / (2 * ranks.shape[1])
-    return result
-
-
 CANDIDATES_SCHEMA = {
-    "restart": pl.Int64,
     "recall_target": pl.Float64,
     "fpr": pl.Float64,
     "recall": pl.Float64,
@@ -119,36 +103,30 @@ CANDIDATES_SCHEMA = {
     "epoch": pl.Int64,
     "chosen": pl.Boolean,
 }
-HISTORY_COLUMNS = ("restart", "recall_target", "epoch", *RecallConstrained.COLUMNS)
+HISTORY_COLUMNS = ("recall_target", "epoch", *RecallConstrained.COLUMNS)
 
 
-def candidates_table(restarts: Sequence[Sequence[Solution]], chosen: Sequence[int]) -> pl.DataFrame:
-    """List the solutions of every restart, a row each."""
-    rows = [
-        (restart, s.recall_target, s.fpr, s.recall, s.multiplier, s.epoch, k == chosen[restart])
-        for restart, group in enumerate(restarts)
-        for k, s in enumerate(group)
-    ]
+def candidates_table(solutions: Sequence[Solution], chosen: int) -> pl.DataFrame:
+    """List the solutions, a row each."""
+    rows = [(s.recall_target, s.fpr, s.recall, s.multiplier, s.epoch, k == chosen) for k, s in enumerate(solutions)]
     return pl.DataFrame(rows, schema=CANDIDATES_SCHEMA, orient="row")
 
 
-def history_table(restarts: Sequence[Sequence[Solution]]) -> pl.DataFrame:
+def history_table(solutions: Sequence[Solution]) -> pl.DataFrame:
     """List the epochs of every solution, a row each."""
     frames = [
         pl.DataFrame(
             {
-                "restart": np.full(len(s.history), restart),
                 "recall_target": np.full(len(s.history), s.recall_target),
                 "epoch": np.arange(1, len(s.history) + 1),
                 **{name: s.history[:, k] for k, name in enumerate(RecallConstrained.COLUMNS)},
             }
         )
-        for restart, group in enumerate(restarts)
-        for s in group
+        for s in solutions
     ]
     return pl.concat(frames).select(HISTORY_COLUMNS)
 
 
-def member_seed(seed: int, restart: int, index: int) -> int:
+def member_seed(seed: int, stage: int, index: int) -> int:
     """Return the seed of the network of one recall target: Algorithm 1 initialises each anew."""
-    return int(derive(torch.tensor(seed), restart, index))
+    return int(derive(torch.tensor(seed), stage, index))

@@ -286,14 +286,14 @@ def test_demo_does_not_replace_what_detect_wrote(run, tables, earlier):
     assert (earlier / "scores.csv").read_bytes() == before
 
 
-def test_ctrl_c_while_packing_says_how_to_go_on(tables, tmp_path, monkeypatch):
+def test_ctrl_c_while_packing_ends_with_130(tables, tmp_path, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("recoslip.packed.pack", interrupted)
     result = CliRunner().invoke(app, ["pack", str(tables / "nodes.csv"), str(tables / "edges.csv"), "out"])
     assert result.exit_code == 130
-    assert result.stderr == "interrupted; what was done is kept, run the same command to go on\n"
+    assert result.stderr == "interrupted; nothing was written\n"
 
 
 def test_the_page_is_rebuilt_from_what_a_run_left(run, earlier, tmp_path):

@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from recoslip.tables.samples import sample_table
 
 from recoslip import pack, read_graph
 from recoslip.errors import OutOfMemory, RecoslipError, TableError
 from recoslip.memory import Memory
-from recoslip.tables.samples import sample_table
 
 MIB = 2**20
 

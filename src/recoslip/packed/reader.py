@@ -39,9 +39,8 @@ from recoslip.packed.format import (
     map_array,
 )
 from recoslip.storage import printable
-from recoslip.tables.files import check_parquet_pages, file_errors
 from recoslip.tables.kept_columns import column_arrays
-from recoslip.tables.paths import polars_path
+from recoslip.tables.table import file_errors, read_parquet
 
 
 def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:
@@ -148,9 +147,8 @@ class _PackedFolder:
 
     def _graph(self) -> NodeGraph:
         nodes = self.index.nodes
-        table = polars_path(self.folder / NODES)
-        check_parquet_pages(table)
-        frame = pl.read_parquet(table)
+        with (self.folder / NODES).open("rb") as file:
+            frame = read_parquet(file, NODES, 1)
         is_target = self._array(IS_TARGET, np.bool_, (nodes,))
         edge_index = self._array(EDGE_INDEX, np.int64, (2, None))
         edge_weight = None

@@ -12,10 +12,8 @@ from recoslip.errors import TableError
 from recoslip.packed.format import rename_when_written
 from recoslip.packed.steps import Step
 from recoslip.storage import printable
-from recoslip.tables.files import origin_of, read_errors, scan
-from recoslip.tables.formats import table_format
 from recoslip.tables.options import ReadOptions, TableName
-from recoslip.tables.paths import polars_path
+from recoslip.tables.table import origin_of, read_errors, scan, table_format
 
 
 class TableFile:
@@ -39,11 +37,13 @@ class TableFile:
                 with (
                     scan(path, name, options) as lazy,
                     rename_when_written(converted) as temporary,
+                    temporary.open("wb") as file,
                     read_errors(path, name, of_values=True),
                 ):
-                    lazy.sink_parquet(polars_path(temporary))
+                    lazy.sink_parquet(file)
                 step.complete("converted", [converted])
-            self.lazy = pl.scan_parquet(polars_path(converted))
+            with converted.open("rb") as file:
+                self.lazy = pl.scan_parquet(file)
         self.options, self.origin = options, origin_of(path, name, options)
         self.schema = self.lazy.collect_schema()
         self.height = int(self.lazy.select(pl.len()).collect().item())

@@ -33,11 +33,10 @@ from recoslip.packed.table_file import TableFile
 from recoslip.progress import Phases, Progress
 from recoslip.storage import atomic_write, check_output_folder, output_lock, printable, replace_folder, resolve
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader
-from recoslip.tables.files import check_file, table_errors
 from recoslip.tables.kept_columns import shown_values
 from recoslip.tables.options import NodeRows, ReadOptions
-from recoslip.tables.paths import polars_path
 from recoslip.tables.read import name_ends
+from recoslip.tables.table import check_file, table_errors
 
 WORK_VERSION = 5  # of the intermediate files
 INPUTS = "inputs.json"  # in the working folder: the fingerprint of the inputs that its files are made of
@@ -170,7 +169,8 @@ def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder:
     columns = {"id": rows.names.alias("id")}
     columns |= {name: table[column].alias(name) for name, column in own.items() if column is not None}
     columns |= {f"{KEPT}{name}": shown_values(table[name]) for name in rows.kept}
-    pl.DataFrame(columns).write_parquet(polars_path(folder / NODES))
+    with (folder / NODES).open("wb") as file:
+        pl.DataFrame(columns).write_parquet(file)
 
 
 def _write_index(encoder: TableEncoder, edges: SortedEdges, rows: NodeRows, folder: Path) -> None:

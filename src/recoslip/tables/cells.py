@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from recoslip.errors import RecoslipError, TableError
 from recoslip.storage import printable
-from recoslip.tables.formats import extension
 from recoslip.tables.graph_tables import ENDS, ID, WEIGHT, GraphTables, free_name, series
+from recoslip.tables.table import extension
 
 CELL_FILES = ("h5ad",)
 PCA, WIDE = "X_pca", 50  # the representation that scanpy takes; a matrix with no more columns is taken as it is

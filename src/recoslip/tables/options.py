@@ -12,8 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.encoders.blocks import check_block_weights
-from recoslip.encoders.columns import Column, ColumnReader, describe, plan_columns, require_column
-from recoslip.encoders.origin import FRAME, Origin
+from recoslip.encoders.columns import FRAME, Column, ColumnReader, Origin, describe, plan_columns, require_column
 from recoslip.errors import TableError
 from recoslip.tables.kept_columns import choose_kept, choose_label
 from recoslip.tables.node_columns import domains_from_column, domains_from_time, own_ids

@@ -392,7 +392,7 @@ def test_no_byte_of_a_forged_table_of_ids_ends_the_process(tmp_path):
 
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
-    monkeypatch.setattr("recoslip.tables.files.memory", lambda device: Memory(1000, 1000))
+    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda device: Memory(1000, 1000))
     with pytest.raises(OutOfMemory, match="recoslip pack"):
         recoslip.read_graph(nodes, edges)
     pack(nodes, edges, tmp_path / "graph")

@@ -25,6 +25,10 @@ BLOCK = 2**20  # bytes that are decoded at a time
 CONTEXT = 2**14  # bytes before and after those that cannot be decoded, by which an encoding is recognised
 LEAST_ROOM = 2**24  # bytes that stay free on the disk where a copy of a file is made
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"  # the first bytes of compressed files
+USUAL_ENCODINGS = (
+    "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "mac_roman", "koi8_r", "shift_jis", "euc_jp", "gb18030", "big5",
+    "euc_kr", "utf_16", "utf_16_le", "utf_16_be", "utf_32",
+)  # fmt: skip
 REMEDY = "free some memory, or write the graph as a folder that stays on disk (recoslip pack), and give that"
 
 
@@ -214,7 +218,7 @@ def likely_encoding(sample: bytes) -> str:
 
     if 0 not in sample:  # lines in plain ASCII are in all encodings
         sample = b"\n".join(line for line in sample.split(b"\n") if not line.isascii())
-    matches = from_bytes(sample)
+    matches = from_bytes(sample, cp_isolation=USUAL_ENCODINGS)
     names = {name for match in matches for name in match.could_be_from_charset}
     best = matches.best()
     return "cp1252" if best is None or "cp1252" in names else best.encoding.replace("_", "-")

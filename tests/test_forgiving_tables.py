@@ -6,7 +6,6 @@ import logging
 import sys
 import zipfile
 from datetime import date, datetime
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,8 +22,6 @@ from recoslip.encoders.numbers import MISSING_SPELLINGS, decimal_marks, to_numbe
 from recoslip.errors import OutOfMemory, RecoslipError, TableError
 from recoslip.memory import Memory
 from recoslip.packed import open_packed, pack
-from recoslip.tables import paths
-from recoslip.tables.excel import excel_bytes
 
 ROWS = 12
 NODES = {"id": [f"n{k}" for k in range(ROWS)], "domain": ["source", "target"] * (ROWS // 2)}
@@ -285,12 +282,6 @@ def test_a_file_in_any_encoding_is_read_if_it_is_named(encoding, suffix, tmp_pat
     assert "brand=Café" in both(tmp_path, path, edges, encoding=encoding).feature_names
     if encoding.startswith("utf-8"):
         assert "brand=Café" in read_graph(path, edges).feature_names
-    assert no_copies()
-
-
-def no_copies():
-    """Return whether no copy of a text file is left; links to files with odd names may be."""
-    return all(path.is_symlink() for path in Path(paths._folder().name).iterdir())
 
 
 @pytest.mark.parametrize(
@@ -300,20 +291,17 @@ def no_copies():
         ("utf-16-le", "looks like UTF-16-LE; pass --encoding utf-16-le"),
         ("utf-16-be", "looks like UTF-16-BE; pass --encoding utf-16-be"),
         ("utf-32", "looks like UTF-32; pass --encoding utf-32"),
-        ("latin-1", "row 2 holds the bytes e9, which would be 'Café' in latin-1; pass --encoding latin-1"),
-        ("cp1252", "row 2 holds the bytes e9, which would be 'Café' in cp1252; pass --encoding cp1252"),
+        ("cp1252", "line 2 holds the bytes e9 0a 6e 31; it looks like cp1252; pass --encoding cp1252"),
     ],
 )
 def test_another_encoding_is_named_with_the_option(encoding, advice, tmp_path):
-    frame = SPECIAL if encoding != "latin-1" else SPECIAL.with_columns(brand=pl.Series(["Café", "Müller", "x"] * 4))
     path = tmp_path / "n.csv"
-    path.write_bytes(frame.write_csv().encode(encoding))
+    path.write_bytes(SPECIAL.write_csv().encode(encoding))
     edges = write(EDGES, tmp_path / "e.csv")
     assert advice in refusals(tmp_path, path, edges)
-    named = encoding if encoding != "latin-1" else "latin-1"
     for command in (["check", path, edges], ["detect", "--nodes", path, "--out", tmp_path / "out"]):
-        assert f"--encoding {named}" in message(run(*command))
-    assert run("check", path, edges, "--encoding", named).exit_code == 0
+        assert f"--encoding {encoding}" in message(run(*command))
+    assert run("check", path, edges, "--encoding", encoding).exit_code == 0
 
 
 def test_bytes_far_down_and_in_the_header_are_found(tmp_path):
@@ -321,9 +309,9 @@ def test_bytes_far_down_and_in_the_header_are_found(tmp_path):
     path = tmp_path / "n.csv"
     rows = "".join(f'n{k},{k % 2},"two\nlines",1\n' for k in range(20_000))
     path.write_bytes(b"id,domain,text,v\n" + rows.encode() + "last,1,Köln,2\n".encode("latin-1"))
-    assert "row 20,002 holds the bytes f6, which would be 'Köln' in latin-1" in refusals(tmp_path, path, edges)
+    assert "line 40,002 holds the bytes f6 6c 6e 2c; it looks like cp1252" in refusals(tmp_path, path, edges)
     path.write_bytes("id,domain,größe\na,0,1\nb,1,2\n".encode("latin-1"))
-    assert "row 1 holds the bytes f6 df, which would be 'größe' in latin-1" in refusals(tmp_path, path, edges)
+    assert "line 1 holds the bytes f6 df 65 0a; it looks like cp1252" in refusals(tmp_path, path, edges)
 
 
 def test_an_unknown_or_wrong_encoding_is_refused(tmp_path):
@@ -334,7 +322,7 @@ def test_an_unknown_or_wrong_encoding_is_refused(tmp_path):
         ):
             read_graph(path, edges, encoding=name)
     path.write_bytes(b"id,domain,v\na,0,1\nb,1,\x81\n")
-    assert "is not cp1252: line 3 cannot be decoded" in refusals(tmp_path, path, edges, encoding="cp1252")
+    assert "is no CP1252 text: line 3 holds the bytes 81 0a" in refusals(tmp_path, path, edges, encoding="cp1252")
 
 
 def test_a_plain_file_beside_one_in_utf_16_is_read(tmp_path):
@@ -416,13 +404,12 @@ def bomb(path):
 
 def test_an_archive_that_unpacks_to_more_than_memory_or_disk_holds_is_refused(tmp_path, monkeypatch):
     path = bomb(tmp_path / "n.csv.zip")
-    monkeypatch.setattr("recoslip.tables.files.memory", lambda device: Memory(20 * 2**20, 20 * 2**20))
+    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda device: Memory(20 * 2**20, 20 * 2**20))
     with pytest.raises(OutOfMemory, match=r"n\.csv\.zip may take .* GiB in memory"):
         read_graph(path, None)
     monkeypatch.setattr("recoslip.tables.text_files.LEAST_ROOM", 2**60)
     with pytest.raises(TableError, match=r"needs a copy in plain UTF-8, and the disk .* has no room"):
         pack(path, write(EDGES, tmp_path / "e.csv"), tmp_path / "graph")
-    assert no_copies()
 
 
 # Excel.
@@ -478,12 +465,11 @@ def test_rows_of_excel_are_counted_as_excel_counts_them(tmp_path):
     )
 
 
-def test_a_stray_cell_does_not_take_all_memory(tmp_path, monkeypatch):
+def test_a_stray_cell_does_not_take_all_memory(tmp_path):
     path = write_excel(nodes(v=range(ROWS)), tmp_path / "n.xlsx", stray=(1_048_575, 16_383))
     assert path.stat().st_size < 20_000
-    assert excel_bytes(path, 2**60) > 2**39
     for read in (read_graph, lambda *files: pack(*files, tmp_path / "packed")):
-        with pytest.raises(OutOfMemory, match=r"n\.xlsx may take .* GiB in memory, .*save the sheet as CSV"):
+        with pytest.raises(OutOfMemory, match=r"n\.xlsx may take .* GiB in memory or more, .*save the sheet as CSV"):
             read(path, write(EDGES, tmp_path / "e.csv"))
 
 
@@ -496,11 +482,13 @@ def test_a_damaged_workbook_and_one_without_rows_are_refused(tmp_path):
     assert "no rows" in refusals(tmp_path, path, write(EDGES, tmp_path / "e.csv"))
 
 
-def test_a_workbook_that_ends_its_reader_is_refused(tmp_path, monkeypatch):
+def test_a_workbook_that_unpacks_to_more_than_memory_holds_is_refused(tmp_path, monkeypatch):
     path = write_excel(nodes(v=range(ROWS)), tmp_path / "n.xlsx")
-    (tmp_path / "ends.py").write_text("import os\nos.abort()\n")
-    monkeypatch.setattr("recoslip.tables.excel_process.__file__", str(tmp_path / "ends.py"))
-    with pytest.raises(TableError, match=r"n\.xlsx cannot be read as an Excel workbook: it is damaged, or takes more"):
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/media/zeros", bytes(2**26))
+    assert path.stat().st_size < 2**20
+    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda device: Memory(2**28, 2**28))
+    with pytest.raises(OutOfMemory, match=r"n\.xlsx may take .* GiB in memory or more, .*save the sheet as CSV"):
         read_graph(path, None)
 
 

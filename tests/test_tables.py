@@ -1,4 +1,7 @@
+import json
 import logging
+import subprocess
+import sys
 from datetime import date
 
 import numpy as np
@@ -47,6 +50,26 @@ def test_every_file_format_gives_the_graph_of_the_data_frame(suffix, tmp_path):
     assert torch.equal(graph.edge_index, expected.edge_index)
     assert graph.ids.tolist() == list("abcdef")
     assert graph.is_target.tolist() == [False] * 3 + [True] * 3
+
+
+OPENS = """
+import collections, json, os, sys
+opened = collections.Counter()
+def count(event, arguments):
+    if event in ("open", "os.open") and isinstance(arguments[0], (str, bytes, os.PathLike)):
+        opened[os.path.basename(os.fsdecode(arguments[0]))] += 1
+from recoslip import read_graph
+sys.addaudithook(count)
+read_graph(*sys.argv[1:])
+print(json.dumps(opened))
+"""
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
+def test_a_read_opens_each_file_once(suffix, tmp_path):
+    files = write(NODES, tmp_path / f"nodes{suffix}"), write(EDGES, tmp_path / f"edges{suffix}")
+    done = subprocess.run([sys.executable, "-c", OPENS, *map(str, files)], capture_output=True, text=True, check=True)
+    assert [json.loads(done.stdout)[file.name] for file in files] == [1, 1]
 
 
 def test_pandas_frames_are_read():

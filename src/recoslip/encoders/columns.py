@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
 import polars as pl
@@ -16,7 +16,6 @@ from recoslip.encoders.numbers import (
     to_numbers,
     two_readings,
 )
-from recoslip.encoders.origin import FRAME, Origin
 from recoslip.errors import TableError, nearest
 
 Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
@@ -25,6 +24,37 @@ MOST_NAMES = 20  # of columns, in a line
 MAX_CATEGORIES = 50  # one-hot features per column; the rarest values are pooled into the last
 LOOK_ROWS = 200  # of a text column that are looked at before all of it is
 NAMED_SPELLINGS = 3  # of missing values, in a message
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a table comes from; by default a data frame, whose rows are counted from 0.
+
+    Args:
+        first_row: the number of the first row.
+        counting: how rows are counted, in words.
+        decimal: the decimal mark that the separator of a text file implies, if it implies one.
+    """
+
+    first_row: int = 0
+    counting: str = "rows are counted from 0"
+    decimal: DecimalMark | None = None
+
+    @classmethod
+    def of_file(cls, decimal: DecimalMark | None = None) -> Origin:
+        """Return the origin of a file with a header, whose rows are counted as a spreadsheet shows them."""
+        return cls(2, "the header is row 1", decimal)
+
+    def first(self, rows: pl.Series) -> str:
+        """Name the first row for which a column of true and false is true: "row 7"."""
+        return f"row {self.first_row + int(rows.arg_max() or 0)}"
+
+    def from_row(self, position: int) -> Origin:
+        """Return the origin of the rows from a position on."""
+        return replace(self, first_row=self.first_row + position)
+
+
+FRAME = Origin()
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from recoslip.encoders.column_encoders import (
     encoder_from_json,
     fit_column,
 )
-from recoslip.encoders.columns import Column, Encoding, is_missing, refuse_missing
-from recoslip.encoders.origin import FRAME, Origin
+from recoslip.encoders.columns import FRAME, Column, Encoding, Origin, is_missing, refuse_missing
 from recoslip.errors import TableError, nearest
 
 DENSE_FRACTION = 0.3  # fraction of non-zeros from which the feature matrix is dense

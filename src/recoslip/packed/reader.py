@@ -32,7 +32,7 @@ from recoslip.packed.format import (
 )
 from recoslip.storage import printable
 from recoslip.tables.kept_columns import column_arrays
-from recoslip.tables.paths import polars_path
+from recoslip.tables.table import read_parquet
 
 _DENSE = {EDGE_INDEX, IS_TARGET, NODES, DENSE_FEATURES}
 _SPARSE = {EDGE_INDEX, IS_TARGET, NODES, ROW_STARTS, COLUMN_INDICES, VALUES}
@@ -93,7 +93,8 @@ def _check_files(folder: Path, files: dict[str, list[int]]) -> None:
 
 
 def _graph(folder: Path, index: dict[str, Any]) -> NodeGraph:
-    frame = pl.read_parquet(polars_path(folder / NODES))
+    with (folder / NODES).open("rb") as file:
+        frame = read_parquet(file, NODES, 1)
     kept = [name for name in frame.columns if name.startswith(KEPT)]
     return NodeGraph.from_checked(
         x=_features(folder, index),

@@ -43,12 +43,10 @@ from recoslip.progress import Phases, Progress
 from recoslip.read_options import ReadOptions, reads
 from recoslip.storage import atomic_folder, printable
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader
-from recoslip.tables.files import check_file, origin_of, read_errors, scan, table_errors
-from recoslip.tables.formats import table_format
 from recoslip.tables.kept_columns import shown_values
 from recoslip.tables.options import NodeRows, TableName, node_rows
-from recoslip.tables.paths import polars_path
 from recoslip.tables.read import name_ends
+from recoslip.tables.table import check_file, origin_of, read_errors, scan, table_errors, table_format
 
 WORK = "work"  # folder of intermediate files, inside the folder that is written
 
@@ -162,10 +160,11 @@ class TableFile:
             if table_format(path) == "parquet":
                 self.lazy = lazy
             else:
-                converted = polars_path(work / f"{name}.parquet")
-                with read_errors(path, name, of_values=True):
-                    lazy.sink_parquet(converted)
-                self.lazy = pl.scan_parquet(converted)
+                converted = work / f"{name}.parquet"
+                with converted.open("wb") as file, read_errors(path, name, of_values=True):
+                    lazy.sink_parquet(file)
+                with converted.open("rb") as file:
+                    self.lazy = pl.scan_parquet(file)
         self.options, self.origin = options, origin_of(path, name, options)
         self.schema = self.lazy.collect_schema()
         self.height = int(self.lazy.select(pl.len()).collect().item())
@@ -286,4 +285,5 @@ def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder:
     columns = {"id": rows.names.alias("id")}
     columns |= {name: table[column].alias(name) for name, column in own.items() if column is not None}
     columns |= {f"{KEPT}{name}": shown_values(table[name]) for name in rows.kept}
-    pl.DataFrame(columns).write_parquet(polars_path(folder / NODES))
+    with (folder / NODES).open("wb") as file:
+        pl.DataFrame(columns).write_parquet(file)

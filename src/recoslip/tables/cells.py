@@ -16,8 +16,8 @@ from recoslip.errors import GraphError, RecoslipError, TableError
 from recoslip.graph import NodeGraph
 from recoslip.memory import memory
 from recoslip.storage import printable
-from recoslip.tables.formats import extension
 from recoslip.tables.graph_tables import ENDS, ID, WEIGHT, GraphTables, free_name, series
+from recoslip.tables.table import extension
 
 CELL_FILES = ("h5ad",)
 MOST_MEMORY = 0.25  # of what is free, that the genes may take which groups are described by

@@ -13,9 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import MOST_NAMES, require_column
+from recoslip.encoders.columns import FRAME, MOST_NAMES, Origin, require_column
 from recoslip.encoders.numbers import DecimalMark, decimal_marks, to_numbers, two_readings
-from recoslip.encoders.origin import FRAME, Origin
 from recoslip.errors import TableError
 from recoslip.read_options import ReadOptions
 from recoslip.tables.node_columns import WHOLE, checked_ids

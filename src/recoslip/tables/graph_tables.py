@@ -6,7 +6,7 @@ is one way from a table to features, and a graph has the same scores in whatever
 
 from __future__ import annotations
 
-import gzip
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,11 +16,13 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from recoslip.errors import TableError
+from recoslip.errors import OutOfMemory, TableError
 from recoslip.storage import printable
-from recoslip.tables.formats import extension
+from recoslip.tables.table import extension, file_errors
+from recoslip.tables.text_files import read_bytes
 
 GRAPH_FILES = ("graphml", "gexf", "gml")
+GRAPH_BYTES = 40  # bytes of memory per byte of such a file
 EDGE_LISTS = ("edgelist", "edges")  # as NetworkX and SNAP write them: no header, blanks between, # for comments
 ID, ENDS, WEIGHT = "id", ("source", "target"), "weight"
 
@@ -56,8 +58,9 @@ def _read_file(path: Path) -> GraphTables:
 
     read = {"graphml": nx.read_graphml, "gexf": nx.read_gexf, "gml": nx.read_gml}[extension(path)]
     try:
-        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
-            graph = read(file)
+        graph = read(io.BytesIO(read_bytes(path, GRAPH_BYTES)))
+    except (TableError, OutOfMemory):
+        raise
     except RecursionError as problem:
         raise TableError(f"{printable(path)} is nested too deeply to be a graph") from problem
     except Exception as problem:  # networkx lets through whatever its parsers and conversions raise
@@ -159,9 +162,8 @@ def edge_table(edges: Any, ids: pl.Series) -> tuple[Any, str | None]:
 def _read_edge_list(path: Path) -> pl.DataFrame:
     """Read lines of two ids, and perhaps a weight, with blanks or tabs between them."""
     try:
-        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
-            lines = pl.Series(file.read().decode("utf-8").splitlines(), dtype=pl.String)
-    except (OSError, EOFError, UnicodeError) as problem:
+        lines = pl.Series(read_bytes(path, GRAPH_BYTES).decode("utf-8").splitlines(), dtype=pl.String)
+    except file_errors() as problem:
         raise TableError(f"{printable(path)} cannot be read as a list of edges: {problem}") from problem
     lines = lines.str.strip_chars()
     lines = lines.filter((lines != "") & ~lines.str.contains("^[#%]"))

@@ -11,17 +11,16 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import require_column
-from recoslip.encoders.origin import Origin
+from recoslip.encoders.columns import Origin, require_column
 from recoslip.encoders.table_encoder import TableEncoder, TableFeatures, same_encoding, stack_rows
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
 from recoslip.read_options import ReadOptions, reads
-from recoslip.tables.files import table_errors
 from recoslip.tables.kept_columns import choose_kept, choose_label, column_arrays
 from recoslip.tables.node_columns import own_ids
-from recoslip.tables.read import Table, read_edges, table_origin, to_frame
+from recoslip.tables.read import Table, read_edges, read_nodes
+from recoslip.tables.table import table_errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +66,7 @@ def read_new_nodes(
     if old_edges is not None and (old_nodes is None or isinstance(old_nodes, NodeGraph)):
         raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
     with table_errors():
-        frame = to_frame(nodes, "nodes", options, as_text=encoder.text_columns(rename))
-        origin = table_origin(nodes, "nodes", options)
+        frame, origin = read_nodes(nodes, options, encoder.text_columns(rename))
         features = encoder.transform(frame, impute=options.impute, rename=rename, origin=origin)
         own = _own_ids(frame, options, origin)
         ids = known = own.cast(pl.String)
@@ -132,8 +130,7 @@ def _old_graph(
                 "was fitted on, or its tables"
             )
         return nodes
-    frame = to_frame(nodes, "nodes", options, as_text=encoder.text_columns())
-    origin = table_origin(nodes, "nodes", options)
+    frame, origin = read_nodes(nodes, options, encoder.text_columns())
     own = _own_ids(frame, options, origin)
     ids = own.cast(pl.String)
     index, weight, _ = read_edges(edges, ids, options)

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import ColumnReader, is_missing, require_column
-from recoslip.encoders.origin import FRAME, Origin
+from recoslip.encoders.columns import FRAME, ColumnReader, Origin, is_missing, require_column
 from recoslip.errors import TableError
 from recoslip.read_options import Since
 from recoslip.tables.times import Order, not_before, read_instant, read_times, slash_order

@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import Column, ColumnReader, describe, plan_columns, require_column
-from recoslip.encoders.origin import FRAME, Origin
+from recoslip.encoders.columns import FRAME, Column, ColumnReader, Origin, describe, plan_columns, require_column
 from recoslip.errors import TableError
 from recoslip.read_options import ReadOptions
 from recoslip.tables.kept_columns import choose_kept, choose_label

@@ -10,27 +10,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import require_column
-from recoslip.encoders.origin import FRAME, Origin
+from recoslip.encoders.columns import Origin, require_column
 from recoslip.encoders.table_encoder import fit_encoder
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.read_options import ReadOptions, reads
-from recoslip.storage import printable
 from recoslip.tables.cells import cell_tables
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
-from recoslip.tables.files import check_file, origin_of, read_errors, read_file, table_errors
-from recoslip.tables.formats import table_format
 from recoslip.tables.graph_tables import edge_table, graph_tables
 from recoslip.tables.kept_columns import column_arrays
 from recoslip.tables.node_columns import checked_ids
-from recoslip.tables.options import TableName, node_rows
+from recoslip.tables.options import end_columns, node_rows
 from recoslip.tables.pyg import pyg_tables
 from recoslip.tables.relations import add_relations, check_relational
-from recoslip.tables.samples import text_rows
+from recoslip.tables.table import open_table, table_errors, text_head
 
 Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
 
@@ -75,13 +70,12 @@ def read_graph(
     with table_errors():
         if options.is_relational:
             nodes, edges, options = _relational_tables(nodes, edges, options)
-        frame = to_frame(nodes, "nodes", options)
-        origin = table_origin(nodes, "nodes", options)
+        frame, origin = read_nodes(nodes, options)
         rows = node_rows(options, frame, origin)
         encoder, encoded = fit_encoder(
             frame, rows.columns, impute=options.impute, weights=options.block_weights, origin=origin
         )
-        edge_index, edge_weight, _ = read_edges(edges, rows.ids, options, besides=_copy_bytes(encoded.matrix))
+        edge_index, edge_weight, _ = read_edges(edges, rows.ids, options)
         return NodeGraph(
             encoded.matrix,
             edge_index,
@@ -102,9 +96,9 @@ def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl
     """Return the nodes that are scored, with columns of how they are joined, the edges among them, and options."""
     if edges is None:
         raise TableError("several kinds of nodes or edges need a table of edges")
-    frame = to_frame(nodes, "nodes", options)
+    frame, origin = read_nodes(nodes, options)
     require_column(frame.columns, options.id, "nodes")
-    ids = checked_ids(frame[options.id], "nodes", table_origin(nodes, "nodes", options)).cast(pl.String)
+    ids = checked_ids(frame[options.id], "nodes", origin).cast(pl.String)
     edge_frame, reader = open_edges(edges, ids, options)
     check_relational(options.relation, options.edge_features, edge_frame.columns)
     found = add_relations(frame, edge_frame, reader, options)
@@ -123,48 +117,23 @@ def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl
     )
 
 
-def _copy_bytes(matrix: Any) -> int:
-    """Return the bytes that a NodeGraph takes for its own copy of the features, and for checking them."""
-    if sp.issparse(matrix):
-        return 4 * int(matrix.data.nbytes + matrix.indices.nbytes)
-    return int(matrix.nbytes) * 5 // 4
-
-
-def to_frame(
-    table: Table, name: TableName, options: ReadOptions, besides: int = 0, as_text: Collection[str] = ()
-) -> pl.DataFrame:
-    """Read a table from a file or a data frame of polars or pandas.
+def read_nodes(table: Table, options: ReadOptions, as_text: Collection[str] = ()) -> tuple[pl.DataFrame, Origin]:
+    """Read a nodes table, and return it with how its rows are counted.
 
     Args:
         table: the table.
-        name: "nodes" or "edges".
         options: which columns to read.
-        besides: bytes of memory that must stay free for something else.
-        as_text: columns of a text file whose types are not to be guessed.
+        as_text: columns of a text file whose types are not to be guessed, besides the ids.
     """
-    if isinstance(table, str | os.PathLike):
-        frame = read_file(Path(table), name, options, besides, as_text)
-    elif isinstance(table, pl.DataFrame):
-        frame = table
-    elif type(table).__module__.startswith("pandas"):
-        try:
-            frame = pl.from_pandas(table)
-        except (TypeError, ValueError, OverflowError) as problem:  # duplicate column names, or mixed types in a column
-            raise TableError(f"the {name} table cannot be read from pandas: {problem}") from problem
-    else:
-        raise TableError(f"{name} must be a file or a polars or pandas data frame; got {type(table).__name__}")
-    if frame.height == 0 and name == "nodes":
-        raise TableError(f"{_describe_table(table, name)} has no rows")
-    return frame
-
-
-def table_origin(table: Table, name: TableName, options: ReadOptions) -> Origin:
-    """Return where a table comes from: how its rows are counted, and which decimal mark it uses."""
-    return origin_of(Path(table), name, options) if isinstance(table, str | os.PathLike) else FRAME
+    opened = open_table(table, "nodes", options)
+    frame = opened.frame([options.id, *as_text])
+    if frame.height == 0:
+        raise TableError(f"{opened.name} has no rows")
+    return frame, opened.origin
 
 
 def read_edges(
-    table: Table | None, ids: pl.Series, options: ReadOptions, besides: int = 0, *, may_drop_all: bool = False
+    table: Table | None, ids: pl.Series, options: ReadOptions, *, may_drop_all: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None, int]:
     """Edges between ids -> edges between node positions, (2, edges), their weights, and how many were dropped.
 
@@ -172,12 +141,11 @@ def read_edges(
         table: the edges table.
         ids: the ids of the nodes, as text.
         options: which columns to read.
-        besides: bytes of memory that must stay free for something else.
         may_drop_all: whether it is no error if every edge names an unknown node and is dropped.
     """
     if table is None:
         return np.empty((2, 0), dtype=np.int64), None, 0
-    frame, reader = open_edges(table, ids, options, besides)
+    frame, reader = open_edges(table, ids, options)
     if frame.height == 0:
         return np.empty((2, 0), dtype=np.int64), None, 0
     edge_index, edge_weight = reader.read(frame)
@@ -187,16 +155,15 @@ def read_edges(
     return edge_index, edge_weight, reader.dropped
 
 
-def open_edges(table: Table, ids: pl.Series, options: ReadOptions, besides: int = 0) -> tuple[pl.DataFrame, EdgeReader]:
+def open_edges(table: Table, ids: pl.Series, options: ReadOptions) -> tuple[pl.DataFrame, EdgeReader]:
     """Read an edges table, and return it with the reader of its rows; the arguments are those of `read_edges`."""
     table, own_weight = edge_table(table, ids)
     options = replace(options, weight=options.weight or own_weight)
-    if isinstance(table, str | os.PathLike):
-        options = name_ends(Path(table), ids, options)
-    frame = to_frame(table, "edges", options, besides)
-    origin = table_origin(table, "edges", options)
-    reader = EdgeReader(frame.head(SAMPLE_EDGES), _describe_table(table, "edges"), ids, options, origin)
-    if isinstance(table, str | os.PathLike):
+    opened = open_table(table, "edges", options)
+    options = choose_ends(opened.head(SAMPLE_EDGES), ids, options)
+    frame = opened.frame(end_columns(options, opened.columns))
+    reader = EdgeReader(frame.head(SAMPLE_EDGES), opened.name, ids, options, opened.origin)
+    if opened.is_file:
         reader.check_header()
     return frame, reader
 
@@ -206,12 +173,5 @@ def name_ends(path: Path, ids: pl.Series, options: ReadOptions) -> ReadOptions:
 
     Those of other files have types, and are found when the rows are there.
     """
-    check_file(path, "edges", options)
-    if table_format(path) != "text" or None not in (options.edge_from, options.edge_to):
-        return options
-    with read_errors(path, "edges"):
-        return choose_ends(text_rows(path, SAMPLE_EDGES, options.encoding), ids, options)
-
-
-def _describe_table(table: Table, name: TableName) -> str:
-    return printable(table) if isinstance(table, str | os.PathLike) else f"the {name} table"
+    text = text_head(path, "edges", options)
+    return options if text is None else choose_ends(text.rows(SAMPLE_EDGES), ids, options)

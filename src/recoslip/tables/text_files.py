@@ -1,150 +1,135 @@
-"""A text file, maybe compressed, maybe in another encoding than UTF-8 -> its text in UTF-8, a part at a time."""
+"""A file of text, maybe compressed and in any encoding -> its text in UTF-8, as far as it fits into memory."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
 import io
-import re
 import shutil
+import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
-from recoslip.errors import TableError
+import polars as pl
+import torch
+
+from recoslip.errors import OutOfMemory, TableError
+from recoslip.memory import memory
 from recoslip.storage import printable
-from recoslip.tables.paths import polars_path, temporary_file
 
 BLOCK = 2**20  # bytes that are decoded at a time
-HEAD = 2**16  # bytes by which an encoding is recognised
+CONTEXT = 2**14  # bytes before and after those that cannot be decoded, by which an encoding is recognised
 LEAST_ROOM = 2**24  # bytes that stay free on the disk where a copy of a file is made
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"  # the first bytes of compressed files
-_BOM = "\ufeff"
+USUAL_ENCODINGS = (
+    "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "mac_roman", "koi8_r", "shift_jis", "euc_jp", "gb18030", "big5",
+    "euc_kr", "utf_16", "utf_16_le", "utf_16_be", "utf_32",
+)  # fmt: skip
+REMEDY = "free some memory, or write the graph as a folder that stays on disk (recoslip pack), and give that"
 
 
-class BadBytes(NamedTuple):
-    """The first bytes of a file that are not UTF-8."""
+@dataclass(frozen=True)
+class Text:
+    """The text of a table in UTF-8, and what its first line says."""
 
-    position: int
-    found: bytes
-    cell: str  # the text around them, as it reads in the likely encoding
-    likely: str  # the encoding that it probably is
+    source: bytes | IO[bytes]
+    head: bytes  # its first whole lines
+    separator: str
+    header: list[str]
+
+    def rows(self, count: int) -> pl.DataFrame:
+        """Return the first rows, all of them as text; as many as its first mebibyte holds."""
+        try:
+            return pl.read_csv(
+                self.head, separator=self.separator, infer_schema=False, n_rows=count, truncate_ragged_lines=True,
+                ignore_errors=True,
+            )  # fmt: skip
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # the reader of the whole file will say why
+            return pl.DataFrame(schema=dict.fromkeys(self.header, pl.String()))
+
+    def lazy(self, as_text: Collection[str | None]) -> pl.LazyFrame:
+        """Return the table; the types of the columns in `as_text` are not guessed: 007 is not 7."""
+        types = {column: pl.String() for column in self.header if column in as_text}
+        return pl.scan_csv(self.source, separator=self.separator, infer_schema_length=None, schema_overrides=types)
 
 
-def is_compressed(path: Path) -> bool:
-    """Return whether the bytes of a text file have to be decompressed."""
-    return _start(path).startswith((GZIP, ZSTD)) or _is_zip(path)
+def parse(source: bytes | IO[bytes], start: bytes, usual: str) -> Text:
+    """Find the separator and the columns of a text by its first line.
+
+    Args:
+        source: all of the text, in UTF-8.
+        start: its first bytes.
+        usual: the separator where the first line has no other.
+    """
+    head = start if len(start) < BLOCK else start[: start.rfind(b"\n") + 1] or start
+    header = _header(head, usual)
+    if len(header) == 1:
+        for separator in (";", "\t", ","):
+            if separator != usual and separator in header[0]:
+                return Text(source, head, separator, _header(head, separator))
+    return Text(source, head, usual, header)
 
 
-@contextmanager
-def open_text(path: Path, encoding: str | None = None) -> Iterator[IO[bytes]]:
-    """Open the text of a file as UTF-8, whatever it is compressed and encoded by."""
-    with open_bytes(path) as file:
-        if _is_utf8(path, encoding):
-            yield file
-        else:
-            yield io.BufferedReader(_Recoded(file, str(encoding), path), BLOCK)
+def _header(head: bytes, separator: str) -> list[str]:
+    return pl.read_csv(head, separator=separator, n_rows=0).columns
 
 
-@contextmanager
-def plain_text(path: Path, encoding: str | None = None) -> Iterator[Path]:
-    """Yield a path from which polars reads the text: that of the file, or of a copy that is removed afterwards."""
-    if _is_utf8(path, encoding) and not _is_zip(path):
-        yield polars_path(path)  # polars decompresses the other formats itself
-        return
-    with temporary_file() as copy:
-        with open_text(path, encoding) as source, copy.open("wb") as target:
-            while block := source.read(16 * BLOCK):
-                if shutil.disk_usage(copy.parent).free < LEAST_ROOM + len(block):
-                    raise TableError(
-                        f"{printable(path)} needs a copy in plain UTF-8, and the disk of {copy.parent.parent} has no "
-                        "room for it; set TMPDIR to a folder of another disk, or give the file unpacked and in UTF-8"
-                    )
-                target.write(block)
-        yield copy
+# Memory.
+
+
+def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:
+    """Raise if this many bytes are more than the free memory."""
+    free = memory(torch.device("cpu")).free
+    if needed > free:
+        raise OutOfMemory(
+            f"{what} may take {needed / 2**30:.1f} GiB in memory or more, and {free / 2**30:.1f} GiB are free; {remedy}"
+        )
+
+
+def read_within_memory(blocks: Iterable[bytes], factor: int, what: str) -> bytes:
+    """Join blocks of bytes, and raise as soon as `factor` times as many are more than the free memory."""
+    free = memory(torch.device("cpu")).free
+    parts, size = [], 0
+    for block in blocks:
+        size += len(block)
+        if factor * size > free:
+            require_memory(factor * size, what)
+        parts.append(block)
+    return b"".join(parts)
+
+
+# Bytes.
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a file; what is compressed is decompressed on the way."""
-    start = _start(path)
     with ExitStack() as opened:
-        file: Any
+        file: Any = opened.enter_context(path.open("rb"))
+        start = file.peek(4)
         if start.startswith(GZIP):
-            file = opened.enter_context(gzip.open(path))
+            file = opened.enter_context(gzip.GzipFile(fileobj=file))
         elif start.startswith(ZSTD):
             import pyarrow as pa
 
-            file = opened.enter_context(pa.input_stream(path, compression="zstd"))
-        elif _is_zip(path):
+            file = opened.enter_context(pa.input_stream(file, compression="zstd"))
+        elif start.startswith(ZIP) and path.name.lower().endswith(".zip"):
             try:
-                archive = opened.enter_context(zipfile.ZipFile(path))
+                archive = opened.enter_context(zipfile.ZipFile(file))
                 file = opened.enter_context(archive.open(_only_member(archive, path)))
             except RuntimeError as problem:  # a password, or a method that Python lacks
                 raise TableError(f"{printable(path)} cannot be unpacked: {problem}; unpack it yourself") from problem
-        else:
-            file = opened.enter_context(path.open("rb"))
         yield file
 
 
-def likely_encoding(head: bytes) -> str | None:
-    """Return the encoding that the first bytes of a text are in if it is none that begins like ASCII."""
-    for mark, name in ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")):
-        if head.startswith(mark):
-            return name
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    for name, nul, other in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if len(nul) > 1 and nul.count(0) > 0.5 * len(nul) and other.count(0) < 0.1 * len(other):
-            return name
-    return None
-
-
-def find_bad_bytes(path: Path, most: int | None = None) -> BadBytes | None:
-    """Return the first bytes of a text file that are not UTF-8; None if all are, of the first `most`."""
+def read_bytes(path: Path, factor: int) -> bytes:
+    """Read a file, decompressed, if `factor` times its bytes fit into memory."""
     with open_bytes(path) as file:
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        position, before, block = 0, b"", b"-"
-        while block:
-            block = file.read(BLOCK if most is None else min(BLOCK, most - position))
-            held = len(decoder.getstate()[0])  # bytes of a character that began before
-            try:
-                decoder.decode(block, final=not block and most is None)
-            except UnicodeDecodeError as problem:
-                context = before + block
-                return _bad_bytes(position - held + problem.start, context, len(before) - held + problem.start)
-            position, before = position + len(block), (before + block)[-100:]
-    return None
-
-
-def _bad_bytes(position: int, context: bytes, start: int) -> BadBytes:
-    found = re.match(rb"[\x80-\xff]{1,4}", context[start:])
-    likely = "cp1252" if re.search(rb"[\x80-\x9f]", context) else "latin-1"
-    cells = re.compile(rb'[^,;\t\n\r"]+')
-    cell = next((each.group() for each in cells.finditer(context) if each.end() > start), b"")
-    shown = cell.decode(likely, "replace").strip()[:60]
-    return BadBytes(position, found.group() if found else context[start : start + 1], shown, likely)
-
-
-def _start(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(4)
-
-
-def _is_zip(path: Path) -> bool:
-    return path.name.lower().endswith(".zip") and _start(path).startswith(ZIP)
-
-
-def _is_utf8(path: Path, encoding: str | None) -> bool:
-    """Return whether a text is to be read as UTF-8: none else is asked for, or it plainly is no other."""
-    if encoding is None or codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
-        return True
-    with open_bytes(path) as file:
-        head = file.read(HEAD)
-    wide = codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
-    return head.startswith(codecs.BOM_UTF8) or (wide and likely_encoding(head) is None and 0 not in head)
+        return read_within_memory(iter(lambda: file.read(BLOCK), b""), factor, printable(path))
 
 
 def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
@@ -163,34 +148,103 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     )
 
 
-class _Recoded(io.RawIOBase):
-    """A file in some encoding, as UTF-8."""
+# Encodings.
 
-    def __init__(self, file: IO[bytes], encoding: str, path: Path) -> None:
-        self.file, self.encoding, self.path = file, encoding, path
-        self.decoder = codecs.getincrementaldecoder(encoding)()
-        self.pending, self.lines, self.at_start, self.at_end = b"", 1, True, False
 
-    def readable(self) -> bool:
-        return True
+def check_encoding(name: str) -> None:
+    """Raise unless Python has an encoding of this name."""
+    try:
+        "".encode(name)
+        codecs.getincrementaldecoder(name)
+    except (LookupError, ValueError, TypeError) as problem:
+        raise TableError(
+            f"there is no encoding {name!r}; name one that Python has, such as utf-16, latin-1, cp1252 (Windows), "
+            "mac-roman, shift-jis or gb18030"
+        ) from problem
 
-    def readinto(self, buffer: Any) -> int:
-        while not self.pending and not self.at_end:
-            block = self.file.read(BLOCK)
-            self.at_end = not block
-            try:
-                text = self.decoder.decode(block, final=self.at_end)
-                text = text.removeprefix(_BOM) if self.at_start else text
-                self.at_start = self.at_start and not text
-                self.pending = text.encode()
-            except UnicodeError as problem:
-                read = problem.object[: problem.start] if isinstance(problem, UnicodeDecodeError) else b""
-                line = self.lines + read.decode(self.encoding, "ignore").count("\n")
-                raise TableError(
-                    f"{printable(self.path)} is not {self.encoding}: line {line:,} cannot be decoded "
-                    f"({getattr(problem, 'reason', problem)}); pass the --encoding that it was saved in"
-                ) from problem
-            self.lines += text.count("\n")
-        count = min(len(buffer), len(self.pending))
-        buffer[:count], self.pending = self.pending[:count], self.pending[count:]
-        return count
+
+def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes = b"") -> Iterator[bytes]:
+    """Yield the text of a file in UTF-8.
+
+    Args:
+        file: the file.
+        what: how messages call it.
+        encoding: the one that the user named.
+        block: what was read of the file already.
+    """
+    block = block or file.read(BLOCK)
+    encoding = None if _is_utf8(block, encoding) else encoding
+    if encoding is None and 0 in block and (likely := likely_encoding(block[:CONTEXT])).startswith("utf-"):
+        raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass --encoding {likely}")
+    decoder = codecs.getincrementaldecoder(encoding or "utf-8-sig")()
+    lines = 1
+    while True:
+        try:
+            text = decoder.decode(block, final=not block)
+            decoded = text.encode()
+        except UnicodeError as problem:
+            raise TableError(_undecodable(problem, what, encoding, lines)) from problem
+        lines += text.count("\n")
+        yield decoded
+        if not block:
+            return
+        block = file.read(BLOCK)
+
+
+def _is_utf8(start: bytes, encoding: str | None) -> bool:
+    """Return whether a text is to be read as UTF-8: no other encoding is asked for, or it plainly is in no other."""
+    name = "utf-8" if encoding is None else codecs.lookup(encoding).name
+    is_wide = name.startswith(("utf-16", "utf-32"))
+    return name.startswith("utf-8") or start.startswith(codecs.BOM_UTF8) or (is_wide and 0 not in start)
+
+
+def _undecodable(problem: UnicodeError, what: str, encoding: str | None, lines: int) -> str:
+    """Say where a text is not in its encoding, and in which one it may be."""
+    start, content = 0, b""
+    if isinstance(problem, UnicodeDecodeError):
+        start, content = problem.start, problem.object
+        lines += content[:start].decode(encoding or "utf-8", "ignore").count("\n")
+    likely = likely_encoding(content[max(0, start - CONTEXT) : start + CONTEXT])
+    return (
+        f"{what} is no {(encoding or 'utf-8').upper()} text: line {lines:,} holds the bytes "
+        f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass --encoding {likely}, or the encoding "
+        "that it was saved in"
+    )
+
+
+def likely_encoding(sample: bytes) -> str:
+    """Return the encoding that a text probably is in, as Python calls it."""
+    from charset_normalizer import from_bytes
+
+    if 0 not in sample:  # lines in plain ASCII are in all encodings
+        sample = b"\n".join(line for line in sample.split(b"\n") if not line.isascii())
+    matches = from_bytes(sample, cp_isolation=list(USUAL_ENCODINGS))
+    names = {name for match in matches for name in match.could_be_from_charset}
+    best = matches.best()
+    return "cp1252" if best is None or "cp1252" in names else best.encoding.replace("_", "-")
+
+
+# Text that is larger than memory.
+
+
+@contextmanager
+def text_on_disk(path: Path, what: str, encoding: str | None, usual: str) -> Iterator[Text]:
+    """Open a table of text where it is, or a copy in plain UTF-8 that is removed when the block ends."""
+    with open_bytes(path) as file:
+        start = file.read(BLOCK)
+        if isinstance(file, io.BufferedReader) and _is_utf8(start, encoding):
+            file.seek(0)
+            yield parse(file, start, usual)
+            return
+        with tempfile.TemporaryFile() as copy:
+            for block in utf8_blocks(file, what, encoding, start):
+                if shutil.disk_usage(tempfile.gettempdir()).free < LEAST_ROOM + len(block):
+                    raise TableError(
+                        f"{what} needs a copy in plain UTF-8, and the disk of {tempfile.gettempdir()} has no room for "
+                        "it; set TMPDIR to a folder of another disk, or give the file unpacked and in UTF-8"
+                    )
+                copy.write(block)
+            copy.seek(0)
+            start = copy.read(BLOCK)
+            copy.seek(0)
+            yield parse(copy, start, usual)

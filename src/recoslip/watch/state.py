@@ -28,7 +28,7 @@ from recoslip.graph.ids import id_hashes
 from recoslip.json_files import JsonFileError, read_json
 from recoslip.packed.format import checksum, is_plain_file
 from recoslip.storage import atomic_write, printable
-from recoslip.tables.files import file_errors
+from recoslip.tables.table import file_errors
 
 FORMAT, VERSION = "recoslip watch", 1
 DOCUMENT, PAGE = "watch.json", "report.html"

@@ -16,8 +16,7 @@ from recoslip.calibration.appearance import Appearance, appearance, blind_cells,
 from recoslip.calibration.growth import least_growth
 from recoslip.detectors.params import Number, Whole
 from recoslip.encoders.column_encoders import TextEncoder
-from recoslip.encoders.columns import is_missing, plan_columns, require_column
-from recoslip.encoders.origin import Origin
+from recoslip.encoders.columns import Origin, is_missing, plan_columns, require_column
 from recoslip.encoders.table_encoder import TableEncoder, fit_encoder
 from recoslip.errors import WatchError
 from recoslip.findings.explanations import FeatureStatistics
@@ -28,9 +27,9 @@ from recoslip.inspection.mixing import measure_mixing
 from recoslip.read_options import ReadOptions, reads
 from recoslip.shift import Mask
 from recoslip.storage import output_lock, printable, resolve
-from recoslip.tables.files import table_errors
 from recoslip.tables.node_columns import ids_as_text
-from recoslip.tables.read import Table, open_edges, table_origin, to_frame
+from recoslip.tables.read import Table, open_edges, read_nodes
+from recoslip.tables.table import table_errors
 from recoslip.tables.times import slash_order, year_first
 from recoslip.watch.page import render
 from recoslip.watch.state import (
@@ -150,8 +149,7 @@ class Watch:
                 tidy(final)  # what a beginning that was killed left
                 if any(final.iterdir()):
                     raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
-            frame = to_frame(nodes, "nodes", options)
-            origin = table_origin(nodes, "nodes", options)
+            frame, origin = read_nodes(nodes, options)
             columns = plan_columns(
                 frame, {options.id, time} - {None}, options.features, options.ignore, options.text, origin
             )
@@ -199,8 +197,7 @@ class Watch:
             settings, number = state.settings, len(state.batches)
             encoder = TableEncoder.from_json(state.encoding)
             options = ReadOptions(id=settings.id, encoding=encoding)
-            frame = to_frame(nodes, "nodes", options, as_text=encoder.text_columns())
-            origin = table_origin(nodes, "nodes", options)
+            frame, origin = read_nodes(nodes, options, encoder.text_columns())
             ids = _ids(frame, settings.id, origin)
             own = node_table(ids, number)
             node = own["node"].to_numpy()

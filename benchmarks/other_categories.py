@@ -13,8 +13,8 @@ import torch
 
 from recoslip import detector, load_dataset
 from recoslip.errors import RecoslipWarning
+from recoslip.graph.split import assign_source, random_split
 from recoslip.metrics import auroc
-from recoslip.shift import assign_source, random_split
 
 METHODS = ("reco-slip-plus", "reco-slip", "domain-discriminator")
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 import recoslip
 from recoslip.findings.analysis import analyse
-from recoslip.page.report import report
+from recoslip.pipeline.report.html import report
 
 CATEGORIES = 8  # the last one is novel: it occurs in the target alone
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import recoslip
 from recoslip.datasets import csbm
-from recoslip.page.report import report
+from recoslip.pipeline.report.html import report
 
 
 def ready_seconds(path: Path) -> float | None:

@@ -22,7 +22,7 @@ import recoslip
 from recoslip.detectors import nearness, network_detector, reco_slip_plus
 from recoslip.findings.analysis import analyse
 from recoslip.fleet.device import resolve_device
-from recoslip.page.report import report
+from recoslip.pipeline.report.html import report
 
 CASES = ("cora-s", "computers-s", "wide", "large")
 # Functions whose time, calls included, is a part of the fit.

@@ -26,17 +26,17 @@ from formatting import mean_and_error
 from numpy.typing import NDArray
 
 from recoslip import detector
-from recoslip.calibration.conformal import benjamini_hochberg, p_values
 from recoslip.datasets import csbm
 from recoslip.datasets.load import load_labelled
 from recoslip.datasets.panel import Case, Labelled, panel_case
 from recoslip.detectors.base import Detector
 from recoslip.detectors.catalogue import DEFAULT
+from recoslip.detectors.conformal import benjamini_hochberg, p_values
 from recoslip.errors import RecoslipWarning
 from recoslip.findings.analysis import analyse
+from recoslip.graph.split import Mask, default_rotations
 from recoslip.metrics import auroc
 from recoslip.objectives.prior import best_bin
-from recoslip.shift import Mask, default_rotations
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr", "csbm", "digits")
 CASES = ("mixed0", "mixed1", "mixed2", "unshifted", "grown", "nothing")

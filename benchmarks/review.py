@@ -74,7 +74,7 @@ def fit_case(graph: str, case: str, draw: int, root: str | None, folder: Path) -
 def oracle_auroc(graph: Any, novel: Any) -> float:
     """Return the oracle's AU-ROC over target nodes: each half by one that was trained on the other."""
     from recoslip import detector
-    from recoslip.shift import Split
+    from recoslip.graph.split import Split
 
     target = graph.is_target.numpy()
     half, validates = (np.random.default_rng(seed).random(len(target)) < share for seed, share in ((0, 0.5), (1, 0.2)))

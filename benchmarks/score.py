@@ -29,7 +29,7 @@ from recoslip.datasets.block_model import csbm
 from recoslip.datasets.panel import panel_case, read_labelled
 from recoslip.detectors.registry import detector
 from recoslip.graph import NodeGraph
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 PANEL = ("acmv9", "blogcatalog", "citationv1", "flickr")
 CASES = ("mixed0", "unshifted")

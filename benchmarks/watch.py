@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.calibration.appearance import appearance, blind_cells, level, views
 from recoslip.datasets.block_model import csbm
 from recoslip.datasets.panel import Labelled, read_labelled
 from recoslip.graph import NodeGraph
 from recoslip.inspection.mixing import measure_mixing
+from recoslip.watch.appearance import appearance, blind_cells, level, views
 
 BATCHES, BIRTH, WITHIN = 12, 7, 5  # batches, the first with the novel category, and within how many it should ring
 ALPHA, MAX_GROWTH, WINDOW = 0.05, 10.0, 5  # the defaults of `Watch`

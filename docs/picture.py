@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.manifold import TSNE
 
 import recoslip
-from recoslip.shift import default_rotations
+from recoslip.graph.split import default_rotations
 
 SIZE = 380
 STYLE = """

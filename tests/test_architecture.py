@@ -11,9 +11,9 @@ PACKAGE = Path(recoslip.__file__).parent
 # Lowest first: a room may import those before it. CONTRIBUTING.md says what each holds.
 ROOMS = (
     "_version", "errors", "read_options", "kernels", "wording", "memory", "json_files", "storage", "results",
-    "progress", "graph", "encoders", "tables", "packed", "shift", "calibration", "datasets", "objectives", "fleet",
-    "detectors", "metrics", "inspection", "findings", "page", "pipeline", "cells", "watch", "comparison", "review",
-    "cluster", "console", "bench", "cli", "__main__", "__init__",
+    "progress", "graph", "tables", "packed", "datasets", "objectives", "fleet", "detectors", "metrics", "inspection",
+    "findings", "pipeline", "cells", "watch", "comparison", "review", "cluster", "console", "bench", "cli", "__main__",
+    "__init__",
 )  # fmt: skip
 
 

@@ -205,7 +205,7 @@ def test_the_cut_is_that_of_all_target_nodes():
 def test_links_inside_a_batch_are_the_graphs():
     graph = some_graph(nodes=100)
     nobody = np.zeros(100, dtype=bool)
-    from recoslip.shift import Split
+    from recoslip.graph.split import Split
 
     target = graph.is_target.numpy()
     problem = RecallConstrained(graph, Split(~nobody, nobody, nobody), [0.1], CPU, epochs=3, multiplier=0.1)

@@ -14,18 +14,18 @@ from sklearn.neighbors import kneighbors_graph
 
 import recoslip
 from recoslip import NodeGraph, detector
-from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg, p_values, threshold
-from recoslip.calibration.novel_share import novel_share
 from recoslip.datasets import csbm
 from recoslip.datasets.load import _pyg
+from recoslip.detectors.conformal import ROUNDING, benjamini_hochberg, p_values, threshold
 from recoslip.errors import GraphError, SettingError
 from recoslip.findings.analysis import analyse
 from recoslip.findings.diagnosis import diagnose
 from recoslip.findings.explanations import FeatureStatistics, nearest_source
 from recoslip.findings.groups import _nearest, find_groups, single_group
+from recoslip.findings.novel_share import novel_share
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
-from recoslip.page.report import report
-from recoslip.shift import assign_source, hide
+from recoslip.graph.split import assign_source, hide
+from recoslip.pipeline.report.html import report
 
 unit = st.floats(0, 1, allow_subnormal=False)
 

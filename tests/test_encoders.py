@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from recoslip import read_graph
-from recoslip.encoders.blocks import BLOCKS
-from recoslip.encoders.column_encoders import (
+from recoslip.errors import TableError
+from recoslip.graph.neighbourhood import reduced_features
+from recoslip.packed import open_packed, pack
+from recoslip.tables.blocks import BLOCKS
+from recoslip.tables.column_encoders import (
     CategoryEncoder,
     NumberEncoder,
     TextEncoder,
     VectorEncoder,
     encoder_from_json,
 )
-from recoslip.encoders.columns import MAX_CATEGORIES, Column
-from recoslip.encoders.table_encoder import TableEncoder, fit_encoder, same_encoding
-from recoslip.errors import TableError
-from recoslip.graph.neighbourhood import reduced_features
-from recoslip.packed import open_packed, pack
+from recoslip.tables.columns import MAX_CATEGORIES, Column
+from recoslip.tables.table_encoder import TableEncoder, fit_encoder, same_encoding
 
 WORDS = ["red", "green", "blue", "shoe", "hat", "coat", "old", "new", "large", "small"]
 KINDS = {"price": "number", "colour": "category", "title": "text", "image": "vector"}

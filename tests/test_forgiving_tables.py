@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from recoslip import Watch, detector, read_graph
 from recoslip.cli import app
-from recoslip.encoders.column_encoders import NumberEncoder, encoder_from_json
-from recoslip.encoders.numbers import MISSING_SPELLINGS, decimal_marks, to_numbers
 from recoslip.errors import OutOfMemory, RecoslipError, TableError
 from recoslip.memory import Memory
 from recoslip.packed import open_packed, pack
+from recoslip.tables.column_encoders import NumberEncoder, encoder_from_json
+from recoslip.tables.numbers import MISSING_SPELLINGS, decimal_marks, to_numbers
 
 ROWS = 12
 NODES = {"id": [f"n{k}" for k in range(ROWS)], "domain": ["source", "target"] * (ROWS // 2)}

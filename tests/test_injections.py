@@ -10,7 +10,7 @@ from recoslip import detector
 from recoslip.cli import app
 from recoslip.datasets import csbm
 from recoslip.findings.analysis import analyse
-from recoslip.page.report import Report, report
+from recoslip.pipeline.report.html import Report, report
 
 ALERT = "window.hacked=1;alert(1)"
 INJECTIONS = [

@@ -13,7 +13,6 @@ from recoslip import NodeGraph, detector
 from recoslip.cli import app
 from recoslip.datasets import csbm
 from recoslip.datasets.panel import Labelled, panel_case
-from recoslip.encoders.table_encoder import TableEncoder
 from recoslip.errors import GraphError, SettingError
 from recoslip.findings.analysis import analyse
 from recoslip.graph.alignment import aligned
@@ -21,6 +20,7 @@ from recoslip.inspection.check import Check
 from recoslip.inspection.features import check_columns, column_of
 from recoslip.inspection.mixing import Mixing, Region, measure_mixing
 from recoslip.metrics import auroc
+from recoslip.tables.table_encoder import TableEncoder
 
 NO_EDGES = np.empty((2, 0), dtype=int)
 

@@ -7,7 +7,7 @@ from torch_geometric.nn import GCN
 
 import recoslip
 from recoslip import NodeGraph, Split, detector, load
-from recoslip.calibration.conformal import threshold
+from recoslip.detectors.conformal import threshold
 from recoslip.errors import Diverged, GraphError, ModelFileError, OutOfMemory
 
 QUICK = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "epochs": 10, "device": "cpu"}

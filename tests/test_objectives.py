@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recoslip.calibration.conformal import benjamini_hochberg, p_values, threshold
+from recoslip.detectors.conformal import benjamini_hochberg, p_values, threshold
 from recoslip.detectors.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
 from recoslip.detectors.pseudo_labels import choose_pseudo_labels, label_weights
 from recoslip.fleet.negative_sampling import NonEdges

@@ -16,10 +16,10 @@ from recoslip import NodeGraph, detector
 from recoslip.datasets import csbm
 from recoslip.errors import RecoslipError
 from recoslip.findings.analysis import analyse
-from recoslip.page.columns import MAX_CHARACTERS, TEXT_LENGTHS
-from recoslip.page.payload import MAX_NODES, payload
-from recoslip.page.projection import projection
-from recoslip.page.report import Report, report
+from recoslip.pipeline.report.columns import MAX_CHARACTERS, TEXT_LENGTHS
+from recoslip.pipeline.report.html import Report, report
+from recoslip.pipeline.report.payload import MAX_NODES, payload
+from recoslip.pipeline.report.projection import projection
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='hacked'\">",

@@ -6,7 +6,7 @@ from torch_geometric.nn import GCNConv
 
 import recoslip
 from recoslip import NodeGraph, RecoSlip
-from recoslip.calibration.conformal import empirical_threshold
+from recoslip.detectors.conformal import empirical_threshold
 from recoslip.detectors.selection import select
 from recoslip.errors import RecoslipWarning, SettingError
 from recoslip.metrics import auroc

@@ -22,8 +22,8 @@ from recoslip.errors import ModelFileError, SettingError
 from recoslip.findings.analysis import analyse
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
+from recoslip.graph.split import random_split
 from recoslip.metrics import auroc
-from recoslip.shift import random_split
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
 BRIEF = QUICK | {"epochs": 20, "round_epochs": 10, "domain_epochs": 20}  # for what does not depend on what is found

@@ -11,15 +11,15 @@ import torch
 
 import recoslip
 from recoslip import detector, load_detector, read_graph
-from recoslip.calibration.conformal import benjamini_hochberg
 from recoslip.datasets import csbm
-from recoslip.encoders.table_encoder import TableEncoder
+from recoslip.detectors.conformal import benjamini_hochberg
 from recoslip.errors import GraphError, TableError
 from recoslip.findings.analysis import analyse
 from recoslip.findings.new_nodes import look_at_new, score_new
 from recoslip.graph.ids import id_hashes
 from recoslip.metrics import auroc
 from recoslip.packed import open_packed, pack
+from recoslip.tables.table_encoder import TableEncoder
 
 QUICK = {"hidden_channels": 16, "out_channels": 16, "head_channels": 8, "epochs": 60, "device": "cpu"}
 BRANDS = ["acme", "bolt", "core"]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from recoslip import NodeGraph, Split
 from recoslip.errors import SettingError
-from recoslip.shift import assign_source, default_split, random_split
+from recoslip.graph.split import assign_source, default_split, random_split
 
 
 def test_the_authors_recipe_step_by_step():

@@ -81,4 +81,4 @@ def test_every_public_name_can_be_imported():
         "from recoslip.datasets import *\nassert csbm(nodes=20, categories=2).num_nodes == 20\n"
         "import recoslip\nassert all(hasattr(recoslip, name) for name in recoslip.__all__)"
     )
-    assert {"recoslip.datasets.load", "recoslip.page.report"} <= names
+    assert {"recoslip.datasets.load", "recoslip.pipeline.report.html"} <= names

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from recoslip import read_graph
-from recoslip.encoders.columns import describe
 from recoslip.errors import TableError
+from recoslip.tables.columns import describe
 from recoslip.tables.edges import EdgeReader
 from recoslip.tables.options import ReadOptions
 

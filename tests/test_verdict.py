@@ -10,12 +10,10 @@ import pytest
 from rich.console import Console
 
 from recoslip import NodeGraph, detector
-from recoslip.calibration.conformal import p_values
-from recoslip.calibration.growth import least_growth
-from recoslip.calibration.novel_share import NovelShare, most_by_chance
-from recoslip.calibration.regions import growth_within
 from recoslip.cli.printing import print_outcome
 from recoslip.detectors.base import Detector
+from recoslip.detectors.conformal import p_values
+from recoslip.detectors.regions import growth_within
 from recoslip.findings.analysis import analyse, facts
 from recoslip.findings.clusters import Cluster, find_clusters, grown, growth_in_region, unevenness
 from recoslip.findings.diagnosis import Diagnosis, _fit_warnings
@@ -23,6 +21,8 @@ from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.findings.group_profiles import first_look
 from recoslip.findings.groups import Partition, find_groups, merge_alike_communities
+from recoslip.findings.growth import least_growth
+from recoslip.findings.novel_share import NovelShare, most_by_chance
 from recoslip.findings.promise import Withheld, promise, withheld_regions
 from recoslip.findings.verdict import decide
 from recoslip.graph.neighbourhood import neighbourhood_features, similarity_features

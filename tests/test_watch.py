@@ -14,17 +14,17 @@ import polars as pl
 import pytest
 from fork_server import spread
 from parsed_html import HOSTILE, ParsedHtml
+from recoslip.calibration import appearance as counts
 from safetensors.numpy import load, save
 from scipy.stats import binom
 
 from recoslip import NodeGraph
-from recoslip.calibration import appearance as counts
-from recoslip.calibration.appearance import appearance, blind_cells, level, views
-from recoslip.calibration.growth import least_growth
 from recoslip.errors import RecoslipError, SettingError, TableError, WatchError
+from recoslip.findings.growth import least_growth
 from recoslip.graph.ids import id_hashes
 from recoslip.packed.format import checksum
 from recoslip.storage import output_lock
+from recoslip.watch.appearance import appearance, blind_cells, level, views
 from recoslip.watch.page import guarantee, render
 from recoslip.watch.watch import EXIT_CODES, Watch
 from recoslip.wording import percent

@@ -15,7 +15,7 @@ from recoslip import NodeGraph, detector
 from recoslip.detectors import DETECTORS
 from recoslip.errors import RecoslipError, RecoslipWarning
 from recoslip.findings.analysis import analyse
-from recoslip.page.report import report
+from recoslip.pipeline.report.html import report
 
 QUICK = {
     "epochs": 3,

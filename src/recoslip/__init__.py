@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from recoslip.detectors.reco_slip_plus import RecoSlipPlus as RecoSlipPlus
     from recoslip.detectors.registry import detector as detector
     from recoslip.graph.node_graph import NodeGraph as NodeGraph
+    from recoslip.graph.split import Split as Split
     from recoslip.packed import open_packed as open_packed
     from recoslip.packed import pack as pack
     from recoslip.pipeline.detect import analyse as analyse
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from recoslip.pipeline.result import load as load
     from recoslip.pipeline.result import score as score
     from recoslip.read_options import ReadOptions as ReadOptions
-    from recoslip.shift import Split as Split
-    from recoslip.tables import read_graph as read_graph
+    from recoslip.tables.read import read_graph as read_graph
     from recoslip.watch.watch import Watch as Watch
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
@@ -58,8 +58,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "pipeline.detect": ["analyse", "check", "detect"],
         "pipeline.result": ["Result", "load", "score"],
         "read_options": ["ReadOptions"],
-        "shift": ["Split"],
-        "tables": ["read_graph"],
+        "graph.split": ["Split"],
+        "tables.read": ["read_graph"],
         "watch.watch": ["Watch"],
     },
 )

@@ -36,10 +36,10 @@ from recoslip.fleet.checkpoints import Checkpoint
 from recoslip.fleet.device import BATCH_SIZE
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
+from recoslip.graph.split import Split
 from recoslip.packed import open_packed
 from recoslip.packed.format import INDEX
 from recoslip.progress import Progress
-from recoslip.shift import Split
 from recoslip.storage import output_lock
 
 LOCAL = "local"  # stands for an address: start a cluster on this machine, for this call only

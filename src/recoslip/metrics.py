@@ -4,7 +4,7 @@ import numpy as np
 
 from recoslip.detectors.base import Scores
 from recoslip.errors import SettingError
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 
 def auroc(novel: Mask, scores: Scores, nodes: Mask | None = None) -> float:

@@ -11,7 +11,7 @@ from recoslip.bench.paper import title
 from recoslip.bench.tables import NOT_RANKED, Grid, Summary
 from recoslip.datasets.panel import CASES
 from recoslip.detectors.base import Scores
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 LEGEND = (
     "AU-ROC over all target nodes, the mean of the cases of a kind. *Best* counts the cases in which no other method "

@@ -21,9 +21,9 @@ from recoslip.detectors.registry import DETECTORS
 from recoslip.errors import DatasetError, SettingError, TableError, nearest
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
+from recoslip.graph.split import Mask, random_split
 from recoslip.read_options import current_names, declared
-from recoslip.shift import Mask, random_split
-from recoslip.tables import read_graph
+from recoslip.tables.read import read_graph
 
 _READ_OPTIONS = {name: option for name, (_, option) in declared().items() if name != "category"}
 _OPTION_TYPES = {"names": list, "switch": bool, "numbers": dict, "text": str}

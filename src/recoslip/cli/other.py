@@ -44,7 +44,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="Folder that detect or demo wrote.")], quiet: Quiet = False
 ) -> None:
     """Write the report of an earlier run anew."""
-    from recoslip.page.report import saved_report
+    from recoslip.pipeline.report.html import saved_report
     from recoslip.storage import output_lock, printable, resolve, restore_replaced
 
     path = resolve(folder)

@@ -20,7 +20,7 @@ from recoslip.datasets.catalogue import CATALOGUE, GRAPHS, NO_PAPER_SETTINGS, En
 from recoslip.datasets.panel import SEED, Labelled, panel_case, read_labelled
 from recoslip.errors import DatasetError, SettingError, nearest
 from recoslip.graph import NodeGraph
-from recoslip.shift import Mask, Split, assign_source, hide, random_split
+from recoslip.graph.split import Mask, Split, assign_source, hide, random_split
 
 HIDDEN = 0.2  # fraction of the source that is presented as target in the cases of the panel
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from recoslip.errors import DatasetError
 from recoslip.graph import NodeGraph
 from recoslip.graph.neighbourhood import reduced_features
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 CASES: Mapping[str, str] = MappingProxyType(
     {

@@ -21,12 +21,10 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from recoslip.calibration import conformal
-from recoslip.calibration.regions import merge_alike, source_regions
-from recoslip.detectors import model_file, params
+from recoslip.detectors import conformal, model_file, params
 from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.regions import merge_alike, source_regions
 from recoslip.detectors.verdicts import VerdictModel
-from recoslip.encoders.table_encoder import TableEncoder, describe_encoding, same_encoding
 from recoslip.errors import Diverged, GraphError, OutOfMemory, RecoslipWarning, SettingError, TableError
 from recoslip.fleet.checkpoints import Checkpointer
 from recoslip.fleet.counter_rng import derive
@@ -34,10 +32,11 @@ from recoslip.fleet.device import check_device
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes, id_order
 from recoslip.graph.neighbourhood import similarity_features
+from recoslip.graph.split import Mask, Split, hide, present, rotate
 from recoslip.progress import Progress
-from recoslip.shift import Mask, Split, hide, present, rotate
 from recoslip.tables.new_nodes import NewNodes, read_new_nodes
 from recoslip.tables.read import Table
+from recoslip.tables.table_encoder import TableEncoder, describe_encoding, same_encoding
 from recoslip.wording import counted
 
 Scores: TypeAlias = NDArray[np.float64]

@@ -13,7 +13,7 @@ from recoslip.detectors.ensemble import Folds, out_of_fold_prediction
 from recoslip.detectors.network_detector import check_encoder
 from recoslip.errors import SettingError
 from recoslip.fleet.propagation import Encoder
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 TEMPERATURE = 0.02  # difference of two domain AU-ROCs at which weights differ by a factor of e: about its error
 MIN_WEIGHT = 0.1  # encoders with less weight are left out: they cost more than they bring

@@ -30,8 +30,8 @@ from recoslip.errors import RecoslipWarning
 from recoslip.fleet.interfaces import GraphInput, Output, ProblemState, Schedule
 from recoslip.fleet.network import seed_key
 from recoslip.graph import NodeGraph
+from recoslip.graph.split import Split
 from recoslip.progress import Phases
-from recoslip.shift import Split
 
 
 class CoNoC(NetworkDetector):

@@ -24,8 +24,8 @@ from recoslip.fleet.propagation import WholeGraph
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import adjacency_of
 from recoslip.graph.sparse import to_scipy
+from recoslip.graph.split import Split
 from recoslip.progress import Phases
-from recoslip.shift import Split
 
 
 class Dominant(Detector):

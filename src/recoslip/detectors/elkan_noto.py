@@ -14,7 +14,7 @@ from recoslip.detectors.params import learned
 from recoslip.detectors.risk_objectives import RiskObjective, discriminate, domain_nodes
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective
 from recoslip.graph import NodeGraph
-from recoslip.shift import Split
+from recoslip.graph.split import Split
 
 
 class ElkanNoto(NetworkDetector):

@@ -19,7 +19,7 @@ from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Output
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours, diffuse
 from recoslip.graph.neighbourhood import k_means, neighbourhood_features
-from recoslip.shift import Split
+from recoslip.graph.split import Split
 
 
 class EnergyOOD(NetworkDetector):

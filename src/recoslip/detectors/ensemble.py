@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recoslip.detectors.base import Scores
 from recoslip.fleet.counter_rng import derive
 from recoslip.graph.adjacency import Neighbours, diffuse
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 Folds = NDArray[np.int64]
 NO_FOLD = -1  # held-out fold of a network that was trained on all nodes

@@ -14,8 +14,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from recoslip.errors import ModelFileError
+from recoslip.graph.split import Split
 from recoslip.json_files import read_json
-from recoslip.shift import Split
 from recoslip.storage import atomic_folder
 
 FORMAT, FORMAT_VERSION = "recoslip-detector", 5

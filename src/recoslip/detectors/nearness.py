@@ -14,7 +14,7 @@ from torch import Tensor
 from recoslip.detectors.base import Scores
 from recoslip.graph import NodeGraph
 from recoslip.graph.neighbourhood import similarity_features
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 NEAREST = 3  # which of the nearest source nodes counts: one may be there by chance
 MAX_RANK = 400  # more target nodes than these say no more

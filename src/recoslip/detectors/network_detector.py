@@ -23,9 +23,9 @@ from recoslip.fleet.module_fleet import ModuleFleet
 from recoslip.fleet.network import Architecture, NetworkFleet, seed_key
 from recoslip.fleet.propagation import Encoder, WholeGraph
 from recoslip.graph import NodeGraph
+from recoslip.graph.split import Split
 from recoslip.memory import memory
 from recoslip.progress import Phases
-from recoslip.shift import Split
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from recoslip.detectors.risk_objectives import DomainNodes, RiskObjective, discr
 from recoslip.errors import SettingError
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective
 from recoslip.graph import NodeGraph
-from recoslip.shift import Mask, Split
+from recoslip.graph.split import Mask, Split
 
 
 class Oracle(NetworkDetector):

@@ -15,8 +15,8 @@ from recoslip.detectors.risk_objectives import RiskObjective, discriminate, doma
 from recoslip.errors import SettingError
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.graph import NodeGraph
+from recoslip.graph.split import Mask, Split
 from recoslip.objectives.prior import best_bin
-from recoslip.shift import Mask, Split
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recoslip.detectors.base import Scores
 from recoslip.detectors.ensemble import NO_FOLD, Folds, Prediction
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 MAX_SOURCE_RATIO = 0.075  # above it, the highest are taken for a known category that grew
 MIN_SOURCE = 3  # fewer source nodes among the highest may be there by chance

@@ -17,10 +17,10 @@ from recoslip.fleet.negative_sampling import NonEdges
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import adjacency_of
 from recoslip.graph.paths import within_hops
+from recoslip.graph.split import Mask, Split
 from recoslip.objectives.links import inner_products, structure_loss
 from recoslip.objectives.pu import label_distribution
 from recoslip.objectives.rates import soft_rate
-from recoslip.shift import Mask, Split
 
 
 class PuGnn(PriorDetector):

@@ -20,9 +20,9 @@ from recoslip.fleet.interfaces import BatchObjective, Output, ProblemState
 from recoslip.fleet.negative_sampling import NonEdges
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import concatenated_ranges
+from recoslip.graph.split import Split
 from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss
 from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
-from recoslip.shift import Split
 
 Links: TypeAlias = Literal["selective", "target", "all", "none"]
 Dual: TypeAlias = Literal["hard", "soft"]

@@ -35,8 +35,8 @@ from recoslip.detectors.selection import (
 from recoslip.errors import RecoslipWarning
 from recoslip.fleet.interfaces import GraphInput, Schedule
 from recoslip.graph import NodeGraph
+from recoslip.graph.split import Split
 from recoslip.progress import Phases
-from recoslip.shift import Split
 
 
 class RecoSlip(NetworkDetector):

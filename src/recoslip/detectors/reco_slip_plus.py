@@ -45,8 +45,8 @@ from recoslip.fleet.side_by_side import Check, side_by_side
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import similarity_features
+from recoslip.graph.split import Mask, Split
 from recoslip.progress import Phases, Together
-from recoslip.shift import Mask, Split
 
 FALLBACK_RECALL_TARGETS = (0.2, 0.35, 0.5)  # after a rejected proposal: what is novel is further down
 NEAREST_OF_CORE = 25  # nodes near each of the highest that are looked at, for source nodes among them

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Detector
 from recoslip.graph import NodeGraph
-from recoslip.shift import Split
+from recoslip.graph.split import Split
 
 
 class UntrainedDetector(Detector):

@@ -12,9 +12,9 @@ from recoslip.detectors.prior_detector import PriorDetector, WarmUp
 from recoslip.detectors.risk_objectives import DomainNodes, RiskObjective, domain_nodes
 from recoslip.fleet.interfaces import GraphInput, Objective, Output
 from recoslip.graph import NodeGraph
+from recoslip.graph.split import Split
 from recoslip.objectives.pu import unbiased_risk
 from recoslip.objectives.rates import soft_rate
-from recoslip.shift import Split
 
 
 class UPU(PriorDetector):

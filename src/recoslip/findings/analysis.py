@@ -8,21 +8,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.calibration.novel_share import NovelShare, novel_share
-from recoslip.calibration.regions import growth_within, region_count
 from recoslip.detectors.base import Detector, Scores
+from recoslip.detectors.regions import growth_within, region_count
 from recoslip.errors import GraphError
 from recoslip.findings.clusters import growth_in_region
 from recoslip.findings.diagnosis import Diagnosis, diagnose
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.findings.group_profiles import Group, first_look, profile_groups
 from recoslip.findings.groups import Partition, find_groups, single_group
+from recoslip.findings.novel_share import NovelShare, novel_share
 from recoslip.findings.promise import promise, withheld_regions
 from recoslip.findings.verdict import Verdict, decide
 from recoslip.graph import NodeGraph
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
+from recoslip.graph.split import Mask
 from recoslip.inspection.check import Check, look_as_it_is
-from recoslip.shift import Mask
 from recoslip.wording import counted
 
 RESERVED = ("uncertainty", "group")  # columns of a table of scores that some have

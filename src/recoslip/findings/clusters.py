@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.calibration.growth import least_growth
 from recoslip.detectors.base import Detector
 from recoslip.findings.explanations import FeatureStatistics
+from recoslip.findings.growth import least_growth
 from recoslip.graph.neighbourhood import k_means
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 from recoslip.wording import at_least, counted, times
 
 CLUSTERS = 20

@@ -11,7 +11,7 @@ from recoslip.detectors.base import Detector
 from recoslip.findings.clusters import Cluster, find_clusters, grown, unevenness
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.graph import NodeGraph
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 FEW_SOURCE = 100  # fewer source nodes may not represent what is known
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.calibration.growth import least_growth
-from recoslip.shift import Mask
+from recoslip.findings.growth import least_growth
+from recoslip.graph.split import Mask
 from recoslip.wording import at_least, counted
 
 NEAREST = 5  # members of the group that a node must have near it, to lie where the group lies

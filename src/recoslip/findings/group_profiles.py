@@ -16,7 +16,7 @@ from recoslip.findings.explanations import FeatureStatistics, Trait
 from recoslip.findings.groups import MIN_GROUP_SIZE, Partition
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 MAX_EXEMPLARS = 12
 FIRST_LOOK = 10  # nodes to look at first

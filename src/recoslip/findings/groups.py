@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import k_means
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 NEAREST = 8  # a node with fewer edges among the listed nodes is also linked to so many with the nearest features
 RESOLUTIONS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # tried from the coarsest on

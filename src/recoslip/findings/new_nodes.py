@@ -11,8 +11,8 @@ import polars as pl
 from sklearn.base import clone
 
 from recoslip._version import __version__
-from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg
 from recoslip.detectors.base import Detector
+from recoslip.detectors.conformal import ROUNDING, benjamini_hochberg
 from recoslip.findings.analysis import Findings, analyse, with_columns_of
 from recoslip.findings.summary import facts
 from recoslip.graph.ids import id_hashes

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg
 from recoslip.detectors.base import Detector
+from recoslip.detectors.conformal import ROUNDING, benjamini_hochberg
 from recoslip.findings.explanations import FeatureStatistics
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 from recoslip.wording import counted
 
 

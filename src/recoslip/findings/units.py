@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recoslip.encoders.column_encoders import CategoryEncoder, ColumnEncoder, NumberEncoder, TextEncoder
-from recoslip.encoders.table_encoder import TableEncoder
 from recoslip.graph import NodeGraph
+from recoslip.tables.column_encoders import CategoryEncoder, ColumnEncoder, NumberEncoder, TextEncoder
+from recoslip.tables.table_encoder import TableEncoder
 from recoslip.wording import percent
 
 MIN_DIGITS, MAX_DIGITS = 3, 9  # significant digits of a number that is shown

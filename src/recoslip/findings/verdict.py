@@ -7,12 +7,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from recoslip.calibration.novel_share import NovelShare, most_by_chance
 from recoslip.detectors.base import Detector
 from recoslip.findings.diagnosis import Diagnosis
+from recoslip.findings.novel_share import NovelShare, most_by_chance
 from recoslip.findings.promise import Withheld
+from recoslip.graph.split import MIN_SOURCE, Mask
 from recoslip.inspection.check import Check
-from recoslip.shift import MIN_SOURCE, Mask
 from recoslip.wording import at_least_percent, capitalised, counted, percent, times
 
 Kind: TypeAlias = Literal["new", "grown", "nothing", "cannot tell"]

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recoslip.calibration.regions import region_count
 from recoslip.detectors.catalogue import DEFAULT
+from recoslip.detectors.regions import region_count
 from recoslip.errors import GraphError, SettingError
 from recoslip.graph import NodeGraph
 from recoslip.graph.alignment import aligned
+from recoslip.graph.split import MIN_SOURCE
 from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_columns
 from recoslip.inspection.mixing import Mixing, measure_mixing
-from recoslip.shift import MIN_SOURCE
 from recoslip.wording import NAMED, named, percent
 
 Align: TypeAlias = Literal["off", "on", "auto"]

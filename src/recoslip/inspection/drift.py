@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recoslip.encoders.column_encoders import Drift
+from recoslip.tables.column_encoders import Drift
 from recoslip.tables.new_nodes import NewNodes
 from recoslip.wording import counted, named, percent
 

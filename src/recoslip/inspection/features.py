@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 LEAK = 0.9  # AU-ROC from which on a column says the same as the domain
 MIN_DEVIATIONS = 5.0  # standard deviations that it must be above chance: of few nodes, some column says so by chance

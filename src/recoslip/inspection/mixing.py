@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recoslip.graph import NodeGraph
 from recoslip.graph.neighbourhood import k_means, neighbourhood_features, reduced_features
 from recoslip.graph.sparse import to_scipy
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 Situation: TypeAlias = Literal["too few", "proportions", "new kind", "apart"]
 

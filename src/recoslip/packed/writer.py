@@ -17,9 +17,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
 
-from recoslip.encoders.column_encoders import ColumnEncoder, VectorEncoder, fit_column
-from recoslip.encoders.columns import Column, refuse_missing
-from recoslip.encoders.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
 from recoslip.errors import GraphError, OutOfMemory, TableError
 from recoslip.packed.edge_sort import sort_edges
 from recoslip.packed.format import (
@@ -42,11 +39,14 @@ from recoslip.packed.format import (
 from recoslip.progress import Phases, Progress
 from recoslip.read_options import ReadOptions, reads
 from recoslip.storage import atomic_folder, printable
+from recoslip.tables.column_encoders import ColumnEncoder, VectorEncoder, fit_column
+from recoslip.tables.columns import Column, refuse_missing
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader
 from recoslip.tables.kept_columns import shown_values
 from recoslip.tables.options import NodeRows, TableName, node_rows
 from recoslip.tables.read import name_ends
 from recoslip.tables.table import check_file, origin_of, read_errors, scan, table_errors, table_format
+from recoslip.tables.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
 
 WORK = "work"  # folder of intermediate files, inside the folder that is written
 

@@ -17,15 +17,15 @@ from recoslip.detectors.registry import detector
 from recoslip.errors import SettingError
 from recoslip.findings.analysis import analyse as find
 from recoslip.graph import NodeGraph
+from recoslip.graph.split import default_rotations
 from recoslip.inspection import check as inspection
 from recoslip.inspection.check import Align, Check, refuse_leaks
 from recoslip.packed import open_packed
 from recoslip.pipeline.result import Result
 from recoslip.progress import Progress, shown
 from recoslip.read_options import reads
-from recoslip.shift import default_rotations
-from recoslip.tables import read_graph
 from recoslip.tables.cells import described_by_genes, open_if_cells
+from recoslip.tables.read import read_graph
 
 log = logging.getLogger("recoslip")
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from recoslip.detectors.base import Detector
 from recoslip.errors import RecoslipError
-from recoslip.page.report import Report
+from recoslip.pipeline.report.html import Report
 from recoslip.results import REVIEW, for_spreadsheets
 from recoslip.storage import (
     atomic_folder,

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from recoslip.calibration.conformal import ROUNDING, benjamini_hochberg
-from recoslip.calibration.novel_share import NovelShare
 from recoslip.detectors.base import Detector
+from recoslip.detectors.conformal import ROUNDING, benjamini_hochberg
 from recoslip.detectors.loading import load_detector
 from recoslip.detectors.params import Number
 from recoslip.errors import RecoslipError, SettingError
 from recoslip.findings.analysis import Findings
 from recoslip.findings.graph_files import graph_writers, to_networkx
 from recoslip.findings.new_nodes import look_at_new, score_new, with_settings
+from recoslip.findings.novel_share import NovelShare
 from recoslip.findings.summary import summarise
 from recoslip.findings.verdict import Verdict
 from recoslip.graph import NodeGraph
 from recoslip.inspection.check import Check
 from recoslip.inspection.drift import DriftCheck
 from recoslip.packed import open_packed
-from recoslip.page.report import Report, saved_report
-from recoslip.page.report import report as make_report
 from recoslip.pipeline.folder import Format, write
+from recoslip.pipeline.report.html import Report, saved_report
+from recoslip.pipeline.report.html import report as make_report
 from recoslip.read_options import reads
 from recoslip.results import read_scores, read_summary
 from recoslip.storage import printable

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recoslip.errors import RecoslipError
-from recoslip.page.templates import asset, fill
+from recoslip.pipeline.report.templates import asset, fill
 from recoslip.review.bounds import Bounds, bounds, least, sample_size
 from recoslip.review.ranking import Ranking
 from recoslip.wording import at_least_percent, at_most_percent, counted
@@ -152,7 +152,7 @@ class Certificate:
         sample = self.sample
         return fill(
             "review/certificate.html",
-            styles=[asset("page/plain.css")],
+            styles=[asset("pipeline/report/plain.css")],
             title="Certificate",
             sentence=self.sentence,
             from_list=counted(sample.from_list, "node"),

@@ -9,8 +9,8 @@ from typing import Any
 
 from recoslip.errors import RecoslipError
 from recoslip.json_files import read_json
-from recoslip.page.report import Report
-from recoslip.page.templates import asset
+from recoslip.pipeline.report.html import Report
+from recoslip.pipeline.report.templates import asset
 from recoslip.review.store import ReviewError
 from recoslip.storage import printable
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from recoslip.errors import RecoslipError
 from recoslip.json_files import JsonFileError, parse_json
-from recoslip.page.templates import policy_of
+from recoslip.pipeline.report.templates import policy_of
 from recoslip.review.decisions import check_name, export, parse_decisions
 from recoslip.review.guard import Guard
 from recoslip.review.listening import LOCAL, allowed_hosts

@@ -1,5 +1,1 @@
 """Nodes and edges as files or data frames -> NodeGraph."""
-
-from recoslip.tables.read import read_graph
-
-__all__ = ["read_graph"]

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import ColumnReader, require_column
 from recoslip.errors import TableError
+from recoslip.tables.columns import ColumnReader, require_column
 
 LABEL = re.compile(r"(?:^|[ _.-])(title|name|label|headline|subject)$", re.IGNORECASE)
 MAX_LENGTH = 200  # characters of a name, on average; longer texts are bodies, not names

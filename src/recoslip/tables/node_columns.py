@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import FRAME, ColumnReader, Origin, is_missing, require_column
 from recoslip.errors import TableError
 from recoslip.read_options import Since
+from recoslip.tables.columns import FRAME, ColumnReader, Origin, is_missing, require_column
 from recoslip.tables.times import Order, not_before, read_instant, read_times, slash_order
 
 WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that became a float

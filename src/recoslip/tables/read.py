@@ -12,12 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import Origin, require_column
-from recoslip.encoders.table_encoder import fit_encoder
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
 from recoslip.read_options import ReadOptions, reads
 from recoslip.tables.cells import cell_tables
+from recoslip.tables.columns import Origin, require_column
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
 from recoslip.tables.graph_tables import edge_table, graph_tables
 from recoslip.tables.kept_columns import column_arrays
@@ -26,6 +25,7 @@ from recoslip.tables.options import end_columns, node_rows
 from recoslip.tables.pyg import pyg_tables
 from recoslip.tables.relations import add_relations, check_relational
 from recoslip.tables.table import open_table, table_errors, text_head
+from recoslip.tables.table_encoder import fit_encoder
 
 Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
 
@@ -37,7 +37,7 @@ def read_graph(
     """Read a graph from a table of nodes and a table of edges, or from a graph of another library or its file.
 
     Numbers may be written as text, with decimal commas (12,5), thousands set apart (1.234,56 or 1,234.56) and missing
-    values spelled out (NA, n/a, null, -, ? and the like; `MISSING_SPELLINGS` in `recoslip.encoders.numbers` has all).
+    values spelled out (NA, n/a, null, -, ? and the like; `MISSING_SPELLINGS` in `recoslip.tables.numbers` has all).
     What may be read in two ways is not used, and the log says so. Error messages count the rows of text and Excel files
     as a spreadsheet does, and those of data frames, Parquet and Arrow files from 0.
 

@@ -16,11 +16,11 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import plan_columns, require_column
-from recoslip.encoders.table_encoder import fit_encoder
 from recoslip.errors import TableError, nearest
 from recoslip.read_options import ReadOptions
+from recoslip.tables.columns import plan_columns, require_column
 from recoslip.tables.edges import EdgeReader
+from recoslip.tables.table_encoder import fit_encoder
 
 WIDTH = 16  # of the vectors that neighbours are described by
 MOST_RELATIONS = 50  # kinds of edges, at most: each becomes columns

@@ -18,10 +18,10 @@ from typing import IO, Any, Literal, TypeAlias
 
 import polars as pl
 
-from recoslip.encoders.columns import FRAME, Origin
 from recoslip.errors import OutOfMemory, TableError
 from recoslip.read_options import ReadOptions
 from recoslip.storage import printable
+from recoslip.tables.columns import FRAME, Origin
 from recoslip.tables.options import TableName, end_columns
 from recoslip.tables.text_files import (
     BLOCK,

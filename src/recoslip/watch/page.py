@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recoslip.page.templates import asset, fill
+from recoslip.pipeline.report.templates import asset, fill
 from recoslip.watch.state import GROUP, Batch, Group, State
 from recoslip.wording import at_least, counted, percent, times
 
@@ -49,7 +49,7 @@ def render(state: State) -> str:
     shown = state.batches[1:][-MAX_BATCHES:]
     return fill(
         "watch/watch.html",
-        styles=[asset("page/plain.css"), asset("watch/watch.css")],
+        styles=[asset("pipeline/report/plain.css"), asset("watch/watch.css")],
         title="Watch",
         headline=last.sentence or "The watch has begun; no batch has come yet.",
         is_alarm=last.verdict in ("new", "apart"),

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from recoslip.encoders.table_encoder import EncoderState, TableEncoder, stack_rows
 from recoslip.errors import WatchError
 from recoslip.graph.ids import id_hashes
 from recoslip.json_files import JsonFileError, read_json
 from recoslip.packed.format import checksum, is_plain_file
 from recoslip.storage import atomic_write, printable
 from recoslip.tables.table import file_errors
+from recoslip.tables.table_encoder import EncoderState, TableEncoder, stack_rows
 
 FORMAT, VERSION = "recoslip watch", 1
 DOCUMENT, PAGE = "watch.json", "report.html"

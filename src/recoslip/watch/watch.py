@@ -12,25 +12,25 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.calibration.appearance import Appearance, appearance, blind_cells, level, views
-from recoslip.calibration.growth import least_growth
 from recoslip.detectors.params import Number, Whole
-from recoslip.encoders.column_encoders import TextEncoder
-from recoslip.encoders.columns import Origin, is_missing, plan_columns, require_column
-from recoslip.encoders.table_encoder import TableEncoder, fit_encoder
 from recoslip.errors import WatchError
 from recoslip.findings.explanations import FeatureStatistics
+from recoslip.findings.growth import least_growth
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes
 from recoslip.graph.neighbourhood import k_means
+from recoslip.graph.split import Mask
 from recoslip.inspection.mixing import measure_mixing
 from recoslip.read_options import ReadOptions, reads
-from recoslip.shift import Mask
 from recoslip.storage import output_lock, printable, resolve
+from recoslip.tables.column_encoders import TextEncoder
+from recoslip.tables.columns import Origin, is_missing, plan_columns, require_column
 from recoslip.tables.node_columns import ids_as_text
 from recoslip.tables.read import Table, open_edges, read_nodes
 from recoslip.tables.table import table_errors
+from recoslip.tables.table_encoder import TableEncoder, fit_encoder
 from recoslip.tables.times import slash_order, year_first
+from recoslip.watch.appearance import Appearance, appearance, blind_cells, level, views
 from recoslip.watch.page import render
 from recoslip.watch.state import (
     GROUP,

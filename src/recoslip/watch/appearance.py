@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import average_over_neighbours, reduced_features
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 CLUSTERS = (12, 24, 48, 96)  # how many clusters the nodes are divided into, one after the other
 CORE = 0.6  # fraction of a cluster, the nodes that are surest of it, that is a cell of its own

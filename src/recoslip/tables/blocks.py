@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from recoslip.encoders.columns import Encoding
+from recoslip.tables.columns import Encoding
 
 PROBES = 64  # random directions that the spread of inner products is estimated by
 

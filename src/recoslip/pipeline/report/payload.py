@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from recoslip._version import __version__
-from recoslip.calibration.conformal import ROUNDING
 from recoslip.detectors.base import Detector
+from recoslip.detectors.conformal import ROUNDING
 from recoslip.findings.analysis import Findings
 from recoslip.findings.clusters import Cluster
 from recoslip.findings.explanations import FeatureStatistics, Trait, nearest_source
@@ -21,8 +21,8 @@ from recoslip.findings.group_profiles import Group
 from recoslip.findings.summary import facts
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
-from recoslip.page.columns import node_labels, shown_columns
-from recoslip.page.projection import projection
+from recoslip.pipeline.report.columns import node_labels, shown_columns
+from recoslip.pipeline.report.projection import projection
 
 FORMAT = 7  # version of the payload
 MAX_NODES = 50_000  # on the page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 MAX_LANDMARKS = 1_000  # nodes that t-SNE is run on; the others are interpolated
 COMPONENTS = 30  # principal components that distances are measured in

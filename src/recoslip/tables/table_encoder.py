@@ -12,8 +12,9 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.encoders.blocks import Chunks, block_weights
-from recoslip.encoders.column_encoders import (
+from recoslip.errors import TableError, nearest
+from recoslip.tables.blocks import Chunks, block_weights
+from recoslip.tables.column_encoders import (
     ColumnEncoder,
     Drift,
     NumberEncoder,
@@ -21,8 +22,7 @@ from recoslip.encoders.column_encoders import (
     encoder_from_json,
     fit_column,
 )
-from recoslip.encoders.columns import FRAME, Column, Encoding, Origin, is_missing, refuse_missing
-from recoslip.errors import TableError, nearest
+from recoslip.tables.columns import FRAME, Column, Encoding, Origin, is_missing, refuse_missing
 
 DENSE_FRACTION = 0.3  # fraction of non-zeros from which the feature matrix is dense
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 ROUNDING = 1e-9  # 0.29 * 100 counts as 29
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.graph.neighbourhood import k_means
-from recoslip.shift import Mask
+from recoslip.graph.split import Mask
 
 NODES_PER_REGION = 100  # source nodes that there is a region for
 MAX_REGIONS = 20

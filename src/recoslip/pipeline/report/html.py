@@ -14,8 +14,8 @@ from recoslip.errors import RecoslipError
 from recoslip.findings.analysis import Findings, analyse
 from recoslip.graph import NodeGraph
 from recoslip.json_files import read_json
-from recoslip.page.payload import FORMAT, payload
-from recoslip.page.templates import asset, fill
+from recoslip.pipeline.report.payload import FORMAT, payload
+from recoslip.pipeline.report.templates import asset, fill
 from recoslip.storage import atomic_write, printable
 
 # One script of small files, in this order: what a file declares, those after it use.
@@ -42,9 +42,9 @@ class Report:
         if self.data["format"] != FORMAT:
             raise RecoslipError("this report was written by another version of recoslip; run detect again")
         return fill(
-            "page/page.html",
+            "pipeline/report/page.html",
             scripts=[*scripts, page_script()],
-            styles=[asset("page/page.css"), *styles],
+            styles=[asset("pipeline/report/page.css"), *styles],
             connects=config is not None,
             title=self.data["title"],
             data=self.data,
@@ -107,4 +107,4 @@ def saved_report(folder: Path | None) -> Report:
 @cache
 def page_script() -> str:
     """Return the report's JavaScript; its files share one scope, which nothing outside sees."""
-    return '"use strict";\n(() => {\n' + "\n".join(asset(f"page/{name}") for name in SCRIPTS) + "})();\n"
+    return '"use strict";\n(() => {\n' + "\n".join(asset(f"pipeline/report/{name}") for name in SCRIPTS) + "})();\n"

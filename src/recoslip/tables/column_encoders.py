@@ -16,9 +16,9 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.encoders.columns import MAX_CATEGORIES, Column, Encoding
-from recoslip.encoders.numbers import DecimalMark, are_numbers, decimal_marks, to_numbers, two_readings
 from recoslip.errors import TableError
+from recoslip.tables.columns import MAX_CATEGORIES, Column, Encoding
+from recoslip.tables.numbers import DecimalMark, are_numbers, decimal_marks, to_numbers, two_readings
 
 MIN_FREQUENCY = 5  # values of a category column that occur in fewer rows are pooled
 MAX_WORDS = 5000  # tf-idf features per text column

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recoslip.calibration.conformal import ROUNDING
+from recoslip.detectors.conformal import ROUNDING
 
 LEVELS = (0.01, 0.05, 0.2)  # of p-values at which nodes are counted for the lower end
 ESTIMATE_LEVEL = 0.05  # at which nodes are counted for the estimate

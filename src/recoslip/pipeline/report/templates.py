@@ -19,7 +19,7 @@ POLICY_ELEMENT = re.compile(r'http-equiv="Content-Security-Policy" content="([^"
 def fill(
     template: str, *, styles: Sequence[str] = (), scripts: Sequence[str] = (), connects: bool = False, **values: Any
 ) -> str:
-    """Fill in a template that extends page/base.html. Every value is escaped.
+    """Fill in a template that extends pipeline/report/base.html. Every value is escaped.
 
     Args:
         template: its path below the package.

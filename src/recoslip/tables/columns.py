@@ -8,7 +8,8 @@ from typing import Literal, Protocol, TypeAlias
 
 import polars as pl
 
-from recoslip.encoders.numbers import (
+from recoslip.errors import TableError, nearest
+from recoslip.tables.numbers import (
     DecimalMark,
     are_codes,
     decimal_marks,
@@ -16,7 +17,6 @@ from recoslip.encoders.numbers import (
     to_numbers,
     two_readings,
 )
-from recoslip.errors import TableError, nearest
 
 Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
 

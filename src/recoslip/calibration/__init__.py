@@ -1,1 +1,0 @@
-"""Scores -> p-values, thresholds and shares. Nothing here trains."""

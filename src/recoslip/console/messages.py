@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +18,10 @@ from recoslip.read_options import declared
 from recoslip.storage import placed_outputs, printable
 
 # An argument in a message, as Python writes it; the command line shows its option instead.
-ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>True|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|[-\w.]*\w)")
-ARGUMENTS = {*declared(), "allow_leak", "align", "fdr", "max_fpr", "method", "rotations", "seed", "device", "show"}
+ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>\.\.\.|True|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[-\w.]*\w)")
+OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*declared(), "allow_leak", "align", "fdr", "max_fpr")}
+OPTIONS |= {"method": "--method", "rotations": "--rotations", "rename": "--rename", "old": "--with", "seed": "--seed"}
+TEXTS = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 stdout = Console()
 stderr = Console(stderr=True)
@@ -29,17 +32,17 @@ def with_flags(message: str) -> str:
 
     >>> with_flags("leave it out (ignore=['size', 'date']), or fill it: impute=True")
     'leave it out (--ignore size,date), or fill it: --impute'
+    >>> with_flags("rename={'price_eur': 'price'}, target='North Sea', old=...")
+    "--rename price_eur=price, --target 'North Sea', --with"
     """
 
     def flag(match: re.Match[str]) -> str:
-        name, value = match["name"], match["value"]
-        if name not in ARGUMENTS:
-            return match[0]
-        option = f"--{name.replace('_', '-')}"
-        if value == "True":
-            return option
-        names = re.findall(r"'([^']*)'|\"([^\"]*)\"", value)
-        return f"{option} {','.join(a or b for a, b in names) if names else value}"
+        option, value = OPTIONS.get(match["name"]), match["value"]
+        if option is None or value in ("True", "..."):
+            return option or match[0]
+        texts = [a or b for a, b in TEXTS.findall(value)]
+        joined = ("=" if value.startswith("{") else ",").join(texts) if texts else value
+        return f"{option} {shlex.quote(joined)}"
 
     return ARGUMENT.sub(flag, message)
 

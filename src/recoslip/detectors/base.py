@@ -539,7 +539,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             log.info("edges are left out, as the graph that was fitted had none")
             graph = graph.without_edges()
         if self.has_weights_ and graph.edge_weight is None and graph.num_edges:
-            raise GraphError("this detector was fitted with edge weights, and the graph has none; give them (--weight)")
+            raise GraphError("this detector was fitted with edge weights, and the graph has none: weight=...")
         order = id_order(graph)
         if order is None:
             return graph, np.arange(graph.num_nodes)
@@ -571,13 +571,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             known, other = next((a, b) for a, b in zip(names, graph.feature_names, strict=True) if a != b)
             raise GraphError(
                 f"this detector was fitted with other features: it knows {known!r} where the graph has {other!r}; "
-                "read the nodes with its encoder (score_table, recoslip score)"
+                "read the nodes with its encoder (recoslip.score)"
             )
         self._check_encoding(graph)
         if self.scores_need_source and bool(graph.is_target.all()):
             raise GraphError(
                 f"{self.name} scores nodes by the source nodes of their graph, and this one has none; give the old "
-                "nodes and edges, too (--with)"
+                "nodes and edges, too (old=...)"
             )
 
     def _check_encoding(self, graph: NodeGraph) -> None:
@@ -591,7 +591,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 raise GraphError(
                     f"this detector was fitted with column {column!r} encoded by other statistics ({fitted}) than the "
                     f"graph's ({given}), so the same value is another feature; read the nodes with its encoder "
-                    "(score_table, recoslip score)"
+                    "(recoslip.score)"
                 )
 
     def predict(self, graph: NodeGraph | None = None) -> Mask:

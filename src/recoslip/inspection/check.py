@@ -211,8 +211,7 @@ def check(graph: NodeGraph, *, align: Align = "auto") -> Check:
     if not isinstance(graph, NodeGraph):
         raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
     graph.require_both_domains()
-    if align not in ALIGN:
-        raise SettingError(f"align must be one of {', '.join(ALIGN)}; got {align!r}")
+    check_align(align)
     columns, mixing = check_columns(graph), measure_mixing(graph)
     if align == "on":
         prepared = aligned(graph)
@@ -224,6 +223,12 @@ def check(graph: NodeGraph, *, align: Align = "auto") -> Check:
         if graph.num_edges and _mixes(prepared := graph.without_edges()):
             return Check(graph, columns, mixing, "without edges", True, prepared)
     return Check(graph, columns, mixing, None, False, graph)
+
+
+def check_align(align: str) -> None:
+    """Raise unless there is such a way to align."""
+    if align not in ALIGN:
+        raise SettingError(f"align must be one of {', '.join(ALIGN)}; got {align!r}")
 
 
 def look_as_it_is(graph: NodeGraph, reduced: NDArray[np.float64], neighbourhood: NDArray[np.float64]) -> Check:

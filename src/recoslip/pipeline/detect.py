@@ -119,6 +119,7 @@ def detect(
         progress: whether to show progress in a terminal or a notebook; or what is called with steps done and in all.
     """
     model = _model(method, settings, max_fpr, seed, device)
+    inspection.check_align(align)
     if fdr is not None:
         Number(0, 1, open_ends=True)("fdr", fdr)
     if rotations is not None:

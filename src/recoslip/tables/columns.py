@@ -175,10 +175,10 @@ def _guess_encoding(name: str, table: ColumnReader, origin: Origin) -> Column:
         distinct = series.n_unique()
         if distinct <= max(MAX_CATEGORIES, len(series) // 20) and distinct < len(series):
             return Column(name, "category")
-        return Column(name, "unused", f"{distinct:,} different texts; use it with --text {name}")
+        return Column(name, "unused", f"{distinct:,} different texts; text=[{name!r}] uses it")
     if dtype == pl.Null:
         return Column(name, "unused", "empty")
-    return Column(name, "unused", f"{dtype} is no feature; for the domain use --time {name}")
+    return Column(name, "unused", f"{dtype} is no feature; time={name!r} takes it for the domain")
 
 
 def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | None:
@@ -193,7 +193,7 @@ def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | 
     if not len(present):
         return Column(name, "unused", "empty")
     if are_dates:
-        return Column(name, "unused", f"dates are no feature; for the domain use --time {name}")
+        return Column(name, "unused", f"dates are no feature; time={name!r} takes it for the domain")
     if len(marks) == 2:
         return Column(name, "unused", two_readings(present))
     has_commas = bool(present.str.contains(",", literal=True).any())
@@ -233,7 +233,7 @@ def refuse_missing(
             found.append(f"{series.name!r} in {missing.sum()} rows ({first})")
     if found:
         raise TableError(
-            f"missing values: {'; '.join(found)} ({origin.counting}); fill them, ignore the columns, or pass --impute"
+            f"missing values: {'; '.join(found)} ({origin.counting}); fill them, ignore the columns, or impute=True"
         )
 
 

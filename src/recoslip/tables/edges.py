@@ -87,7 +87,7 @@ def _log_unused(columns: Sequence[pl.Series], reader: EdgeReader) -> None:
     for column in columns[:MOST_NAMES]:
         numbers = column.dtype.is_numeric() or (column.dtype == pl.String and len(decimal_marks(column)) > 0)
         may_weigh = reader.weight is None and numbers and WEIGHT.search(column.name)
-        names.append(f"{column.name} (pass --weight {column.name} to use it)" if may_weigh else column.name)
+        names.append(f"{column.name} (weight={column.name!r} uses it)" if may_weigh else column.name)
     rest = f" and {len(columns) - MOST_NAMES} more" if len(columns) > MOST_NAMES else ""
     log.info("edges: from %s to %s; unused: %s%s", reader.left, reader.right, ", ".join(names), rest)
 
@@ -171,9 +171,9 @@ class EdgeReader:
         """
         held = " and ".join(f"{name!r} such as {frame[name].cast(pl.String)[0]!r}" for name in (self.left, self.right))
         raise TableError(
-            f"--drop-unknown would drop every edge: no row of {self.name} names two ids of the nodes table. Its "
+            f"drop_unknown=True would drop every edge: no row of {self.name} names two ids of the nodes table. Its "
             f"columns hold {held}, and the nodes table has ids such as {self._example()}; name the columns of the ends "
-            "(--source-column, --target-column) or of the ids (--id), or correct them"
+            "(edge_from=..., edge_to=...) or of the ids (id=...), or correct them"
         )
 
     def _find(self, names: pl.Series) -> pl.Series:
@@ -216,7 +216,7 @@ class EdgeReader:
             f"{self.name} names {len(unknown)} ids that the nodes table does not have (first: "
             f"{', '.join(map(repr, unknown[:3]))}), in {edges} edges. The ends are in its columns {self.left!r} and "
             f"{self.right!r}, and the nodes table has ids such as {self._example()}; add those nodes or pass "
-            "--drop-unknown, or name other columns (--source-column, --target-column)"
+            "drop_unknown=True, or name other columns (edge_from=..., edge_to=...)"
         )
 
     def _example(self) -> str:

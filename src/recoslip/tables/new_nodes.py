@@ -191,5 +191,5 @@ def _joined_weights(parts: Sequence[tuple[Any, Any]]) -> NDArray[np.float64] | N
     if not any(weighted):
         return None
     if any(weight is None and index.shape[1] for index, weight in parts):
-        raise TableError("the edges of old and new nodes must all have weights, or none; name their column (--weight)")
+        raise TableError("the edges of old and new nodes must all have weights, or none: weight=...")
     return np.concatenate([np.asarray(weight, dtype=np.float64) for index, weight in parts if index.shape[1]])

@@ -54,9 +54,7 @@ def ids_as_text(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Ser
     return own_ids(column, table, origin).cast(pl.String)
 
 
-def domains_from_column(
-    table: ColumnReader, name: str, target_value: object, origin: Origin = FRAME
-) -> NDArray[np.bool_]:
+def domains_from_column(table: ColumnReader, name: str, target: object, origin: Origin = FRAME) -> NDArray[np.bool_]:
     """Return which rows are target by a column of two values."""
     require_column(table.columns, name, "nodes")
     column = table[name].cast(pl.String)
@@ -71,17 +69,17 @@ def domains_from_column(
         raise TableError(
             f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}"
         )
-    if target_value is not None:
-        target = _find_value(str(target_value), values)
-        if target is None:
-            raise TableError(f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, not {target_value!r}")
-        return np.asarray(column == target)
+    if target is not None:
+        found = _find_value(str(target), values)
+        if found is None:
+            raise TableError(f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, not {target!r}")
+        return np.asarray(column == found)
     normalised = [value.strip().lower() for value in values]
     if normalised in (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"]):
         return np.asarray(column == values[1])
     raise TableError(
         f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}: say which one is the target "
-        f"(--target-value {values[0]} or --target-value {values[1]})"
+        f"(target={values[0]!r} or target={values[1]!r})"
     )
 
 

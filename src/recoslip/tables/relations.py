@@ -91,7 +91,7 @@ def _kinds(nodes: pl.DataFrame, options: ReadOptions) -> pl.Series:
     values = kinds.unique().sort().to_list()
     if options.scored not in values:
         raise TableError(
-            f"--scored must be one of the kinds of nodes in {options.node_type!r}, {', '.join(map(repr, values[:10]))}"
+            f"scored must be one of the kinds of nodes in {options.node_type!r}, {', '.join(map(repr, values[:10]))}"
             f"; got {options.scored!r}{nearest(str(options.scored), values)}"
         )
     return kinds
@@ -103,7 +103,7 @@ def _check_relations(relation: pl.Series, options: ReadOptions) -> None:
     if relation.n_unique() > MOST_RELATIONS:
         raise TableError(
             f"the column {options.relation!r} has {relation.n_unique():,} kinds of edges; expected at most "
-            f"{MOST_RELATIONS}; pool the rare ones, or use a number as an edge feature (--edge-features)"
+            f"{MOST_RELATIONS}; pool the rare ones, or use a number as an edge feature (edge_features=...)"
         )
 
 

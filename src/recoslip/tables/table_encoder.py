@@ -83,8 +83,8 @@ class TableEncoder:
             else:
                 raise TableError(
                     f"the nodes table has no column {column.name!r}{nearest(column.name, renamed.columns)}, which the "
-                    f"model was fitted with; add it, name the one that it is now (--rename new={column.name}), or pass "
-                    "--impute to fill it"
+                    f"model was fitted with; add it, name the one that it is now (rename={{'new': {column.name!r}}}), "
+                    "or fill it: impute=True"
                 )
         series = [column.read(values, origin.decimal) for column, values in zip(self.columns, given, strict=True)]
         if not impute:
@@ -250,12 +250,13 @@ def _count_missing(columns: Sequence[pl.Series]) -> dict[str, int]:
 def _renamed(table: pl.DataFrame, rename: Mapping[str, str], known: Sequence[str]) -> pl.DataFrame:
     """Return a table whose columns have the names that they had when the encoder was fitted."""
     if len(set(rename.values())) < len(rename):
-        raise TableError("--rename gives two columns one name; name one of them")
+        raise TableError("rename gives two columns one name; name one of them")
     for new, old in rename.items():
+        pair = f"rename={{{new!r}: {old!r}}}"
         if new not in table.columns:
-            raise TableError(f"--rename {new}={old}: the table has no column {new!r}{nearest(new, table.columns)}")
+            raise TableError(f"{pair}: the table has no column {new!r}{nearest(new, table.columns)}")
         if old not in known:
-            raise TableError(f"--rename {new}={old}: the model was fitted with no column {old!r}{nearest(old, known)}")
+            raise TableError(f"{pair}: the model was fitted with no column {old!r}{nearest(old, known)}")
         if old in table.columns:
-            raise TableError(f"--rename {new}={old}: the table has a column {old!r} already; leave it out or rename it")
+            raise TableError(f"{pair}: the table has a column {old!r} already; leave it out or rename it")
     return table.rename(dict(rename))

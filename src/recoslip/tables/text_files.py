@@ -207,7 +207,7 @@ def _undecodable(problem: UnicodeError, what: str, encoding: str | None, lines: 
     likely = likely_encoding(content[max(0, start - CONTEXT) : start + CONTEXT])
     return (
         f"{what} is no {(encoding or 'utf-8').upper()} text: line {lines:,} holds the bytes "
-        f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass --encoding {likely}, or the encoding "
+        f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass encoding={likely!r}, or the encoding "
         "that it was saved in"
     )
 

@@ -479,7 +479,7 @@ def _read_edges(
         first = ", ".join(map(repr, never[:3].to_list()))
         raise WatchError(
             f"the edges name {len(never):,} ids that never came (first: {first}); add those nodes or pass "
-            "--drop-unknown"
+            "drop_unknown=True"
         )
     unknown = ends.filter(pl.col("0").is_in(never.implode()) | pl.col("1").is_in(never.implode())).height
     if unknown == frame.height and not seen:  # of the known world; a batch may have few edges

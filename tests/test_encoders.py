@@ -264,8 +264,8 @@ def test_a_missing_column_is_an_error_that_names_the_nearest_and_what_to_do(shop
         encoder.transform(frame.rename({column: f"{column}s"}))
     message = str(raised.value)
     assert f"no column {column!r} (did you mean '{column}s'?)" in message
-    assert f"--rename new={column}" in message
-    assert "--impute" in message
+    assert f"rename={{'new': {column!r}}}" in message
+    assert "impute=True" in message
 
 
 @pytest.mark.parametrize("column", KINDS)

@@ -114,7 +114,7 @@ def test_the_error_names_the_spellings_and_the_first_row(tmp_path):
         read_graph(path, None)
     assert str(refused.value) == (
         "missing values: 'size' in 2 rows (first: row 3, written 'NA', '-') (the header is row 1); fill them, ignore "
-        "the columns, or pass --impute"
+        "the columns, or impute=True"
     )
 
 
@@ -287,11 +287,11 @@ def test_a_file_in_any_encoding_is_read_if_it_is_named(encoding, suffix, tmp_pat
 @pytest.mark.parametrize(
     ("encoding", "advice"),
     [
-        ("utf-16", "looks like UTF-16; pass --encoding utf-16"),
-        ("utf-16-le", "looks like UTF-16-LE; pass --encoding utf-16-le"),
-        ("utf-16-be", "looks like UTF-16-BE; pass --encoding utf-16-be"),
-        ("utf-32", "looks like UTF-32; pass --encoding utf-32"),
-        ("cp1252", "line 2 holds the bytes e9 0a 6e 31; it looks like cp1252; pass --encoding cp1252"),
+        ("utf-16", "looks like UTF-16; pass encoding='utf-16'"),
+        ("utf-16-le", "looks like UTF-16-LE; pass encoding='utf-16-le'"),
+        ("utf-16-be", "looks like UTF-16-BE; pass encoding='utf-16-be'"),
+        ("utf-32", "looks like UTF-32; pass encoding='utf-32'"),
+        ("cp1252", "line 2 holds the bytes e9 0a 6e 31; it looks like cp1252; pass encoding='cp1252'"),
     ],
 )
 def test_another_encoding_is_named_with_the_option(encoding, advice, tmp_path):
@@ -626,7 +626,10 @@ def test_dates_that_do_not_tell_are_refused_with_both_readings(values, since, sa
 def test_dates_are_no_features(dates, caplog):
     with caplog.at_level(logging.INFO, logger="recoslip"):
         assert read_graph(nodes(v=range(ROWS), day=dates * 6), None).feature_names == ("v",)
-    assert "features: v (number); unused: day (dates are no feature; for the domain use --time day)" in caplog.messages
+    assert (
+        "features: v (number); unused: day (dates are no feature; time='day' takes it for the domain)"
+        in caplog.messages
+    )
 
 
 def test_a_watch_knows_the_order_of_dates(tmp_path):
@@ -760,7 +763,7 @@ def test_the_ends_are_found_wherever_they_stand(order, named, suffix, tmp_path, 
             graph = both(tmp_path, write(frame, tmp_path / "n.csv"), path, **named)
     assert graph.edge_index[0].tolist() == sorted([*range(ROWS - 1), *range(1, ROWS)])
     unused = [name for name in order if name not in ("from", "to")]
-    advice = [f"{name} (pass --weight weight to use it)" if name == "weight" else name for name in unused]
+    advice = [f"{name} (weight='weight' uses it)" if name == "weight" else name for name in unused]
     line = f"edges: from from to to; unused: {', '.join(advice)}"
     assert (line in caplog.messages) == bool(unused)
 

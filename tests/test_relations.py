@@ -83,7 +83,7 @@ def test_nodes_of_another_kind_describe_those_that_are_scored(world):
     assert graph.num_edges == 0
     assert {"size", "edges user: neighbours[0]", "edges user: shared neighbours[0]"} <= set(graph.feature_names)
     assert ranks(graph, is_target, novel) > 0.65
-    with pytest.raises(TableError, match="--scored must be one of the kinds of nodes in 'type', 'product', 'user'"):
+    with pytest.raises(TableError, match="scored must be one of the kinds of nodes in 'type', 'product', 'user'"):
         read_graph(table, bought, node_type="type", scored="products")
     with pytest.raises(TableError, match="need both"):
         read_graph(table, bought, node_type="type")

@@ -19,6 +19,7 @@ from recoslip.findings.new_nodes import look_at_new, score_new
 from recoslip.graph.ids import id_hashes
 from recoslip.metrics import auroc
 from recoslip.packed import open_packed, pack
+from recoslip.pipeline.result import Result
 from recoslip.tables.table_encoder import TableEncoder
 
 QUICK = {"hidden_channels": 16, "out_channels": 16, "head_channels": 8, "epochs": 60, "device": "cpu"}
@@ -273,7 +274,7 @@ def test_weights_of_old_and_new_edges_stay_theirs(world):
 @pytest.mark.parametrize("name", ["lp-pul", "nearest-source"])
 def test_a_detector_that_scores_by_source_nodes_says_so_without_them_and_works_with_them(world, old_graph, name):
     model = quick(name).fit(old_graph, rotations=3)
-    with pytest.raises(GraphError, match=rf"{name} scores nodes by the source nodes .* \(--with\)"):
+    with pytest.raises(GraphError, match=rf"{name} scores nodes by the source nodes .* old="):
         model.score_table(world.new, world.new_edges)
     found = model.score_table(world.new, world.new_edges, **world.given)
     assert found["score"].is_between(0, 1).all()
@@ -333,7 +334,7 @@ def test_pandas_frames_are_read(world, fitted):
 
 def test_a_missing_column_can_be_renamed_or_filled(world, fitted):
     renamed = world.new.rename({"x0": "x0_eur"})
-    with pytest.raises(TableError, match="--rename new=x0"):
+    with pytest.raises(TableError, match=r"rename=.*'new': 'x0'"):
         fitted.score_table(renamed, None)
     as_it_was = fitted.score_table(world.new, None)
     assert fitted.score_table(renamed, None, rename={"x0_eur": "x0"}).equals(as_it_was)
@@ -439,7 +440,7 @@ def test_an_id_has_one_hash_however_its_column_is_typed():
 
 def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, fitted):
     new = fitted.read_table(world.new, world.new_edges, **world.given)
-    scored = score_new(fitted, new, look_at_new(fitted, new), grouped=False)
+    scored = Result(*score_new(fitted, new, look_at_new(fitted, new), grouped=False))
     assert set(scored.table["id"]) == set(world.new["id"])
     assert scored.table["score"].is_sorted(descending=True)
     expected = fitted.score_table(world.new, world.new_edges, **world.given)
@@ -456,7 +457,7 @@ def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, 
 
 def test_without_old_nodes_there_is_a_list_without_a_promise(world, fitted):
     new = fitted.read_table(world.new, world.new_edges)
-    scored = score_new(fitted, new, look_at_new(fitted, new))
+    scored = Result(*score_new(fitted, new, look_at_new(fitted, new)))
     assert scored.findings is None
     assert scored.verdict.kind == "cannot tell"
     assert f"{int(fitted.calibration_.sum())} source nodes" in scored.guarantee
@@ -471,7 +472,7 @@ def test_without_old_nodes_there_is_a_list_without_a_promise(world, fitted):
 def test_the_advice_to_give_the_old_nodes_is_not_given_to_who_gave_them(world, fitted):
     source = world.old.filter(pl.col("domain") == 0).head(10)
     new = fitted.read_table(source, None, **world.given)
-    scored = score_new(fitted, new, look_at_new(fitted, new), grouped=False)
+    scored = Result(*score_new(fitted, new, look_at_new(fitted, new), grouped=False))
     assert scored.table["domain"].unique().to_list() == ["source"]
     assert "Give the old nodes" not in scored.guarantee
 
@@ -512,7 +513,7 @@ def look(clerk, nodes, edges=None, **options):
     return dict(check.rows())
 
 
-NOT_GIVEN = "Not given (--with)."
+NOT_GIVEN = "Not given."
 NOT_COMPARED = "No source node of the fit is given, so that there are no regions and no groups."
 NOT_FAR = "No column is far from the table that was fitted."
 
@@ -574,7 +575,7 @@ def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_g
 def test_what_is_said_of_regions_and_groups_is_so(clerk, world, fitted):
     """The table that was fitted holds the source nodes, so that there are findings without --with."""
     new = fitted.read_table(world.old, world.old_edges)
-    scored = score_new(fitted, new, look_at_new(fitted, new), grouped=False)
+    scored = Result(*score_new(fitted, new, look_at_new(fitted, new), grouped=False))
     says_none = "no regions and no groups" in dict(scored.look.rows())["old nodes"]
     assert says_none == (scored.findings is None)
 

@@ -12,9 +12,10 @@ import torch
 
 from recoslip import read_graph
 from recoslip.errors import TableError
+from recoslip.read_options import ReadOptions
 from recoslip.tables.columns import describe
 from recoslip.tables.edges import EdgeReader
-from recoslip.tables.options import ReadOptions
+from recoslip.tables.options import node_rows
 
 NODES = pl.DataFrame(
     {
@@ -88,9 +89,8 @@ def test_numbers_are_scaled_and_categories_become_columns(caplog):
     assert x[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-6)
     brand = torch.tensor([0, 0, 1, 1, 0, 0]) * graph.encoding["brand"]["weight"]
     torch.testing.assert_close(x[:, names.index("brand=y")], brand)
-    assert (
-        "features: price (number), brand (category); unused: title (6 different texts; use it with --text title)"
-        in (caplog.messages)
+    assert "features: price (number), brand (category); unused: title (6 different texts; text=['title'] uses it)" in (
+        caplog.messages
     )
 
 
@@ -248,7 +248,9 @@ def test_missing_values_are_filled_when_asked():
     frame = NODES.select("id", "domain").with_columns(
         n=pl.Series([1.0, None, 3.0, 5.0, 7.0, float("nan")]), c=pl.Series(["u", "u", None, "u", "v", "v"])
     )
-    with pytest.raises(TableError, match=r"'n' in 2 rows \(first: row 1\); 'c' in 1 rows \(first: row 2\).*--impute"):
+    with pytest.raises(
+        TableError, match=r"'n' in 2 rows \(first: row 1\); 'c' in 1 rows \(first: row 2\).*impute=True"
+    ):
         read_graph(frame, EDGES)
     graph = read_graph(frame, EDGES, impute=True)
     x = dense(graph)[:, 0]
@@ -267,7 +269,7 @@ def frame(**columns):
         (frame(), EDGES, {"domain": "domian"}, "no column 'domian' .did you mean 'domain'"),
         (frame(domain=[1, 1, 1]), None, {}, "must hold two values.*got '1'"),
         (frame(domain=[1, 2, 3]), None, {}, "must hold two values"),
-        (frame(domain=["east", "east", "west"]), None, {}, "say which one is the target .--target"),
+        (frame(domain=["east", "east", "west"]), None, {}, "say which one is the target .target='east'"),
         (frame(domain=["east", "east", "west"]), None, {"target": "north"}, "not 'north'"),
         (frame(domain=[0, None, 1]), None, {}, "empty in 1 rows"),
         (frame(id=["a", "a", "c"]), EDGES, {}, "unique; 1 are repeated .first: 'a'"),
@@ -329,7 +331,7 @@ def test_a_category_column_is_kept_for_scoring_and_is_no_feature():
 def test_of_many_columns_the_first_are_described():
     frame = pl.DataFrame({"id": range(60), "domain": [0, 1] * 30, **{f"x{k}": range(60) for k in range(30)}})
     options = ReadOptions()
-    assert describe(options.node_rows(frame).columns).endswith("x19 (number) and 10 more")
+    assert describe(node_rows(options, frame).columns).endswith("x19 (number) and 10 more")
 
 
 @pytest.mark.parametrize("ids", [["a", "b", "c", "10"], [1, 2, 3, 10]], ids=["texts", "numbers"])

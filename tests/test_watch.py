@@ -635,7 +635,7 @@ def test_a_batch_without_the_time_column_is_refused(tmp_path):
 def test_edges_to_nodes_that_never_came_are_refused_unless_they_may_be_dropped(small):
     frame = table("b1", quiet(30))
     edges = pl.DataFrame({"a": [*frame["id"][:3]], "b": [frame["id"][5], "nobody", "k-0-999"]})
-    message = r"name 2 ids that never came \(first: 'k-0-999', 'nobody'\).*--drop-unknown"
+    message = r"name 2 ids that never came \(first: 'k-0-999', 'nobody'\).*drop_unknown=True"
     with nothing_changes(small.folder), pytest.raises(WatchError, match=message):
         small.add(frame, edges)
     small.add(frame, edges, drop_unknown=True)

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from recoslip.console.messages import with_flags
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -88,7 +90,7 @@ def print_outcome(result: Result, out: Path, console: Console, *, more: Iterable
     if said.get("first_look"):
         console.print(escape(f"Inspect these first: {', '.join(said['first_look'])}"), soft_wrap=True)
     for note in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
-        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+        console.print(f"[yellow]note:[/] {escape(with_flags(note))}", soft_wrap=True)
     trained, folder = result.model is not None, escape(printable(out))
     files = ["scores", "summary.json"] + ["model"] * trained + ["report.html"] * (result.findings is not None)
     after = f" after {said['seconds']:.1f} s of training" if trained else ""

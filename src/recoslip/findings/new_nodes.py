@@ -98,7 +98,7 @@ def _score_alone(detector: Detector, look: DriftCheck, fdr: float | None) -> Sco
     promise = (
         "No promise goes with this list: the new nodes are compared with "
         f"{counted(int(detector.calibration_.sum()), 'source node')} of all regions together, as these scored in the "
-        "fit. Give the old nodes and edges (old=...) to compare within regions."
+        "fit. Give the old nodes and edges to compare within regions."
         if is_target.any()
         else "All of these nodes were source nodes of the fit: they are known, and none can be listed."
     )

@@ -90,7 +90,7 @@ def _unsupported(
         advice = "Give more source nodes."
     elif not detector.calibrated_:
         reason = "the detector was fitted without calibration nodes, so that it is not known how high known nodes score"
-        advice = "Fit it with rotations=5, as recoslip detect does."
+        advice = "Fit it with rotations=5, as recoslip.detect does."
     elif look.is_apart:
         reason = (
             "source and target differ almost everywhere, in more than their proportions, so that known target nodes "
@@ -108,14 +108,14 @@ def _unsupported(
         most = max(region.calibration for region in withheld)
         lowest = 1 / (most + 1)
         reason = f"{counted(most, 'source node')} to compare with cannot promise a rate below {100 * lowest:.2g} %"
-        advice = f"Ask for {_option(fdr)} {_rounded_up(lowest)} or more, or give more source nodes."
+        advice = f"Ask for a {_option(fdr)} of {_rounded_up(lowest)} or more, or give more source nodes."
     else:
         return None
     return Verdict("cannot tell", f"Cannot be told: {reason}.", advice, supported=False)
 
 
 def _option(fdr: float | None) -> str:
-    return "--max-fpr" if fdr is None else "--fdr"
+    return "false-positive rate (max_fpr)" if fdr is None else "false-discovery rate (fdr)"
 
 
 def _by_chance(detector: Detector, fdr: float | None) -> int:

@@ -69,7 +69,7 @@ class DriftCheck:
             again = f", {new.replaced:,} of them given again and taken from the new table" if new.replaced else ""
             parts.append(f"{counted(new.old, 'node')}{again}.")
         else:
-            parts.append("Not given." if self.compared else "Not given (old=...).")
+            parts.append("Not given.")
         if new.lost_edges:
             verb = "leads" if new.lost_edges == 1 else "lead"
             parts.append(f"{counted(new.lost_edges, 'edge')} {verb} to nodes that are not given, and cannot be used.")

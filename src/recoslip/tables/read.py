@@ -53,19 +53,15 @@ def read_graph(
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
-    options = ReadOptions(**read)
     given = graph_tables(nodes) or cell_tables(nodes, use_rep) or pyg_tables(nodes)
     if given is not None:
         if edges is not None:
             raise TableError("a graph or a file of cells has its own edges; leave the edges out")
         nodes, edges = given.nodes, given.edges
-        options = replace(
-            options,
-            weight=given.weight if options.weight is None else options.weight,
-            features=given.features if options.features is None else options.features,
-            node_type=options.node_type or given.node_type,
-            relation=options.relation or given.relation,
-        )
+        names = ("weight", "features", "node_type", "relation")
+        of_graph = {name: value for name in names if (value := getattr(given, name)) is not None}
+        read = of_graph | {name: value for name, value in read.items() if value is not None}
+    options = ReadOptions(**read)
     options = replace(options, weight=options.weight or None)
     with table_errors():
         if options.is_relational:

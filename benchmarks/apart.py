@@ -157,7 +157,7 @@ def measure(kind: str, name: str, draw: int, case: Case) -> dict[str, Any]:
         "situation": look.mixing.situation,
         "separability": look.mixing.separability,
         "remedy": look.remedy,
-        "apart": look.is_apart,
+        "apart": look.is_separable,
         "method": look.method,
         "leaks": len(look.columns.leaks),
     }
@@ -167,7 +167,7 @@ def measure(kind: str, name: str, draw: int, case: Case) -> dict[str, Any]:
         record["verdict"] = analyse(fitted, look.prepared, look=look).verdict.kind
         if case.novel.any():
             record["auroc"] = auroc(case.novel, fitted.scores_, target)
-        if look.mended and case.novel.any():
+        if look.remedied and case.novel.any():
             as_it_is = detector(look.method).fit(case.graph, rotations=5)
             record["auroc as it is"] = auroc(case.novel, as_it_is.scores_, target)
     return record

@@ -98,7 +98,7 @@ def test_two_protocols_are_aligned_and_a_leak_is_refused(pbmc):
         warnings.simplefilter("ignore")
         graph = recoslip.read_graph(cells, **GIVEN)
     look = recoslip.check(graph)
-    assert look.is_apart
+    assert look.is_separable
     novel = (cells.obs["bulk_labels"] == NOVEL).to_numpy()[is_query]
     scores = recoslip.detector(look.method).fit(look.prepared).scores_[is_query]
     assert roc_auc_score(novel, scores) > 0.8

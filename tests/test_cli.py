@@ -120,14 +120,14 @@ def test_few_source_nodes_get_the_lowest_rate_they_can_promise_before_training(r
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     source = summary["source"]
     assert source < 99
-    note = f"{source} source nodes to compare with cannot promise a false-positive rate of 1 %"
+    note = f"With {source} source nodes to compare with, no p-value is below"
     assert result.stdout.index(note) < result.stdout.index("training:")
     assert summary["settings"]["max_fpr"] == pytest.approx(1 / (source + 1))
-    assert f"at most {100 / (source + 1):.3g} % are expected to be listed" in result.stdout
+    assert f"Expected false-positive rate ≤ {100 / (source + 1):.3g} %" in result.stdout
     other = run(*BRIEF, "--out", tmp_path / "o2", "--max-fpr", "0.05", cwd=tables)
-    assert "cannot promise" not in other.stdout
+    assert "no p-value is below" not in other.stdout
     strict = run(*BRIEF, "--out", tmp_path / "o3", "--fdr", "0.001", cwd=tables)
-    note = f"cannot promise a false-discovery rate of 0.1 %; nothing can be listed below {100 / (source + 1):.3g} %"
+    note = "nothing can be listed at --fdr 0.001"
     assert strict.stdout.index(note) < strict.stdout.index("training:")
     assert "None of the" in strict.stdout
 
@@ -314,7 +314,7 @@ def test_the_page_is_rebuilt_from_what_a_run_left(run, earlier, tmp_path):
 def test_the_list_follows_the_rate_that_is_asked_for(run, tables, tmp_path):
     settings = ["--method", "lp-pul", "--json", "--nodes", "nodes.csv", "--edges", "edges.csv"]
     by_fdr = json.loads(run("detect", *settings, "--out", tmp_path / "a", "--fdr", "0.9", cwd=tables).stdout)
-    assert "90 % of the list" in by_fdr["promise"]
+    assert "≤ 90 %" in by_fdr["guarantee"]
     assert by_fdr["fdr"] == 0.9
     by_fpr = json.loads(run("detect", *settings, "--out", tmp_path / "b", "--max-fpr", "0.2", cwd=tables).stdout)
     scores = pl.read_csv(tmp_path / "b" / "scores.csv").filter(pl.col("domain") == "target")

@@ -21,9 +21,9 @@ SUMMARY = {
     "settings": {"epochs": 400, "max_fpr": 0.01},
     "seed": 0,
     "nodes": 100,
-    "verdict": "new",
+    "verdict": "novel",
     "headline": "Something new.",
-    "promise": "Of known nodes, at most 1 % are expected to be listed.",
+    "guarantee": "Of known nodes, at most 1 % are expected to be listed.",
     "novel_share": {"estimate": 0.11, "low": 0.0786, "high": 0.37},
 }
 
@@ -252,18 +252,18 @@ def test_differences_of_method_settings_seed_and_promise_are_named(tmp_path):
         "method": "nnpu",
         "settings": {"epochs": 400, "max_fpr": 0.05, "prior": 0.2},
         "seed": 7,
-        "promise": "None.",
+        "guarantee": "None.",
     }
-    two = result(tmp_path / "two", {1: ids("a", 0, 5)}, **other, verdict="cannot tell", novel_share=None)
+    two = result(tmp_path / "two", {1: ids("a", 0, 5)}, **other, verdict="inconclusive", novel_share=None)
     compared = compare(one, two)
     assert {each.name: (each.first, each.second) for each in compared.differences} == {
         "method": ("reco-slip-plus", "nnpu"),
         "seed": (0, 7),
-        "promise": (SUMMARY["promise"], "None."),
+        "guarantee": (SUMMARY["guarantee"], "None."),
         "settings.max_fpr": (0.01, 0.05),
         "settings.prior": (None, 0.2),
     }
-    assert (compared.first.verdict, compared.second.verdict) == ("new", "cannot tell")
+    assert (compared.first.verdict, compared.second.verdict) == ("novel", "inconclusive")
     assert compared.second.novel_share is None
     assert not compared.identical
 

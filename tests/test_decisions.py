@@ -176,9 +176,9 @@ def test_the_lower_end_is_worth_something_and_falls_with_the_growth_allowed():
     assert ends == sorted(ends, reverse=True)
     assert ends[0] > truth - 0.1
     assert ends[-1] == 0
-    breaks_at = share_of(target, calibration).breaks_at
-    assert share_of(target, calibration, max_growth=breaks_at * 1.1).low == 0
-    assert share_of(target, calibration, max_growth=breaks_at / 1.1).low > 0
+    holds_up_to = share_of(target, calibration).holds_up_to
+    assert share_of(target, calibration, max_growth=holds_up_to * 1.1).low == 0
+    assert share_of(target, calibration, max_growth=holds_up_to / 1.1).low > 0
 
 
 def test_a_region_may_grow_as_it_likes_without_moving_the_novel_share():
@@ -386,11 +386,11 @@ def test_findings_are_one_table_and_one_sentence(marked):
     assert table.filter(pl.col("domain") == "source")["p_value"].null_count() == int((~graph.is_target).sum())
     assert (table["listed"] == table["group"].is_not_null()).all()
     assert (found.listed & novel).sum() > 0.8 * novel.sum()
-    assert found.verdict.kind == "cannot tell"  # 24 calibration nodes cannot exclude a known category that grew
+    assert found.verdict.kind == "inconclusive"  # 24 calibration nodes cannot exclude a known category that grew
     assert found.verdict.stands_out
     assert found.list_sentence().startswith(f"{found.listed.sum()} of {graph.is_target.sum()} target nodes are listed")
-    assert found.promise.startswith("At most 20 % of the listed nodes are expected to be known")
-    assert analyse(fitted, graph, fdr=None).promise.startswith("No promise")  # 24 calibration nodes cannot promise 1 %
+    assert found.guarantee.startswith("Expected false-discovery rate ≤ 20 %")
+    assert analyse(fitted, graph, fdr=None).guarantee.startswith("No statistical guarantee")  # 24 calibration nodes
     group = found.groups[0]
     assert group.traits[0].feature == "striped"
     ends = graph.edge_index.numpy()

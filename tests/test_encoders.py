@@ -17,7 +17,7 @@ from recoslip import read_graph
 from recoslip.errors import TableError
 from recoslip.graph.neighbourhood import reduced_features
 from recoslip.packed import open_packed, pack
-from recoslip.tables.blocks import BLOCKS
+from recoslip.read_options import BLOCKS
 from recoslip.tables.column_encoders import (
     CategoryEncoder,
     NumberEncoder,

@@ -146,9 +146,9 @@ def test_it_says_what_was_found(page, run):
     _, graph, findings = run
     assert page.locator("#headline").inner_text() == findings.headline()
     assert page.locator("#advice").inner_text() == findings.verdict.advice
-    assert page.locator("#promise").inner_text() == f"{findings.list_sentence()} {findings.promise}"
-    assert page.locator("#first-look button").count() == len(findings.first_look())
-    assert findings.first_look()
+    assert page.locator("#guarantee").inner_text() == f"{findings.list_sentence()} {findings.guarantee}"
+    assert page.locator("#inspect-first button").count() == len(findings.inspect_first())
+    assert findings.inspect_first()
     assert page.locator(".group .evidence").all_inner_texts() == [
         group.evidence.sentence() for group in findings.groups
     ]
@@ -229,7 +229,7 @@ def test_the_keyboard_opens_a_row_and_a_neighbour(page):
     page.wait_for_selector("dialog[open]")
     title = page.locator("#detail-title").inner_text()
     text = page.locator("dialog").inner_text()
-    assert "Against the 20 source nodes most like it" in text
+    assert "Compared with the 20 source nodes most similar to it" in text
     page.locator("dialog .exemplars button").last.click()
     assert page.locator("#detail-title").inner_text() != title
 
@@ -308,12 +308,12 @@ def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     page.wait_for_selector("body[data-ready]")
     text = page.locator("body").inner_text()
     page.close()
-    assert "Cannot be told: the detector was fitted without calibration nodes" in text
-    assert "No promise goes with this list." in text
-    assert "How many nodes are novel is not estimated." in text
-    assert "How far proportions shifted is not estimated" in text
+    assert "Inconclusive: the detector was fitted without calibration nodes" in text
+    assert "No statistical guarantee" in text
+    assert "The number of novel nodes is not estimated." in text
+    assert "The shift of known categories is not estimated" in text
     assert "% confidence" not in text
-    assert "may be novel; the estimate" not in text
+    assert "may be novel. The estimate" not in text
 
 
 def test_nothing_in_the_data_can_end_the_script(made):
@@ -345,7 +345,7 @@ def test_hostile_names_of_groups_and_labels_stay_text(visit, made, tmp_path):
     opened = visit(tmp_path / "report.html")
     cards = opened.locator("#groups").text_content()
     assert all(group["name"] in cards for group in data["groups"])
-    assert opened.locator("#first-look button").all_text_contents() == [hostile[k] for k in data["first_look"]]
+    assert opened.locator("#inspect-first button").all_text_contents() == [hostile[k] for k in data["inspect_first"]]
     assert opened.locator("#groups b, img").count() == 0
 
 
@@ -405,8 +405,8 @@ def test_the_policy_lets_nothing_run_but_what_it_names(page_file):
 def test_nodes_are_shown_by_what_a_person_calls_them(visit, titled, titled_file):
     _, graph, findings = titled
     page = visit(titled_file)
-    first = findings.first_look()[0]
-    button = page.locator("#first-look button").first
+    first = findings.inspect_first()[0]
+    button = page.locator("#inspect-first button").first
     assert button.inner_text() == f"a thing that is called {first}"
     assert button.get_attribute("title") == graph.ids[first]
     assert page.locator("#head th").all_inner_texts()[:2] == ["title", "id"]
@@ -502,7 +502,8 @@ def test_a_level_says_what_it_promises(page, run):
     text = page.locator("#level-text").inner_text()
     expected = 0.05 * targets
     most = np.ceil(expected) if expected >= 10 else np.ceil(10 * expected) / 10
-    assert f"At most {most:g} known nodes, 5 % of {targets}, are expected among them, if known categories kept" in text
+    assert "Expected false-positive rate ≤ 5 %" in text
+    assert f"at most {most:g} known nodes." in text
 
 
 # The map

@@ -15,7 +15,7 @@ from recoslip.datasets import csbm
 from recoslip.detectors.conformal import benjamini_hochberg
 from recoslip.errors import GraphError, TableError
 from recoslip.findings.analysis import analyse
-from recoslip.findings.new_nodes import look_at_new, score_new
+from recoslip.findings.new_nodes import check_new, score_new
 from recoslip.graph.ids import id_hashes
 from recoslip.metrics import auroc
 from recoslip.packed import open_packed, pack
@@ -411,7 +411,7 @@ def test_another_graph_is_analysed_if_it_has_calibration_nodes_and_refused_other
 
 def test_the_promise_of_a_transfer_says_that_it_is_one(world, fitted, old_graph):
     graph = fitted.read_table(world.new, world.new_edges, **world.given).graph
-    assert analyse(fitted, graph, grouped=False).promise != analyse(fitted, old_graph, grouped=False).promise
+    assert analyse(fitted, graph, grouped=False).guarantee != analyse(fitted, old_graph, grouped=False).guarantee
 
 
 def test_a_subgraph_has_the_edges_among_its_nodes_in_the_order_asked_for(old_graph):
@@ -440,7 +440,7 @@ def test_an_id_has_one_hash_however_its_column_is_typed():
 
 def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, fitted):
     new = fitted.read_table(world.new, world.new_edges, **world.given)
-    scored = Result(*score_new(fitted, new, look_at_new(fitted, new), grouped=False))
+    scored = Result(*score_new(fitted, new, check_new(fitted, new), grouped=False))
     assert set(scored.table["id"]) == set(world.new["id"])
     assert scored.table["score"].is_sorted(descending=True)
     expected = fitted.score_table(world.new, world.new_edges, **world.given)
@@ -457,14 +457,14 @@ def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, 
 
 def test_without_old_nodes_there_is_a_list_without_a_promise(world, fitted):
     new = fitted.read_table(world.new, world.new_edges)
-    scored = Result(*score_new(fitted, new, look_at_new(fitted, new)))
+    scored = Result(*score_new(fitted, new, check_new(fitted, new)))
     assert scored.findings is None
-    assert scored.verdict.kind == "cannot tell"
+    assert scored.verdict.kind == "inconclusive"
     assert f"{int(fitted.calibration_.sum())} source nodes" in scored.guarantee
     expected = fitted.score_table(world.new, world.new_edges)
     for column in ("score", "p_value", "listed"):
         assert same_bits(by_id(scored.table)[column], by_id(expected)[column])
-    by_rate = score_new(fitted, new, look_at_new(fitted, new), fdr=0.3)
+    by_rate = score_new(fitted, new, check_new(fitted, new), fdr=0.3)
     p = by_rate.table["p_value"].to_numpy()
     assert by_rate.table["listed"].to_list() == benjamini_hochberg(p, 0.3).tolist()
 
@@ -472,7 +472,7 @@ def test_without_old_nodes_there_is_a_list_without_a_promise(world, fitted):
 def test_the_advice_to_give_the_old_nodes_is_not_given_to_who_gave_them(world, fitted):
     source = world.old.filter(pl.col("domain") == 0).head(10)
     new = fitted.read_table(source, None, **world.given)
-    scored = Result(*score_new(fitted, new, look_at_new(fitted, new), grouped=False))
+    scored = Result(*score_new(fitted, new, check_new(fitted, new), grouped=False))
     assert scored.table["domain"].unique().to_list() == ["source"]
     assert "Give the old nodes" not in scored.guarantee
 
@@ -507,7 +507,7 @@ def arrivals(rows=60, **columns):
 
 
 def look(clerk, nodes, edges=None, **options):
-    check = look_at_new(clerk, clerk.read_table(nodes, edges, **options))
+    check = check_new(clerk, clerk.read_table(nodes, edges, **options))
     assert json.loads(json.dumps(check.facts())) == check.facts()
     assert check.facts()["rows"] == [list(row) for row in check.rows()]
     return dict(check.rows())
@@ -559,14 +559,14 @@ def test_edges_that_lead_out_of_the_table_are_counted(clerk, lost, sentence):
 
 
 def test_the_old_nodes_need_not_be_given_where_the_table_holds_the_source_nodes_itself(clerk):
-    check = look_at_new(clerk, clerk.read_table(SHOP, SHOP_EDGES))
+    check = check_new(clerk, clerk.read_table(SHOP, SHOP_EDGES))
     assert check.compared
     assert dict(check.rows())["old nodes"] == "Not given."
 
 
 def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_groups(clerk):
     targets = SHOP.filter(pl.col("domain") == 1)
-    check = look_at_new(clerk, clerk.read_table(arrivals(), old_nodes=targets))
+    check = check_new(clerk, clerk.read_table(arrivals(), old_nodes=targets))
     assert not check.compared
     assert check.new.old == targets.height
     assert dict(check.rows())["old nodes"] == f"{targets.height} nodes. Neighbourhoods are complete. {NOT_COMPARED}"
@@ -575,7 +575,7 @@ def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_g
 def test_what_is_said_of_regions_and_groups_is_so(clerk, world, fitted):
     """The table that was fitted holds the source nodes, so that there are findings without --with."""
     new = fitted.read_table(world.old, world.old_edges)
-    scored = Result(*score_new(fitted, new, look_at_new(fitted, new), grouped=False))
+    scored = Result(*score_new(fitted, new, check_new(fitted, new), grouped=False))
     says_none = "no regions and no groups" in dict(scored.look.rows())["old nodes"]
     assert says_none == (scored.findings is None)
 
@@ -695,7 +695,7 @@ def test_with_old_nodes_there_is_a_page_and_without_none_and_never_a_model(run, 
     assert "Neighbourhoods are complete" in " ".join(result.stdout.split())
     result = run("score", "run", *NEW, "--out", tmp_path / "b", cwd=folder)
     assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["scores.csv", "summary.json"]
-    assert "No promise goes with this list" in result.stdout
+    assert "No statistical guarantee" in result.stdout
 
 
 def test_a_packed_graph_of_the_old_nodes_gives_the_same_scores(run, folder, tmp_path):

@@ -14,16 +14,17 @@ from recoslip.cli.printing import print_outcome
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import p_values
 from recoslip.detectors.regions import growth_within
-from recoslip.findings.analysis import analyse, facts
+from recoslip.findings.analysis import analyse
 from recoslip.findings.clusters import Cluster, find_clusters, grown, growth_in_region, unevenness
 from recoslip.findings.diagnosis import Diagnosis, _fit_warnings
 from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.group_profiles import first_look
+from recoslip.findings.group_profiles import inspect_first
 from recoslip.findings.groups import Partition, find_groups, merge_alike_communities
 from recoslip.findings.growth import least_growth
+from recoslip.findings.guarantee import Withheld, guarantee, withheld_regions
 from recoslip.findings.novel_share import NovelShare, most_by_chance
-from recoslip.findings.promise import Withheld, promise, withheld_regions
+from recoslip.findings.summary import facts
 from recoslip.findings.verdict import decide
 from recoslip.graph.neighbourhood import neighbourhood_features, similarity_features
 from recoslip.pipeline.result import Result
@@ -97,7 +98,7 @@ def test_something_new_is_said_with_how_much_and_how_sure():
         covered.append(share.low <= truth <= share.high)
         assert share.low <= share.estimate <= share.high
         assert findings.headline().startswith("Something new: at least ")
-        assert "of the target nodes, about " in findings.headline()
+        assert "are unlike anything in the source" in findings.headline()
         assert "95 % confidence, unless a known category is more than 2.2 times" in findings.verdict.advice
         assert "No single node" not in findings.verdict.advice
     assert kinds_said == ["new"] * 8
@@ -121,7 +122,7 @@ def test_a_known_kind_that_grew_is_called_so_with_how_much():
         findings, _ = found({"a": 30, "b": 500, "c": 470}, {"a": 225, "b": 120, "c": 105}, seed=seed, grouped=False)
         said.append(findings.verdict.kind)
         if findings.verdict.kind == "grown":
-            assert "but what is known grew: known nodes like 'apples" in findings.headline()
+            assert findings.headline().startswith("Known categories grew: known nodes like 'apples")
         for cluster in findings.diagnosis.grown:
             right.append(0.5 <= cluster.growth / (225 / 450 / (30 / 1000)) <= 2)
             assert cluster.least_growth <= cluster.growth
@@ -139,24 +140,22 @@ def test_novel_nodes_are_not_counted_as_growth():
 
 def test_few_source_nodes_cannot_tell_new_from_grown():
     findings, kinds = found({"a": 40, "b": 40, "c": 40}, {"a": 60, "b": 60, "new": 30}, max_fpr=0.02)
-    assert findings.verdict.kind == "cannot tell"
+    assert findings.verdict.kind == "inconclusive"
     assert findings.verdict.supported
-    assert findings.headline().endswith(
-        "stand out, more than by chance, and may be new or known nodes that became more frequent."
-    )
-    assert "Known nodes would have to be " in findings.verdict.advice
+    assert "stand out, more than expected by chance" in findings.headline()
+    assert "known nodes would have to be " in findings.verdict.advice
     assert (kinds[findings.listed] == "new").mean() > 0.8  # and yet the list is right
-    assert set(kinds[list(findings.first_look())]) == {"new"}
+    assert set(kinds[list(findings.inspect_first())]) == {"new"}
 
 
 def test_without_calibration_nodes_nothing_can_be_told():
     graph, _ = world(SOURCE, {"a": 100, "new": 100})
     findings = analyse(DistanceToSource().fit(graph), graph, grouped=False)
-    assert findings.headline().startswith("Cannot be told: the detector was fitted without calibration nodes")
+    assert findings.headline().startswith("Inconclusive: the detector was fitted without calibration nodes")
     assert "rotations=5" in findings.verdict.advice
-    assert findings.promise == "No promise goes with this list."
+    assert findings.guarantee == "No statistical guarantee."
     assert facts(findings)["novel_share"] is None
-    assert findings.first_look() == ()
+    assert findings.inspect_first() == ()
 
 
 def test_a_feature_that_says_the_same_as_the_domain_ends_in_cannot_be_told():
@@ -165,18 +164,17 @@ def test_a_feature_that_says_the_same_as_the_domain_ends_in_cannot_be_told():
         np.column_stack([graph.x.numpy(), 9.0 * graph.is_target.numpy()]), graph.edge_index, graph.is_target
     )
     findings = analyse(DistanceToSource().fit(leak, rotations=5), leak, grouped=False)
-    assert findings.headline().startswith("Cannot be told: source and target differ almost everywhere, in more than")
+    assert findings.headline().startswith("Inconclusive: source and target are separable")
     assert f"feature {graph.num_features} (AU-ROC 1.00)" in findings.verdict.advice
-    assert "such as a date, a region or another unit of measurement" in findings.verdict.advice
     assert facts(findings)["diagnosis"]["shift"] is None
-    assert findings.promise == "No promise goes with this list."
+    assert findings.guarantee == "No statistical guarantee."
 
 
 def test_scores_that_are_all_tied_end_in_cannot_be_told():
     graph = NodeGraph(np.ones((90, 2)), np.empty((2, 0), dtype=int), np.arange(90) >= 60)
     findings = analyse(DistanceToSource(max_fpr=0.05).fit(graph, rotations=3), graph)
     assert findings.headline() == (
-        "Cannot be told: all target nodes and all source nodes that they are compared with have the same score."
+        "Inconclusive: all target nodes and all source nodes that they are compared with have the same score."
     )
     assert not findings.listed.any()
     assert any("All nodes have the same features" in words for words in findings.diagnosis.warnings)
@@ -184,10 +182,15 @@ def test_scores_that_are_all_tied_end_in_cannot_be_told():
 
 def test_a_level_that_no_region_supports_ends_in_which_one_to_ask_for():
     findings, _ = found({"a": 20, "b": 20}, {"a": 20, "new": 10}, grouped=False)
-    assert findings.headline() == ("Cannot be told: 40 source nodes to compare with cannot promise a rate below 2.4 %.")
-    assert findings.verdict.advice == "Ask for --max-fpr 0.025 or more, or give more source nodes."
+    assert findings.headline() == (
+        "Inconclusive: with 40 source nodes to compare with, no rate below 2.4 % can be guaranteed."
+    )
+    assert (
+        findings.verdict.advice
+        == "Ask for a false-positive rate (max_fpr) of 0.025 or more, or give more source nodes."
+    )
     by_fdr, _ = found({"a": 20, "b": 20}, {"a": 20, "new": 10}, grouped=False, fdr=0.01)
-    assert by_fdr.verdict.advice == "Ask for --fdr 0.025 or more, or give more source nodes."
+    assert "false-discovery rate (fdr) of 0.025 or more" in by_fdr.verdict.advice
     again, kinds = found({"a": 20, "b": 20}, {"a": 20, "new": 10}, max_fpr=0.025, grouped=False)
     assert (again.listed & (kinds == "new")).sum() >= 8  # what it says to do helps
 
@@ -198,7 +201,7 @@ def test_two_source_nodes_end_in_words(edges):
     ends = np.array([[0, 2, 3], [1, 3, 4]]) if edges else np.empty((2, 0), dtype=int)
     graph = NodeGraph(x, ends, np.arange(20) >= 2)
     findings = analyse(detector("lp-pul").fit(graph), graph)
-    assert findings.headline() == "Cannot be told: 2 source nodes are too few to learn from and to compare with."
+    assert findings.headline() == "Inconclusive: 2 source nodes are too few to learn from and to compare with."
     assert not findings.verdict.supported
     assert "There are only 2 source nodes: they may not represent what is known." in findings.diagnosis.warnings
 
@@ -210,7 +213,7 @@ def test_one_new_node_is_listed_without_a_wrong_reason():
 
 
 def verdict_of(
-    *, listed=0, low=0.0, breaks_at=1.0, grown_clusters=(), fdr=None, max_fpr=0.01, withheld=(), calibration=5000
+    *, listed=0, low=0.0, holds_up_to=1.0, grown_clusters=(), fdr=None, max_fpr=0.01, withheld=(), calibration=5000
 ):
     """The verdict on 1,000 target nodes of which some are listed."""
     is_target = np.arange(1000 + calibration) < 1000
@@ -222,12 +225,12 @@ def verdict_of(
         region_=np.zeros(len(is_target), dtype=int),
         max_fpr=max_fpr,
     )
-    share = NovelShare(max(low, 0.03), low, 0.21, 2.0, 0.95, breaks_at)
+    share = NovelShare(max(low, 0.03), low, 0.21, 2.0, 0.95, holds_up_to)
     diagnosis = Diagnosis(0.2, tuple(grown_clusters), ())
     return decide(fitted, np.arange(len(is_target)) < listed, fdr, share, diagnosis, tuple(withheld), MIXED)
 
 
-MIXED = SimpleNamespace(is_apart=False)  # a look at two worlds that mix
+MIXED = SimpleNamespace(is_separable=False)
 NOBODY = np.empty(0, dtype=np.int64)
 GREW = Cluster(40, 300, 290, 0, 3.6, 2.87, "hose, soil", NOBODY)
 
@@ -236,17 +239,16 @@ def test_what_is_listed_by_chance_is_called_so():
     verdict = verdict_of(listed=12)
     assert (verdict.kind, verdict.stands_out) == ("nothing", False)
     assert verdict.sentence == "Nothing stands out among the 1,000 target nodes."
-    unseen = "A novel category that looks like a known one to this detector cannot be excluded."
-    assert verdict.advice == f"12 are listed, no more than by chance. {unseen}"
-    assert verdict_of(listed=1).advice.startswith("1 is listed, no more than by chance.")
-    assert verdict_of().advice == unseen
-    assert verdict_of(listed=25, breaks_at=1.8).kind == "cannot tell"
-    assert "would have to be 1.8 times as frequent as before" in verdict_of(listed=25, breaks_at=1.8).advice
-    assert verdict_of(listed=25).advice.startswith("Very little growth, or none, would be enough to explain it.")
-    by_fdr = verdict_of(listed=1, fdr=0.1, breaks_at=1.8)  # by false-discovery rate, none by chance
-    assert by_fdr.sentence.startswith("Cannot be told: 1 of 1,000 target nodes stands out, more than by chance")
+    assert verdict.advice.startswith("12 are listed, no more than expected by chance.")
+    assert verdict_of(listed=1).advice.startswith("1 is listed, no more than expected by chance.")
+    assert "listed" not in verdict_of().advice
+    assert verdict_of(listed=25, holds_up_to=1.8).kind == "inconclusive"
+    assert "would have to be 1.8 times as frequent as in the source" in verdict_of(listed=25, holds_up_to=1.8).advice
+    assert verdict_of(listed=25).advice.startswith("Very little growth of known categories, or none,")
+    by_fdr = verdict_of(listed=1, fdr=0.1, holds_up_to=1.8)  # by false-discovery rate, none by chance
+    assert by_fdr.sentence.startswith("Inconclusive: 1 of 1,000 target nodes stands out, more than expected by chance.")
     # With few calibration nodes, chance lists more.
-    assert verdict_of(listed=25, breaks_at=1.8, calibration=100).kind == "nothing"
+    assert verdict_of(listed=25, holds_up_to=1.8, calibration=100).kind == "nothing"
 
 
 def test_as_many_as_by_chance_is_as_many_as_chance_lists():
@@ -262,16 +264,16 @@ def test_as_many_as_by_chance_is_as_many_as_chance_lists():
 
 
 def test_what_is_new_comes_before_what_grew_and_does_not_need_a_list():
-    assert verdict_of(listed=100, low=0.05, grown_clusters=[GREW]).kind == "new"
+    assert verdict_of(listed=100, low=0.05, grown_clusters=[GREW]).kind == "novel"
     unlisted = verdict_of(low=0.05, fdr=0.01)
-    assert unlisted.kind == "new"
-    assert unlisted.advice.endswith("No single node can be listed at this level: ask for a higher --fdr.")
+    assert unlisted.kind == "novel"
+    assert unlisted.advice.endswith("ask for a higher false-discovery rate (fdr).")
     verdict = verdict_of(grown_clusters=[GREW] * 5)
     assert verdict.kind == "grown"
-    assert verdict.sentence.count("known nodes like 'hose, soil' are about 3.6 times as frequent") == 3
-    assert "(at least 2.8 times; 40 source nodes there)" in verdict.sentence
+    assert verdict.sentence.count("known nodes like 'hose, soil' are 3.6 times as frequent") == 3
+    assert "(95 % bound: at least 2.8 times; 40 source nodes)" in verdict.sentence
     unnamed = verdict_of(grown_clusters=[replace(GREW, name=None)])
-    assert "known nodes of one cluster are about 3.6 times" in unnamed.sentence
+    assert "known nodes of one cluster are 3.6 times" in unnamed.sentence
 
 
 def test_nothing_is_said_of_target_nodes_that_cannot_be_listed():
@@ -378,12 +380,12 @@ def test_a_group_without_source_nodes_must_be_new_or_have_grown_much():
     assert first.name == "dates"
     assert first.evidence.source <= 2
     assert first.evidence.least_growth > 5
-    assert first.evidence.sentence().startswith("Either new, or known nodes that became at least ")
-    assert "where they lie, there are " in first.evidence.sentence()
+    assert "at least" in first.evidence.sentence()
+    assert "are similar to this group." in first.evidence.sentence()
     growths = [group.evidence.least_growth for group in findings.groups if group.evidence]
     assert growths == sorted(growths, reverse=True)
-    assert set(kinds[list(findings.first_look())]) == {"new"}
-    assert len(findings.first_look()) == 10
+    assert set(kinds[list(findings.inspect_first())]) == {"new"}
+    assert len(findings.inspect_first()) == 10
 
 
 def test_the_evidence_for_a_known_kind_is_no_more_than_its_growth():
@@ -399,12 +401,11 @@ def test_the_evidence_for_a_known_kind_is_no_more_than_its_growth():
 
 def test_nothing_says_that_a_group_amid_the_source_is_new():
     assert Evidence(30, 31, 0.8).sentence() == (
-        "Nothing here says that these nodes are new: where they lie, there are 30 source nodes and 31 target nodes."
+        "30 source nodes and 31 target nodes are similar to this group. These counts do not show that it is novel."
     )
-    assert Evidence(1, 1200, 412.7).sentence() == (
-        "Either new, or known nodes that became at least 412 times as frequent: where they lie, there are 1 source "
-        "node and 1,200 target nodes."
-    )
+    convincing = Evidence(1, 1200, 412.7).sentence()
+    assert convincing.startswith("1 source node and 1,200 target nodes are similar to this group.")
+    assert "at least 412 times as frequent" in convincing
     graph, kinds = world(SOURCE, {"a": 300, "b": 300})
     members = np.flatnonzero((kinds == "a") & graph.is_target.numpy())[:50]
     evidence = group_evidence(similarity_features(graph), members, graph.is_target.numpy())
@@ -417,9 +418,9 @@ def test_first_looks_take_turns_and_leave_out_groups_without_evidence():
         return SimpleNamespace(exemplars=exemplars, evidence=None if growth is None else Evidence(0, 9, growth))
 
     groups = [group((1, 2, 3), 9.0), group((7, 8), 2.0), group((5,), 0.5), group((6,), None)]
-    assert first_look(groups) == (1, 7, 2, 8, 3)
-    assert first_look(groups, 2) == (1, 7)
-    assert first_look([]) == ()
+    assert inspect_first(groups) == (1, 7, 2, 8, 3)
+    assert inspect_first(groups, 2) == (1, 7)
+    assert inspect_first([]) == ()
 
 
 def test_one_kind_is_one_group_and_two_kinds_are_two():
@@ -447,7 +448,7 @@ def test_groups_that_are_numbered_anew_keep_their_members():
     assert partition.renumbered([2, 1]).label.tolist() == [2, 1, 1, 0, -1]
 
 
-# What is listed, and what is promised
+# What is listed, and with which guarantee
 
 
 def test_the_list_is_counted_in_words():
@@ -469,12 +470,10 @@ def test_regions_with_too_few_source_nodes_are_named():
     withheld = withheld_regions(fitted, fitted.predict(), None, features)
     inside = int((fitted.region_[390:] == 1).sum())
     assert withheld == (Withheld("region 2, 'apples'", small, inside),)
-    words = promise(fitted, None, withheld, supported=True)
-    assert words == (
-        "Of known nodes, at most 1 % are expected to be listed, if known categories kept their proportions within each "
-        "of the 2 regions that nodes are compared in. Too few source nodes to compare with, so that nothing can be "
-        f"listed there: region 2, 'apples': {small} source nodes for {inside} target nodes."
-    )
+    words = guarantee(fitted, None, withheld, supported=True)
+    assert words.startswith("Expected false-positive rate ≤ 1 %, assuming ")
+    assert "in each of the 2 regions" in words
+    assert words.endswith(f"region 2, 'apples': {small} source nodes for {inside} target nodes.")
     assert not fitted.predict()[fitted.region_ == 1].any()
 
 
@@ -491,15 +490,12 @@ def test_by_false_discovery_rate_regions_reach_the_list_together():
     assert len(withheld_regions(fitted, nobody, 0.005, features)) == 10
 
 
-def test_promises_name_their_assumption():
+def test_guarantees_name_their_assumption():
     graph, _ = world({"a": 200}, {"a": 50})
     fitted = DistanceToSource(max_fpr=0.05).fit(graph, calibration=0.5)
-    assert promise(fitted, None, (), supported=True) == (
-        "Of known nodes, at most 5 % are expected to be listed, if known categories kept their proportions."
-    )
-    assert promise(fitted, 0.1, (), supported=True) == (
-        "At most 10 % of the listed nodes are expected to be known, if known categories kept their proportions."
-    )
+    assumption = "assuming known target nodes are distributed as the hidden source nodes."
+    assert guarantee(fitted, None, (), supported=True) == f"Expected false-positive rate ≤ 5 %, {assumption}"
+    assert guarantee(fitted, 0.1, (), supported=True) == f"Expected false-discovery rate ≤ 10 %, {assumption}"
 
 
 def test_fewer_regions_allow_for_more_growth():
@@ -522,7 +518,7 @@ def test_the_terminal_says_what_the_page_says(tmp_path):
     console = Console(file=StringIO(), width=10_000)
     print_outcome(Result.of(findings, seconds=1.0), tmp_path, console)
     printed = console.file.getvalue()
-    for sentence in (findings.headline(), findings.verdict.advice, findings.list_sentence(), findings.promise):
+    for sentence in (findings.headline(), findings.verdict.advice, findings.list_sentence(), findings.guarantee):
         assert sentence in printed
     first = findings.groups[0]
     assert f"Group 1 ({first.size}, 'dates'): {first.evidence.sentence()}" in printed

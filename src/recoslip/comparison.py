@@ -24,7 +24,7 @@ CHANGES = ("id", "change", *(f"{name}_{side}" for name in COMPARED for side in (
 # What of two summaries is compared, value by value; of `settings` each setting.
 SUMMARY_VALUES = (
     "recoslip", "method", "seed", "nodes", "source", "target", "edges", "features", "calibrated", "calibration_nodes",
-    "rotations", "regions", "fdr", "promise",
+    "rotations", "regions", "fdr", "guarantee",
 )  # fmt: skip
 SUMMARY_SETTINGS = ("settings", "rotation_settings")
 

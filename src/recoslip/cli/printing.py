@@ -87,8 +87,8 @@ def print_outcome(result: Result, out: Path, console: Console, *, more: Iterable
     for group in [each for each in result.groups if each.evidence][:MAX_GROUPS]:
         name = f", {group.name!r}" if group.name else ""
         console.print(escape(f"Group {group.number} ({group.size:,}{name}): {group.evidence}"), soft_wrap=True)
-    if said.get("first_look"):
-        console.print(escape(f"Inspect these first: {', '.join(said['first_look'])}"), soft_wrap=True)
+    if said.get("inspect_first"):
+        console.print(escape(f"Inspect these first: {', '.join(said['inspect_first'])}"), soft_wrap=True)
     for note in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
         console.print(f"[yellow]note:[/] {escape(with_flags(note))}", soft_wrap=True)
     trained, folder = result.model is not None, escape(printable(out))

@@ -14,15 +14,15 @@ from recoslip.errors import GraphError
 from recoslip.findings.clusters import growth_in_region
 from recoslip.findings.diagnosis import Diagnosis, diagnose
 from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.group_profiles import Group, first_look, profile_groups
+from recoslip.findings.group_profiles import Group, inspect_first, profile_groups
 from recoslip.findings.groups import Partition, find_groups, single_group
+from recoslip.findings.guarantee import guarantee, withheld_regions
 from recoslip.findings.novel_share import NovelShare, novel_share
-from recoslip.findings.promise import promise, withheld_regions
 from recoslip.findings.verdict import Verdict, decide
 from recoslip.graph import NodeGraph
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.graph.split import Mask
-from recoslip.inspection.check import Check, look_as_it_is
+from recoslip.inspection.check import Check, check_as_given
 from recoslip.wording import counted
 
 RESERVED = ("uncertainty", "group")  # columns of a table of scores that some have
@@ -36,14 +36,14 @@ class Findings:
     graph: NodeGraph
     p_value: Scores  # (nodes,) NaN for source nodes
     listed: Mask  # (nodes,) the target nodes that are listed as novel
-    promise: str  # what the list promises, in words
+    guarantee: str  # the statistical guarantee of the list, in words
     fdr: float | None  # the false-discovery rate that the list was made by; None: by the detector's threshold
     novel_share: NovelShare
     partition: Partition  # of the listed nodes into groups
     groups: tuple[Group, ...]  # those with the most evidence of being new first
     diagnosis: Diagnosis
     verdict: Verdict
-    look: Check  # at the graph, before training
+    check: Check  # at the graph, before training
     neighbourhood: NDArray[np.float64] = field(repr=False)  # (nodes, width) neighbourhood features
     described: NodeGraph = field(repr=False)  # the same nodes, with the features that groups and nodes are described by
     before_scoring: tuple[tuple[str, str], ...] = ()  # of new nodes: what a look at their table found, row by row
@@ -60,9 +60,9 @@ class Findings:
         groups = f", in {self.partition.count} groups" if self.partition.has_structure else ""
         return f"{listed:,} of {counted(targets, 'target node')} {'is' if listed == 1 else 'are'} listed{groups}."
 
-    def first_look(self) -> tuple[int, ...]:
-        """Return the nodes to look at first: the highest of each group in turn, where anything stands out."""
-        return first_look(self.groups)
+    def inspect_first(self) -> tuple[int, ...]:
+        """Return the nodes to inspect first: the highest of each group in turn, if anything stands out."""
+        return inspect_first(self.groups)
 
     def table(self) -> pl.DataFrame:
         """List all nodes, target nodes first and the highest scores on top.
@@ -111,20 +111,20 @@ def analyse(
     fdr: float | None = None,
     max_growth: float | None = None,
     grouped: bool = True,
-    look: Check | None = None,
+    check: Check | None = None,
     described: NodeGraph | None = None,
 ) -> Findings:
     """Turn the scores of a fitted detector into findings.
 
     Args:
-        detector: fitted, with `rotations` or `calibration` if the promises shall hold.
+        detector: fitted with `rotations` or `calibration`; without them the result has no guarantee.
         graph: the graph that it was fitted on, or another that has source nodes of that one.
         fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
         max_growth: how many times as frequent a known category may have become among the nodes that it is compared
             with, for the novel share's lower end; by default 2 to 10, the more the fewer source nodes there are, or as
             much as a cluster of known nodes grew within its region.
         grouped: whether to divide the listed nodes into groups.
-        look: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is looked at as it is.
+        check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is looked at as it is.
         described: the same nodes with other features, which groups and nodes are described by, such as the genes of
             cells whose features are principal components; by default `graph`.
     """
@@ -140,7 +140,7 @@ def analyse(
     seed = detector.random_state % 2**31  # NumPy's older generators take no larger ones
     reduced = reduced_features(graph)
     neighbourhood, similarity = neighbourhood_features(graph, reduced), similarity_features(graph)
-    look = look_as_it_is(graph, reduced, neighbourhood) if look is None else look
+    check = check_as_given(graph, reduced, neighbourhood) if check is None else check
     described = graph if described is None else described
     features = FeatureStatistics(described)
     p, region = detector.p_values(), detector.region_
@@ -152,8 +152,8 @@ def analyse(
     share = novel_share(p[is_target], region[is_target], region[detector.calibration_], max_growth=max_growth)
     withheld = withheld_regions(detector, listed, fdr, features)
     partition = find_groups(graph, listed, neighbourhood, similarity, seed=seed) if grouped else single_group(listed)
-    verdict = decide(detector, listed, fdr, share, diagnosis, withheld, look)
-    promised = promise(detector, fdr, withheld, supported=verdict.supported)
+    verdict = decide(detector, listed, fdr, share, diagnosis, withheld, check)
+    guaranteed = guarantee(detector, fdr, withheld, supported=verdict.supported)
     groups = profile_groups(
         graph, detector.scores_, listed, partition, similarity, features, with_evidence=verdict.stands_out
     )
@@ -162,14 +162,14 @@ def analyse(
         graph=graph,
         p_value=p,
         listed=listed,
-        promise=f"{promised} {look.assumption()}".rstrip() if verdict.supported else promised,
+        guarantee=f"{guaranteed} {check.assumption()}".rstrip() if verdict.supported else guaranteed,
         fdr=fdr,
         novel_share=share,
         partition=partition.renumbered([group.number for group in groups]),
         groups=tuple(replace(group, number=number) for number, group in enumerate(groups, start=1)),
         diagnosis=diagnosis,
         verdict=verdict,
-        look=look,
+        check=check,
         neighbourhood=neighbourhood,
         described=described,
     )

@@ -26,7 +26,7 @@ MIN_GROWTH = 2.0  # confidence bound from which on a cluster is said to have gro
 class Cluster:
     """A k-means cluster of all nodes by what they and their neighbours are like.
 
-    What is known and how much it grew is not said (None) where there are too few source nodes.
+    The number of known nodes and their growth are None where there are too few source nodes.
     """
 
     source: int
@@ -43,8 +43,8 @@ class Cluster:
         assert self.growth is not None
         like = f"like {self.name!r}" if self.name else "of one cluster"
         return (
-            f"known nodes {like} are about {times(self.growth)} times as frequent in the target as in the source "
-            f"(at least {at_least(self.least_growth)} times; {counted(self.source, 'source node')} there)"
+            f"known nodes {like} are {times(self.growth)} times as frequent in the target as in the source "
+            f"(95 % bound: at least {at_least(self.least_growth)} times; {counted(self.source, 'source node')})"
         )
 
 

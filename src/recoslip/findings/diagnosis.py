@@ -30,14 +30,14 @@ class Diagnosis:
         return grown(self.clusters)
 
     def shift(self) -> str:
-        """Say how far the proportions of what is known shifted."""
+        """Say how far the proportions of known categories shifted."""
         if self.unevenness is None:
-            return "How far the proportions of what is known shifted cannot be told: too few target nodes look known."
+            return "The shift of known categories is not estimated: too few target nodes look known."
         moved = f"{100 * self.unevenness:.0f} % of the source nodes would have to change cluster to match the target"
         if self.unevenness < 0.1:
-            return f"What is known has much the same proportions in source and target: {moved}."
+            return f"Known categories have similar proportions in source and target: {moved}."
         how = "somewhat" if self.unevenness < 0.3 else "strongly"
-        return f"The proportions of what is known shifted {how}: {moved}."
+        return f"The proportions of known categories shifted {how}: {moved}."
 
 
 def diagnose(
@@ -77,11 +77,11 @@ def _data_warnings(is_target: Mask, reduced: NDArray[np.float64], *, joined: boo
     source = int((~is_target).sum())
     warnings = []
     if source < FEW_SOURCE:
-        warnings.append(f"There are only {source} source nodes: they may not represent what is known.")
+        warnings.append(f"There are only {source} source nodes. They may not represent all known categories.")
     if not joined:
-        warnings.append("No edge joins two target nodes: the graph does not show whether novel nodes belong together.")
+        warnings.append("No edge joins two target nodes, so edges do not show which target nodes belong together.")
     if np.ptp(reduced, axis=0).max(initial=0) < 1e-12:
-        warnings.append("All nodes have the same features: nothing but the edges could tell them apart.")
+        warnings.append("All nodes have the same features. Only edges can distinguish them.")
     return warnings
 
 
@@ -92,6 +92,6 @@ def _fit_warnings(detector: Detector) -> list[str]:
         return []
     fits = "the fit" if len(detector.fits) == 1 else f"{rejected} of {len(detector.fits)} fits"
     return [
-        f"In {fits}, the nodes that stood out first had source nodes near them, as a known category that grew has; the "
-        "ranking was then made from new proposals."
+        f"In {fits}, source nodes were near the first proposals, as for a known category that grew. The ranking was "
+        "made from new proposals."
     ]

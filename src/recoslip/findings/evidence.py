@@ -33,11 +33,12 @@ class Evidence:
 
     def sentence(self) -> str:
         """Say what follows."""
-        where = f"where they lie, there are {counted(self.source, 'source node')} and {self.target:,} target nodes"
+        similar = f"{counted(self.source, 'source node')} and {self.target:,} target nodes are similar to this group."
         if not self.is_convincing:
-            return f"Nothing here says that these nodes are new: {where}."
+            return f"{similar} These counts do not show that it is novel."
         return (
-            f"Either new, or known nodes that became at least {at_least(self.least_growth)} times as frequent: {where}."
+            f"{similar} If it is known, such nodes are at least {at_least(self.least_growth)} times as frequent as in "
+            "the source (95 % bound, not corrected for the selection of the group)."
         )
 
 

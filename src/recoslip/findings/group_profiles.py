@@ -19,7 +19,7 @@ from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.split import Mask
 
 MAX_EXEMPLARS = 12
-FIRST_LOOK = 10  # nodes to look at first
+INSPECT_FIRST = 10  # nodes to look at first
 REFERENCES = 50  # source nodes that a group is compared with
 TRAITS = 6  # of a group
 
@@ -97,7 +97,7 @@ def nearest_to_group(
     return source[np.argsort(-alike, kind="stable")[:count]]
 
 
-def first_look(groups: Sequence[Group], count: int = FIRST_LOOK) -> tuple[int, ...]:
+def inspect_first(groups: Sequence[Group], count: int = INSPECT_FIRST) -> tuple[int, ...]:
     """Choose a few nodes across groups: the highest of each group in turn, groups with the most evidence first.
 
     Groups of which nothing says that they are new are left out.

@@ -39,45 +39,45 @@ def with_settings(model: Detector, settings: Mapping[str, Any]) -> Detector:
     return copy
 
 
-def look_at_new(detector: Detector, new: NewNodes) -> DriftCheck:
+def check_new(detector: Detector, new: NewNodes) -> DriftCheck:
     """Look at new nodes before they are scored."""
     known = np.isin(id_hashes(new.graph.ids[new.is_new]), detector.node_)
     return DriftCheck(new, int(known.sum()), bool(detector.calibrates(new.graph).any()))
 
 
 def score_new(
-    detector: Detector, new: NewNodes, look: DriftCheck, *, fdr: float | None = None, grouped: bool = True
+    detector: Detector, new: NewNodes, check: DriftCheck, *, fdr: float | None = None, grouped: bool = True
 ) -> Scored:
     """Score new nodes that were read with a detector's encoder."""
     is_target = new.graph.is_target.numpy()
-    if not look.compared or not is_target[new.is_new].any():
-        return _score_alone(detector, look, fdr)
+    if not check.compared or not is_target[new.is_new].any():
+        return _score_alone(detector, check, fdr)
     nodes = np.flatnonzero(~is_target | new.is_new)
     view, graph = detector.transfer(new.graph, nodes), new.graph.subgraph(nodes)
-    findings = replace(analyse(view, graph, fdr=fdr, grouped=grouped), before_scoring=tuple(look.rows()))
+    findings = replace(analyse(view, graph, fdr=fdr, grouped=grouped), before_scoring=tuple(check.rows()))
     own = pl.Series(graph.ids[new.is_new[nodes]].tolist(), strict=False)
     table = findings.table()
     table = table.filter(table["id"].is_in(own.cast(table["id"].dtype).implode()))
-    return Scored(table, _summary(detector, look, table) | facts(findings), findings)
+    return Scored(table, _summary(detector, check, table) | facts(findings), findings)
 
 
-def _summary(detector: Detector, look: DriftCheck, table: pl.DataFrame) -> dict[str, Any]:
+def _summary(detector: Detector, check: DriftCheck, table: pl.DataFrame) -> dict[str, Any]:
     """Summarise what new nodes scored, as JSON values."""
-    new, listed = look.rows_read, int(table["listed"].sum())
+    new, listed = check.rows_read, int(table["listed"].sum())
     return {
         "recoslip": __version__,
         "method": detector.name,
         "settings": detector.json_params(),
-        "look_before_scoring": look.facts(),
+        "check_before_scoring": check.facts(),
         "nodes": new,
         "listed": listed,
         "list": f"{listed:,} of {counted(new, 'new node')} {'is' if listed == 1 else 'are'} listed.",
     }
 
 
-def _score_alone(detector: Detector, look: DriftCheck, fdr: float | None) -> Scored:
+def _score_alone(detector: Detector, check: DriftCheck, fdr: float | None) -> Scored:
     """Score new nodes where the source nodes that they should be compared with were not given."""
-    graph, is_new = look.new.graph, look.new.is_new
+    graph, is_new = check.new.graph, check.new.is_new
     scores, p = (values[is_new] for values in detector.scores_and_p_values(graph))
     is_target = ~np.isnan(p)
     listed = np.zeros(len(p), dtype=bool)
@@ -95,14 +95,16 @@ def _score_alone(detector: Detector, look: DriftCheck, fdr: float | None) -> Sco
         }
     )
     frame = with_columns_of(frame, graph, is_new)
-    promise = (
-        "No promise goes with this list: the new nodes are compared with "
+    guarantee = (
+        "No statistical guarantee: the new nodes are compared with "
         f"{counted(int(detector.calibration_.sum()), 'source node')} of all regions together, as these scored in the "
-        "fit. Give the old nodes and edges to compare within regions."
+        "fit. Give the old nodes and edges (old=...) to compare within regions."
         if is_target.any()
-        else "All of these nodes were source nodes of the fit: they are known, and none can be listed."
+        else "All of these nodes were source nodes in the fit. They are known, so none can be listed."
     )
     table = frame.sort("score", descending=True, maintain_order=True)
-    summary = _summary(detector, look, table)
-    said = {"verdict": "cannot tell", "headline": summary["list"], "advice": promise, "supported": False}
-    return Scored(table, summary | said | {"promise": promise, "look": look.facts() | {"rows": look.rows()}}, None)
+    summary = _summary(detector, check, table)
+    said = {"verdict": "inconclusive", "headline": summary["list"], "advice": guarantee, "supported": False}
+    return Scored(
+        table, summary | said | {"guarantee": guarantee, "check": check.facts() | {"rows": check.rows()}}, None
+    )

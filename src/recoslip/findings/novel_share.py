@@ -14,7 +14,7 @@ LEVELS = (0.01, 0.05, 0.2)  # of p-values at which nodes are counted for the low
 ESTIMATE_LEVEL = 0.05  # at which nodes are counted for the estimate
 HIGH_LEVEL = 0.3  # the upper end counts every node with a p-value up to this
 DRAWS = 2000  # of what calibration nodes may have missed
-MAX_BREAK = 2.0**10  # growth up to which `breaks_at` is sought
+MAX_BREAK = 2.0**10  # largest growth that is tried for `holds_up_to`
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class NovelShare:
     high: float  # upper end, if no more novel nodes have p-values above 0.3 than known ones have below
     max_growth: float
     confidence: float
-    breaks_at: float  # the growth within a region from which on `low` is 0: there may be nothing novel at all
+    holds_up_to: float  # the growth of known categories within a region up to which `low` is above 0
 
 
 def novel_share(
@@ -70,7 +70,7 @@ def novel_share(
     excess = (small <= ESTIMATE_LEVEL * (1 + ROUNDING)).mean() - ESTIMATE_LEVEL
     lower = low(max_growth)
     estimate = float(np.clip(excess / (1 - ESTIMATE_LEVEL), lower, high))
-    return NovelShare(estimate, lower, high, float(max_growth), confidence, breaks_at=_largest_positive(low))
+    return NovelShare(estimate, lower, high, float(max_growth), confidence, holds_up_to=_largest_positive(low))
 
 
 def most_by_chance(level: float, region: ArrayLike, calibration_region: ArrayLike, confidence: float = 0.95) -> int:

@@ -52,15 +52,15 @@ def summarise(findings: Findings) -> dict[str, Any]:
 def facts(findings: Findings) -> dict[str, Any]:
     """Return what the findings add to a run's summary, as JSON values."""
     detector, share = findings.detector, findings.novel_share
-    partition, diagnosis, look = findings.partition, findings.diagnosis, findings.look.facts()
+    partition, diagnosis, check = findings.partition, findings.diagnosis, findings.check.facts()
     return {
         "verdict": findings.verdict.kind,
         "headline": findings.headline(),
         "advice": findings.verdict.advice,
         "supported": findings.verdict.supported,
         "list": findings.list_sentence(),
-        "first_look": [str(findings.graph.ids[node]) for node in findings.first_look()],
-        "promise": findings.promise,
+        "inspect_first": [str(findings.graph.ids[node]) for node in findings.inspect_first()],
+        "guarantee": findings.guarantee,
         "calibrated": detector.calibrated_,
         "fdr": findings.fdr,
         "lowest_listed_score": float(detector.scores_[findings.listed].min()) if findings.listed.any() else None,
@@ -74,7 +74,7 @@ def facts(findings: Findings) -> dict[str, Any]:
             "has_structure": partition.has_structure,
             "found": [group.facts() for group in findings.groups],
         },
-        "look": look | {"rows": [*map(list, findings.before_scoring), *look["rows"]]},
+        "check": check | {"rows": [*map(list, findings.before_scoring), *check["rows"]]},
         "diagnosis": {
             "shift": diagnosis.shift() if findings.verdict.supported else None,
             "grown": [cluster.sentence() for cluster in diagnosis.grown] if findings.verdict.supported else [],

@@ -1,4 +1,4 @@
-"""NodeGraph -> a look before training: what the graph can tell, and what to mend first."""
+"""NodeGraph -> a check before training: leaks, and how far source and target differ."""
 
 from __future__ import annotations
 
@@ -17,91 +17,89 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.alignment import aligned
 from recoslip.graph.split import MIN_SOURCE
 from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_columns
-from recoslip.inspection.mixing import Mixing, measure_mixing
+from recoslip.inspection.mixing import APART, Mixing, measure_mixing
 from recoslip.wording import NAMED, named, percent
 
 Align: TypeAlias = Literal["off", "on", "auto"]
 Remedy: TypeAlias = Literal["aligned", "without edges"]
 
 ALIGN = ("off", "on", "auto")
-MENDED = 0.75  # AU-ROC within regions up to which a remedy has brought two worlds together
-JOINED = 0.1  # edges between the domains, against chance, from which on one network joins them
+MENDED = 0.75  # AU-ROC within regions up to which the domains count as aligned
+JOINED = 0.1  # edges between the domains, relative to chance, from which on edges join them
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What a look at a graph found."""
+    """What the check of a graph found."""
 
     graph: NodeGraph = field(repr=False)  # as it was given
     columns: ColumnsCheck
     mixing: Mixing
-    remedy: Remedy | None  # what was done so that source and target mix, or because it was asked for
-    mended: bool  # whether they mix then
-    prepared: NodeGraph = field(repr=False)  # the graph to fit on: as it was given, or after the remedy
+    remedy: Remedy | None  # what was done to make the domains comparable, or because it was asked for
+    remedied: bool  # whether they are comparable after it
+    prepared: NodeGraph = field(repr=False)  # the graph to fit on: as given, or aligned
+    align: Align  # as it was asked for
 
     @property
-    def is_apart(self) -> bool:
-        """Whether source and target differ almost everywhere, and nothing mended it."""
-        return self.mixing.situation == "apart" and not self.mended
+    def is_separable(self) -> bool:
+        """Whether source and target are separable almost everywhere, and no remedy worked."""
+        return self.mixing.situation == "apart" and not self.remedied
 
     @property
     def method(self) -> str:
-        """The method that "auto" stands for on this graph.
+        """The method that `detect` takes on this graph by default.
 
-        Where nothing joins the two worlds, neither features nor edges, detectors that learn the domain learn what
-        tells the worlds apart; the distance to the source still ranks.
+        Where the domains are separable and no edges join them, detectors that learn the domain learn only what
+        separates it; the distance to the source still ranks.
         """
         joined = self.mixing.edges is not None and self.mixing.edges >= JOINED
-        return "nearest-source" if self.is_apart and not joined else DEFAULT
+        return "nearest-source" if self.is_separable and not joined else DEFAULT
 
     def situation(self) -> str:
-        """Say in which of the situations source and target are."""
+        """Say how far source and target differ."""
         mixing = self.mixing
         source, target = mixing.mixed_share()
         mixed = f"{percent(source)} of the source and {percent(target)} of the target nodes"
         match mixing.situation:
             case "too few":
-                return "Too few source or target nodes to say how far the two mix."
+                return "There are too few source or target nodes to measure whether the domains are separable."
             case "proportions":
                 return (
-                    f"Source and target mix: in regions with {mixed} a classifier tells one from the other badly or "
-                    "not at all. They may still differ in their proportions."
+                    f"Source and target are not separable: a classifier distinguishes them with an AU-ROC of at most "
+                    f"{APART} in regions with {mixed}. They may differ in proportions."
                 )
             case "new kind":
                 alone = sum(region.target for region in mixing.regions if region.is_target_alone)
                 return (
-                    f"Source and target mix in regions with {mixed}; regions with {percent(alone)} of the target "
-                    "nodes hold hardly any source node: a new kind, or a known one that grew."
+                    f"Source and target are not separable in regions with {mixed}. Regions with {percent(alone)} of "
+                    "the target nodes hold hardly any source node: a novel category, or a known one that grew."
                 )
-        where = f"only regions with {mixed} mix" if source or target else "no region mixes"
-        return (
-            "Source and target are worlds apart: a classifier tells one from the other almost everywhere, and "
-            f"{where}. {self._what_was_done()}"
-        )
+        where = f"except in regions with {mixed}" if source or target else "in every region"
+        return f"Source and target are separable (covariate shift) {where}. {self._what_was_done()}"
 
     def _what_was_done(self) -> str:
-        if self.mended and self.remedy == "aligned":
-            return "They mix once the target's features have the location and the scale of the source's."
-        if self.mended:
-            return "Their features mix, so that it is the edges that differ; they are left out."
+        if self.remedied and self.remedy == "aligned":
+            return "After alignment (the target's features get the mean and the scale of the source's) they are not."
+        if self.remedied:
+            return "By their features alone they are not, so the edges are left out."
         if self.remedy == "aligned":
-            return "Bringing the target's features to the location and the scale of the source's does not mend it."
-        return "It was not mended."
+            return "They are separable after alignment too."
+        return "No alignment was tried." if self.align == "off" else "No remedy worked."
 
     def assumption(self) -> str:
-        """Say what a promise rests on besides, if the features were aligned; else nothing."""
+        """State the further assumption of a guarantee if the features were aligned; else nothing."""
         if self.remedy != "aligned":
             return ""
         return (
-            "It also rests on the alignment: that bringing the target's features to the location and the scale of the "
-            "source's undid what differed, and moved no known node away from the source."
+            "This also assumes that the alignment removed the difference between the domains and moved no known node "
+            "away from the source."
         )
 
     def differences(self) -> str:
         """Name what differs most between source and target: columns, and whether edges join the two."""
         strongest = [each for each in self.columns.differences if each.auroc > 0.6][:NAMED]
         named = ", ".join(f"{each.feature} (AU-ROC {each.auroc:.2f})" for each in strongest)
-        parts = [f"the columns that say most about the domain are {named}" if named else "no single column stands out"]
+        parts = [f"the columns that predict the domain best are {named}" if named else "no single column stands out"]
         if self.mixing.edges is not None and self.mixing.edges < JOINED:
             parts.append("hardly any edge joins source and target")
         return "; ".join(parts)
@@ -126,7 +124,7 @@ class Check:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the look as a table: what was looked at, and what was found."""
+        """Return the check as a table: what was checked, and what was found."""
         graph, mixing, columns = self.graph, self.mixing, self.columns
         size = self.size()
         rows = [
@@ -140,7 +138,7 @@ class Check:
         ]
         rows += [("leak", leak_sentence(each)) for each in columns.leaks]
         if columns.constant:
-            rows.append(("constant", f"{named(columns.constant)}: the same in all nodes, so they say nothing."))
+            rows.append(("constant", f"{named(columns.constant)}: the same in all nodes, and not used."))
         if graph.missing:
             filled = tuple(f"{name} ({count:,} rows)" for name, count in graph.missing.items())
             rows.append(("missing", f"{named(filled)}: missing values were filled."))
@@ -150,7 +148,7 @@ class Check:
             if 2 * count > graph.num_features
         ]
         if mixing.edges is None:
-            rows.append(("edges", "There are no edges: features alone are compared."))
+            rows.append(("edges", "There are no edges. Only features are compared."))
         else:
             rows.append(("edges", f"{_against_chance(mixing.edges)} edges between source and target as by chance."))
         if mixing.neighbours is not None:
@@ -160,8 +158,8 @@ class Check:
                     f"{_against_chance(mixing.neighbours)} nearest neighbours of the other domain as by chance.",
                 )
             )
-        rows.append(("mixing", self.situation()))
-        rows += [("p-values", self._p_value_limit()), ("method", f"auto takes {self.method} here.")]
+        rows.append(("separability", self.situation()))
+        rows += [("p-values", self._p_value_limit()), ("method", f"The default method here is {self.method}.")]
         return rows
 
     def _p_value_limit(self) -> str:
@@ -177,14 +175,14 @@ class Check:
         return f"No p-value can be below {lowest:.2g}."
 
     def facts(self) -> dict[str, Any]:
-        """Return the look as JSON values."""
+        """Return the check as JSON values."""
         lowest, regional = self.lowest_p_value()
         return {
             "situation": self.mixing.situation,
             "sentence": self.situation(),
-            "apart": self.is_apart,
+            "separable": self.is_separable,
             "remedy": self.remedy,
-            "mended": self.mended,
+            "remedied": self.remedied,
             "method": self.method,
             "separability": self.mixing.separability,
             "neighbours": self.mixing.neighbours,
@@ -201,12 +199,12 @@ class Check:
 
 
 def check(graph: NodeGraph, *, align: Align = "auto") -> Check:
-    """Look at a graph before anything is trained; takes seconds.
+    """Check a graph before anything is trained; takes seconds.
 
     Args:
         graph: the graph.
-        align: whether to bring the target's features to the source's location and scale: "off", "on", or "auto" where
-            source and target are worlds apart and mix after it. "auto" also leaves out the edges where that mends it.
+        align: whether to align the target's features with the mean and scale of the source's: "off", "on", or "auto",
+            where source and target are separable, and not after it. "auto" also leaves out the edges where that helps.
     """
     if not isinstance(graph, NodeGraph):
         raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
@@ -215,14 +213,14 @@ def check(graph: NodeGraph, *, align: Align = "auto") -> Check:
     columns, mixing = check_columns(graph), measure_mixing(graph)
     if align == "on":
         prepared = aligned(graph)
-        mended = _mixes(prepared) if mixing.situation == "apart" else False
-        return Check(graph, columns, mixing, "aligned", mended, prepared)
+        remedied = _mixes(prepared) if mixing.situation == "apart" else False
+        return Check(graph, columns, mixing, "aligned", remedied, prepared, align)
     if align == "auto" and mixing.situation == "apart":
         if _mixes(prepared := aligned(graph)):
-            return Check(graph, columns, mixing, "aligned", True, prepared)
+            return Check(graph, columns, mixing, "aligned", True, prepared, align)
         if graph.num_edges and _mixes(prepared := graph.without_edges()):
-            return Check(graph, columns, mixing, "without edges", True, prepared)
-    return Check(graph, columns, mixing, None, False, graph)
+            return Check(graph, columns, mixing, "without edges", True, prepared, align)
+    return Check(graph, columns, mixing, None, False, graph, align)
 
 
 def check_align(align: str) -> None:
@@ -231,31 +229,31 @@ def check_align(align: str) -> None:
         raise SettingError(f"align must be one of {', '.join(ALIGN)}; got {align!r}")
 
 
-def look_as_it_is(graph: NodeGraph, reduced: NDArray[np.float64], neighbourhood: NDArray[np.float64]) -> Check:
-    """Look at a graph without mending anything, with its reduced and its neighbourhood features."""
-    return Check(graph, check_columns(graph), measure_mixing(graph, reduced, neighbourhood), None, False, graph)
+def check_as_given(graph: NodeGraph, reduced: NDArray[np.float64], neighbourhood: NDArray[np.float64]) -> Check:
+    """Check a graph without a remedy, given its reduced and its neighbourhood features."""
+    return Check(graph, check_columns(graph), measure_mixing(graph, reduced, neighbourhood), None, False, graph, "off")
 
 
 def _mixes(graph: NodeGraph) -> bool:
-    """Return whether source and target mix after a remedy, which is held to more than the graph as it was given."""
+    """Return whether a remedy worked; the limit is stricter than that of the graph as given."""
     separability = measure_mixing(graph).separability
     return separability is not None and separability <= MENDED
 
 
 def leak_sentence(column: ColumnDifference) -> str:
-    """Say that a column says the same as the domain."""
+    """Say that a column identifies the domain."""
     same = "exactly the same" if column.auroc == 1 else "almost the same"
     return f"Column {column.column!r} says {same} as the domain (AU-ROC {column.auroc:.3f})."
 
 
 def _columns_sentence(columns: ColumnsCheck) -> str:
     shown = ", ".join(f"{each.feature} {each.auroc:.2f}" for each in columns.differences[:NAMED])
-    sentence = f"Those that say most about the domain, each by itself (AU-ROC): {shown}."
+    sentence = f"Columns that predict the domain best, each alone (AU-ROC): {shown}."
     same = sum(each.says_the_same for each in columns.differences)
     if same and not columns.leaks:
         sentence += (
-            f" {same:,} of {len(columns.differences):,} say almost the same as the domain: it may have been measured "
-            "differently, or all of it is new."
+            f" {same:,} of {len(columns.differences):,} predict the domain almost perfectly. The domains may have been "
+            "measured differently, or the whole target is novel."
         )
     return sentence
 

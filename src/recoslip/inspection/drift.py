@@ -1,4 +1,4 @@
-"""New rows, as an encoder read them -> a look before scoring: what differs from the table that was fitted."""
+"""New rows, as an encoder read them -> a check before scoring: what differs from the table that was fitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_UNKNOWN = 0.1  # fraction of the rows with values that were not seen
 
 @dataclass(frozen=True, eq=False)
 class DriftCheck:
-    """What a look at new rows found."""
+    """What the check of new rows found."""
 
     new: NewNodes
     known: int  # rows that took part in the fit
@@ -45,7 +45,7 @@ class DriftCheck:
         return max(found)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the look as a table: what was looked at, and what was found."""
+        """Return the check as a table: what was checked, and what was found."""
         new = self.new
         took_part = f", of which {self.known:,} took part in the fit" if self.known else ""
         rows = [("new nodes", f"{counted(self.rows_read, 'row')}{took_part}.")]
@@ -76,7 +76,7 @@ class DriftCheck:
         elif new.old is not None:
             parts.append("Neighbourhoods are complete.")
         if not self.compared:
-            parts.append("No source node of the fit is given, so that there are no regions and no groups.")
+            parts.append("No source node of the fit is given, so there are no regions and no groups.")
         return " ".join(parts)
 
     def sentence(self) -> str:
@@ -86,12 +86,12 @@ class DriftCheck:
             return "No column is far from the table that was fitted."
         shown = named(tuple(f"{name} ({how})" for name, how in far.items()))
         return (
-            f"Far from the table that was fitted: {shown}. Scores rest on what was learned there: look at the columns, "
+            f"Far from the table that was fitted: {shown}. Scores rely on what was learned there: inspect the columns, "
             "and fit again with the new nodes among the target."
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return the look as JSON values."""
+        """Return the check as JSON values."""
         return {
             "rows_read": self.rows_read,
             "took_part": self.known,

@@ -145,7 +145,7 @@ def detect(
             on_disk = isinstance(nodes, str | Path) and Path(nodes).is_dir() and graph is given
             model = executor(model, Path(nodes) if on_disk else graph, rotations=fits, progress=steps)
     seconds = time.perf_counter() - start
-    findings = find(model, graph, fdr=fdr, grouped=groups, look=found, described=described_by)
+    findings = find(model, graph, fdr=fdr, grouped=groups, check=found, described=described_by)
     return Result.of(findings, seconds=seconds, notes=notes)
 
 
@@ -168,7 +168,7 @@ def analyse(
         check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, the graph is checked as it is.
         described_by: as for `detect`.
     """
-    return Result.of(find(detector, graph, fdr=fdr, grouped=groups, look=check, described=described_by))
+    return Result.of(find(detector, graph, fdr=fdr, grouped=groups, check=check, described=described_by))
 
 
 def _model(

@@ -20,7 +20,7 @@ from recoslip.detectors.params import Number
 from recoslip.errors import RecoslipError, SettingError
 from recoslip.findings.analysis import Findings
 from recoslip.findings.graph_files import graph_writers, to_networkx
-from recoslip.findings.new_nodes import look_at_new, score_new, with_settings
+from recoslip.findings.new_nodes import check_new, score_new, with_settings
 from recoslip.findings.novel_share import NovelShare
 from recoslip.findings.summary import summarise
 from recoslip.findings.verdict import Verdict
@@ -94,7 +94,7 @@ class Result:
     @property
     def guarantee(self) -> str:
         """What is promised of the list, and what that rests on."""
-        return str(self.summary["promise"])
+        return str(self.summary["guarantee"])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Result:
     @property
     def check(self) -> Check | SavedCheck:
         """What was found before training."""
-        return SavedCheck(self.summary["look"]) if self.findings is None else self.findings.look
+        return SavedCheck(self.summary["check"]) if self.findings is None else self.findings.check
 
     @property
     def listed(self) -> pl.DataFrame:
@@ -318,10 +318,10 @@ def score(
     else:
         old_nodes, old_edges = open_packed(old) if isinstance(old, str | os.PathLike) else old, None
     new = model.read_table(nodes, edges, old_nodes=old_nodes, old_edges=old_edges, rename=rename, **read_options)
-    look = look_at_new(model, new)
+    check = check_new(model, new)
     if checked is not None:
-        checked(look)
-    return Result(*score_new(model, new, look, fdr=fdr, grouped=groups))
+        checked(check)
+    return Result(*score_new(model, new, check, fdr=fdr, grouped=groups))
 
 
 def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Detector:

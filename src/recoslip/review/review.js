@@ -24,7 +24,7 @@ api.onGroup((group, container) => {
 });
 
 queue = byScore();
-show(data.first_look?.length ? nodes.id[data.first_look[0]] : queue[0] ?? null);
+show(data.inspect_first?.length ? nodes.id[data.inspect_first[0]] : queue[0] ?? null);
 render();
 listen();
 quietly(fillQueue());

@@ -17,17 +17,17 @@ function groupCard(g) {
     added,
     ...(g.evidence ? [make("p", { class: "evidence" }, g.evidence)] : []),
     make("div", { class: "exemplars" }, ...g.exemplars.slice(0, MEMBERS).map(button)),
-    ...(g.traits.length ? [make("p", { class: "quiet" }, `What tells them from the ${counted(g.references, "source node")} most like them:`), traitTable(g.traits, "most like them")] : []),
+    ...(g.traits.length ? [make("p", { class: "quiet" }, `Compared with the ${counted(g.references, "source node")} most similar to them:`), traitTable(g.traits, "most similar")] : []),
     make("p", { class: "quiet" }, `Edges: ${count(g.internal_edges)} inside, ${count(g.edges_to_listed)} to other listed nodes, ${count(g.edges_to_target)} to the rest of the target, ${count(g.edges_to_source)} to the source.`));
 }
 
 function showGroups() {
   $("groups-section").hidden = !data.groups.length;
   $("groups-note").textContent = (hasStructure
-    ? "Communities of the listed nodes, by their edges and, where those are few, by their features. Those that are more like each other than like any cluster of the source are one group; those of fewer than five nodes are left out."
-    : "The listed nodes are shown as one group: they are few, or no division of them is found again when some are left out, or its parts are more like each other than like any cluster of the source, or none was tried.")
-    + (data.groups.some((g) => g.evidence) ? " The groups with the most evidence of being new come first." : "")
-    + " Of a number the mean is given, of a category or a word of a table the share of the nodes that have it.";
+    ? "Groups are communities of the listed nodes, by edges and, where those are few, by features. Communities that are more similar to each other than to any cluster of the source are merged. Communities of fewer than five nodes are left out."
+    : "The listed nodes are shown as one group: they are few, no division is stable when some are left out, its parts are more similar to each other than to any cluster of the source, or none was tried.")
+    + (data.groups.some((g) => g.evidence) ? " Groups with the most evidence come first." : "")
+    + " For a number the table gives the mean, for a category or a word the share of the nodes that have it.";
   $("groups").append(...data.groups.map(groupCard));
   $("group").append(...data.groups.map((g) => make("option", { value: g.number }, String(g.number))));
 }

@@ -20,19 +20,19 @@
 $("title").textContent = data.title;
 $("headline").textContent = facts.headline;
 $("advice").textContent = facts.advice;
-$("promise").textContent = `${facts.list} ${facts.promise}`;
+$("guarantee").textContent = `${facts.list} ${facts.guarantee}`;
 const share = facts.novel_share;
 
 function showCards() {
   const cards = [[count(counts.listed), `listed, of ${counted(counts.target, "target node")}`]];
-  if (share) cards.unshift([share.low > 0 ? `${atLeast(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes may be novel; the estimate is ${percent(share.estimate)}.`]);
+  if (share) cards.unshift([share.low > 0 ? `${atLeast(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes may be novel. The estimate is ${percent(share.estimate)}.`]);
   if (counts.listed) cards.push(hasStructure ? [String(groupCount), `groups among them, stability ${stability.toFixed(2)}`] : ["1", "group among them"]);
-  if (facts.verdict === "new") cards.push([`${share.breaks_at.toFixed(1)} times`, "as frequent as before, among the nodes that it is compared with: so much a known category would have to be, for nothing to be novel."]);
+  if (facts.verdict === "novel") cards.push([`${share.holds_up_to.toFixed(1)} times`, "is how much more frequent a known category would have to be, among the nodes that it is compared with, to explain all of this."]);
   $("cards").append(...cards.map(([figure, caption]) => make("div", { class: "card" }, make("b", {}, figure), caption)));
   $("warnings").hidden = !facts.diagnosis.warnings.length;
   $("warnings").append(...facts.diagnosis.warnings.map((text) => make("p", {}, text)));
-  $("first-look-section").hidden = !data.first_look.length;
-  $("first-look").append(...data.first_look.map(button));
+  $("inspect-first-section").hidden = !data.inspect_first.length;
+  $("inspect-first").append(...data.inspect_first.map(button));
   if (!counts.listed) $("filter").value = "target";
   const notes = [
     ...(counts.shown < counts.nodes ? [`The page has ${count(counts.shown)} of ${counted(counts.nodes, "node")}; scores.csv has all of them.`] : []),
@@ -46,14 +46,14 @@ const row = (...cells) => make("tr", {}, ...cells.map((cell, c) => make(c ? "td"
 const scrolling = (...children) => make("div", { class: "scroll" }, make("table", {}, ...children));
 function showChanges() {
   const diagnosis = facts.diagnosis;
-  $("shift").textContent = diagnosis.shift ?? "How far proportions shifted is not estimated.";
+  $("shift").textContent = diagnosis.shift ?? "The shift of known categories is not estimated.";
   $("grown").append(...diagnosis.grown.map((text) => make("li", {}, `${capitalised(text)}.`)));
   $("diagnosis").append(scrolling(make("tbody", {},
-    ...facts.look.rows.map(([what, found]) => row(capitalised(what), found)))));
+    ...facts.check.rows.map(([what, found]) => row(capitalised(what), found)))));
   if (!diagnosis.shift) return;
   const clusters = data.clusters.map((c, k) => row(c.name ?? k + 1, count(c.source), count(c.target), c.known === null ? "" : count(c.known), count(c.listed), c.growth === null ? "" : `${c.growth} ×`));
   $("diagnosis").append(
-    make("p", { class: "quiet" }, "Clusters hold nodes of both domains that are like each other (k-means). Known are, about, twice the target nodes that score below the median of the cluster's source nodes. Growth says how many times as frequent these are in the target as in the source; both are left out where there are few source nodes."),
+    make("p", { class: "quiet" }, "A cluster holds similar nodes of both domains (k-means). The number of known target nodes is estimated as twice the number that score below the median of the cluster's source nodes. Growth is how many times as frequent they are in the target as in the source. Both are left out where there are few source nodes."),
     scrolling(
       make("thead", {}, make("tr", {}, ...["cluster", "source", "target", "of these known", "listed", "growth"].map((heading) => make("th", { scope: "col" }, heading)))),
       make("tbody", {}, ...clusters)));
@@ -67,8 +67,8 @@ function showMaking() {
   const regions = facts.regions > 1 ? ` in ${facts.regions} regions` : "";
   const pValues = `${fits} p-values from ${count(facts.calibration_nodes)} ${facts.calibrated ? "calibration nodes" : "validation source nodes"}${regions}.`;
   const ends = share
-    ? `The lower end of the novel share holds with ${(100 * share.confidence).toFixed(0)} % confidence if no known category is more than ${share.max_growth.toFixed(1)} times as frequent as before among the nodes that it is compared with. The upper end holds if no more novel nodes have p-values above 0.3 than known nodes have below.`
-    : "How many nodes are novel is not estimated.";
+    ? `The lower end of the novel share has ${(100 * share.confidence).toFixed(0)} % confidence if no known category is more than ${share.max_growth.toFixed(1)} times as frequent as in the source among the nodes that it is compared with. The upper end assumes that no more novel nodes have p-values above 0.3 than known nodes have below.`
+    : "The number of novel nodes is not estimated.";
   const settings = data.run.settings.map(({ name, value, meaning }) => row(name, value, meaning));
   $("made").append(
     make("p", {}, scale + shown + software + pValues),

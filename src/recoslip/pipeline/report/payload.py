@@ -72,7 +72,7 @@ def payload(
             "listed": int(findings.listed.sum()),
             "shown": len(shown),
         },
-        "first_look": [int(position[node]) for node in findings.first_look() if position[node] >= 0],
+        "inspect_first": [int(position[node]) for node in findings.inspect_first() if position[node] >= 0],
         "threshold": detector.threshold_ if lowest_listed is None else lowest_listed,
         "level": _level(findings),
         "nodes": {
@@ -116,7 +116,7 @@ def _shown_nodes(findings: Findings) -> NDArray[np.int64]:
 
 
 def _level(findings: Findings) -> dict[str, Any]:
-    """Return what the page needs to list nodes by another level: its kind, what it promises, and all p-values.
+    """Return what the page needs to list nodes by another level: its kind, its guarantee, and all p-values.
 
     The lowest p-values of all target nodes are given with their counts, so that the list is right where the page shows
     some of the nodes alone.
@@ -129,7 +129,7 @@ def _level(findings: Findings) -> dict[str, Any]:
         "own": own,
         "by_fdr": findings.fdr is not None,
         "supported": findings.verdict.supported,
-        "assumption": findings.look.assumption(),
+        "assumption": findings.check.assumption(),
         "transferred": detector.transferred_,
         "p_values": [_twelve_digits(value) for value in p[low].tolist()],
         "counts": count[low].tolist(),

@@ -1,4 +1,4 @@
-"""Fitted detector + list -> what the list promises, and of which regions nothing can be promised."""
+"""Fitted detector + list -> the statistical guarantee of the list, and the regions without one."""
 
 from __future__ import annotations
 
@@ -56,33 +56,33 @@ def withheld_regions(
     return tuple(found)
 
 
-def promise(detector: Detector, fdr: float | None, withheld: tuple[Withheld, ...], *, supported: bool) -> str:
-    """Say what the list promises, under which assumption, and in which regions nothing can be listed.
+def guarantee(detector: Detector, fdr: float | None, withheld: tuple[Withheld, ...], *, supported: bool) -> str:
+    """State the guarantee of the list, its assumption, and the regions in which nothing can be listed.
 
     Args:
         detector: fitted on the graph.
         fdr: the false-discovery rate that the list was made by; None if it was made by the detector's `max_fpr`.
         withheld: regions in which nothing can be listed.
-        supported: whether the data allow for a promise at all.
+        supported: whether the data support a guarantee at all.
     """
     if not supported:
-        return "No promise goes with this list."
+        return "No statistical guarantee."
     regions = len(np.unique(detector.region_))
-    within = f" within each of the {regions} regions that nodes are compared in" if regions > 1 else ""
-    assumption = f"if known categories kept their proportions{within}"
+    within = f" in each of the {regions} regions that nodes are compared in" if regions > 1 else ""
+    assumption = f"assuming known target nodes are distributed as the hidden source nodes{within}"
     if fdr is not None:
-        promised = f"At most {100 * fdr:.3g} % of the listed nodes are expected to be known, {assumption}."
+        guaranteed = f"Expected false-discovery rate ≤ {100 * fdr:.3g} %, {assumption}."
     else:
-        promised = f"Of known nodes, at most {100 * detector.max_fpr:.3g} % are expected to be listed, {assumption}."
+        guaranteed = f"Expected false-positive rate ≤ {100 * detector.max_fpr:.3g} %, {assumption}."
     if detector.transferred_:
-        promised += (
-            " New nodes took no part in the fit, and the source nodes that they are compared with did: for new nodes "
-            "the rate is measured, not proven."
+        guaranteed += (
+            " The new nodes took no part in the fit, and the source nodes that they are compared with did, so the rate "
+            "is measured and not proven."
         )
     if not withheld:
-        return promised
+        return guaranteed
     places = "; ".join(
         f"{each.name}: {counted(each.calibration, 'source node')} for {counted(each.target, 'target node')}"
         for each in withheld
     )
-    return f"{promised} Too few source nodes to compare with, so that nothing can be listed there: {places}."
+    return f"{guaranteed} Nothing can be listed where there are too few source nodes to compare with: {places}."

@@ -267,16 +267,9 @@ def test_demo_finds_the_nines_and_writes_what_detect_writes(run, tmp_path):
     out = tmp_path / "recoslip-demo"
     assert sorted(path.name for path in out.iterdir()) == FILES
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["truth"]["auroc_test"] > 0.85
+    assert summary["truth"]["auroc_target"] > 0.85
     assert is_demo(out)  # so the next demo may replace it
-    for wanted in (
-        "round",
-        "novel pseudo-labels",
-        "target that looks novel",
-        "AU-ROC",
-        "most novel",
-        "report.html in a browser",
-    ):
+    for wanted in ("AU-ROC", "most novel", "report.html in a browser"):
         assert wanted in result.stdout
 
 

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import recoslip
-from recoslip import Detector, NodeGraph, Split, detector
+from recoslip import Detector, NodeGraph, Split, detector, load_dataset
 from recoslip.detectors import DETECTORS
 from recoslip.detectors.base import memory_errors
 from recoslip.errors import GraphError, OutOfMemory, RecoslipWarning, SettingError
@@ -289,3 +289,16 @@ def test_unknown_names_and_settings_have_suggestions():
     with pytest.raises(SettingError, match="did you mean 'epochs'"):
         detector("reco-slip", epoch=5)
     assert issubclass(RecoslipWarning, UserWarning)
+
+
+def test_a_list_of_an_uncalibrated_fit_says_that_it_has_no_guarantee(caplog):
+    graph = load_dataset("csbm", nodes=300, categories=4, features=8, split_seed=1).graph
+    bare, calibrated = detector("lp-pul").fit(graph), detector("lp-pul").fit(graph, rotations=3)
+    for listed in (bare.predict, lambda: bare.shortlist(0.1)):
+        caplog.clear()
+        listed()
+        assert "not calibrated" in caplog.text
+    caplog.clear()
+    calibrated.predict()
+    calibrated.shortlist(0.1)
+    assert caplog.text == ""

@@ -29,7 +29,7 @@ from recoslip.cli.options import (
     kept,
     takes,
 )
-from recoslip.cli.printing import print_check, print_most_novel, print_outcome, print_training
+from recoslip.cli.printing import print_check, print_most_novel, print_outcome
 from recoslip.console.messages import make_console
 from recoslip.console.option_values import parse_pairs, split_names
 from recoslip.console.progress import show_steps
@@ -214,7 +214,6 @@ def detect(
     if as_json:
         print(json.dumps(result.to_dict()))
         return
-    print_training(result.detector, console)
     print_most_novel(result.table.head(10), console)
     print_outcome(result, out, console, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
 
@@ -368,7 +367,6 @@ def demo(
     if as_json:
         print(json.dumps(result.to_dict()))
         return
-    print_training(result.detector, console)
     assert data.graph.categories is not None
     most_novel = data.graph.categories[result.table.head(20)["id"].to_list()].tolist()
     digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in most_novel)

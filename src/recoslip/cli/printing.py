@@ -15,29 +15,9 @@ from recoslip.console.messages import with_flags
 if TYPE_CHECKING:
     import polars as pl
 
-    from recoslip.detectors.base import Detector
     from recoslip.pipeline.result import Result
 
 MAX_GROUPS = 5  # whose evidence is printed
-
-# Heading, column and format of what is printed of the tables that a detector learns.
-CANDIDATES = (
-    ("recall target", "recall_target", "{:g}"),
-    ("validation FPR", "fpr", "{:.3f}"),
-    ("validation recall", "recall", "{:.3f}"),
-    ("chosen", "chosen", "{}"),
-)
-ENCODERS = (
-    ("encoder", "encoder", "{}"),
-    ("AU-ROC of unseen nodes' domains", "domain_auroc", "{:.3f}"),
-    ("weight", "weight", "{:.2f}"),
-)
-ROUNDS = (
-    ("round", "round", "{}"),
-    ("novel pseudo-labels", "novel", "{:,}"),
-    ("known pseudo-labels", "known", "{:,}"),
-    ("target that looks novel", "looks_novel", "{:.1%}"),
-)
 
 
 def print_check(rows: list[tuple[str, str]], console: Console) -> None:
@@ -47,22 +27,6 @@ def print_check(rows: list[tuple[str, str]], console: Console) -> None:
         table.add_row(escape(what), escape(found), style="bold yellow" if what == "leak" else None)
     console.print(table)
     console.print()
-
-
-def print_training(detector: Detector, console: Console) -> None:
-    """Print the tables that a detector learned about its own training, if it did; of several fits, the first's."""
-    tables = (("candidates_", CANDIDATES, 1), ("encoders_", ENCODERS, 2), ("rounds_", ROUNDS, 1))
-    for attribute, columns, least_rows in tables:
-        learned: pl.DataFrame | None = getattr(detector.fits[0], attribute, None)
-        if learned is None or learned.height < least_rows:
-            continue
-        table = Table(box=None, pad_edge=False)
-        for heading, _, _ in columns:
-            table.add_column(heading, justify="right")
-        for row in learned.iter_rows(named=True):
-            cells = ("" if row[name] is None else form.format(row[name]) for _, name, form in columns)
-            table.add_row(*cells, style="bold" if row.get("chosen", False) else None)
-        console.print(table)
 
 
 def print_most_novel(scores: pl.DataFrame, console: Console) -> None:

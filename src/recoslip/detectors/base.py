@@ -46,6 +46,7 @@ log = logging.getLogger("recoslip")
 OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|alloc_failed", re.IGNORECASE)
 MAX_ROTATIONS = 20  # more fits than these bring nothing
 MAX_SIMILARITY = 2_000_000  # nodes whose similarities are kept: 256 MB
+CALIBRATE = "Fit it with fit(graph, rotations=5), or call recoslip.detect."
 MAX_RESTARTS = 2  # from other seeds, where the loss became non-finite
 
 
@@ -164,7 +165,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             graph: true categories, if it has any, are not looked at.
             split: who trains and who validates; without one, 80/20 in each domain from `random_state`.
             calibration: fraction of the source nodes that are presented as target during the fit, so that p-values and
-                the threshold keep their promise (docs/promises.md). 0 uses the validation source nodes instead.
+                the threshold hold as stated (docs/promises.md). 0, the default, uses the validation source nodes
+                instead: scores can be ranked, and lists have no statistical guarantee.
             rotations: how many times to fit. From 2 on, each fit presents another part of the source as target, so that
                 every source node calibrates once, and `calibration` is not used; scores are means over the fits.
             progress: called with steps done and steps in all.
@@ -598,13 +600,20 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Say which target nodes are novel; source nodes are known.
 
         On the graph it was fitted on with calibration nodes, those are the target nodes with p ≤ `max_fpr`; otherwise
-        those that score above `threshold_`.
+        those that score above `threshold_`, which has no statistical guarantee and is logged as a warning.
         """
+        self._warn_uncalibrated()
         if graph is None and self.calibrated_:
             return self.p_values() <= self.max_fpr * (1 + conformal.ROUNDING)
         scores = self.decision_function(graph)
         is_target = self.is_target_ if graph is None else graph.is_target.numpy()
         return (scores > self.threshold_) & is_target
+
+    def _warn_uncalibrated(self) -> None:
+        """Log that a list has no guarantee where no source node was hidden during the fit."""
+        self.check_is_fitted()
+        if not self.calibrated_:
+            log.warning("This %s is not calibrated: its list has no statistical guarantee. %s", self.name, CALIBRATE)
 
     def p_values(self, graph: NodeGraph | None = None) -> Scores:
         """Return the conformal p-value of each target node, and NaN for source nodes.
@@ -637,6 +646,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         says what is left of it where they have not.
         """
         Number(0, 1)("fdr", fdr)
+        self._warn_uncalibrated()
         p = self.p_values(graph)
         chosen = ~np.isnan(p)
         chosen[chosen] = conformal.benjamini_hochberg(p[chosen], fdr)

@@ -8,10 +8,10 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from recoslip.bench.document import Document
-from recoslip.bench.panel import add_panel
-from recoslip.bench.sources import DEFAULT_SPLIT, Sources, read_sources
-from recoslip.bench.tables import Summary
+from recoslip.bench.datasets import DEFAULT_SPLIT, Sources, read_sources
+from recoslip.bench.render import add_panel
+from recoslip.bench.statistics import Summary
+from recoslip.bench.tables import Document
 from recoslip.cli import app
 from recoslip.datasets.load import load_labelled
 from recoslip.datasets.panel import CASES, Labelled, panel_case, supported_cases

@@ -1,1 +1,1 @@
-"""Datasets x splits x methods x seeds -> records on disk -> the paper's tables and figures, and those of the user."""
+"""Datasets x splits x methods x seeds -> records on disk -> tables of the methods compared."""

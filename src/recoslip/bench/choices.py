@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from recoslip.bench.paper import paper_seeds
-from recoslip.bench.plan import Experiment
-from recoslip.bench.sources import DEFAULT_SPLIT, Sources
+from recoslip.bench.datasets import DEFAULT_SPLIT, Sources
+from recoslip.bench.options import Choices
+from recoslip.bench.plan import DATASETS, methods_of
 from recoslip.console.messages import print_problem
 from recoslip.console.option_values import parse_value, split_names
 from recoslip.datasets.load import check_arxiv, data_root
@@ -17,50 +16,26 @@ from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.errors import DatasetError, SettingError, nearest
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What the user wants to compare, and how."""
-
-    datasets: list[str] | None  # None: those of the experiment
-    methods: list[str] | None  # None: those of the experiment
-    without: list[str]  # methods to leave out
-    seeds: tuple[int, ...]
-    splits: list[str]
-    settings: list[str]  # texts NAME=VALUE
-    device: str
-    jobs: int  # processes that train at the same time
-    ray: str | None  # address of a Ray cluster
-    reference: str  # the method that the others are tested against
-    any_version: bool  # whether records that other versions of the code made count
-    render_only: bool
-
-    def __post_init__(self) -> None:
-        if self.jobs < 1:
-            raise SettingError(f"--jobs must be 1 or more; got {self.jobs}")
-        if self.reference not in DETECTORS:
-            raise SettingError(
-                f"--reference: no method is called {self.reference!r}{nearest(self.reference, DETECTORS)}"
-            )
-
-
-def choose(experiment: Experiment, choices: Choices, sources: Sources) -> tuple[list[str], list[str]]:
+def choose(experiment: str, choices: Choices, sources: Sources) -> tuple[list[str], list[str]]:
     """Return the datasets and the methods to compare: those that the user names, else those of the experiment."""
-    methods = list(experiment.methods) if choices.methods is None else choices.methods
-    for method in (*methods, *choices.without):
+    methods = list(methods_of(experiment)) if choices.methods is None else split_names(choices.methods)
+    without = split_names(choices.without)
+    for method in (*methods, *without):
         if method not in DETECTORS:
             raise SettingError(f"no method is called {method!r}{nearest(method, DETECTORS)}; see recoslip methods")
-    methods = [method for method in dict.fromkeys(methods) if method not in choices.without]
-    datasets = list(experiment.datasets) if choices.datasets is None else list(dict.fromkeys(choices.datasets))
-    if experiment.name == "panel":
-        datasets = panel_cases(choices.datasets, sources, check=not choices.render_only)
-    elif choices.datasets is None and not choices.render_only:
-        datasets = available(datasets, sources)
+    named = None if choices.datasets is None else split_names(choices.datasets)
+    datasets = list(DATASETS[experiment]) if named is None else named
+    if experiment == "panel":
+        datasets = _panel_cases(named, sources, check=not choices.render_only)
+    elif named is None and not choices.render_only:
+        datasets = _available(datasets, sources)
+    methods = [method for method in dict.fromkeys(methods) if method not in without]
     if not methods or not datasets:
         raise SettingError("nothing to compare: choose at least one dataset and one method")
-    return datasets, methods
+    return list(dict.fromkeys(datasets)), methods
 
 
-def panel_cases(names: Sequence[str] | None, sources: Sources, *, check: bool) -> list[str]:
+def _panel_cases(names: Sequence[str] | None, sources: Sources, *, check: bool) -> list[str]:
     """List the panel's datasets: those that are named, and for the name of a graph all of its cases.
 
     With `check`, cases that a graph has too few categories for are left out, and so are, with a message, graphs whose
@@ -79,20 +54,18 @@ def panel_cases(names: Sequence[str] | None, sources: Sources, *, check: bool) -
             print_problem(f"{name} is left out", str(problem), "bold yellow")
             continue
         datasets += [f"{name}-{case}" for case in cases]
-    return list(dict.fromkeys(datasets))
+    return datasets
 
 
-def available(datasets: Sequence[str], sources: Sources) -> list[str]:
-    """Leave out, with a message, datasets whose files are not here and cannot be downloaded."""
-    found = []
-    for name in datasets:
+def _available(datasets: Sequence[str], sources: Sources) -> list[str]:
+    """Leave arxiv out, with a message, where its files are not here: those of all others are downloaded."""
+    if "arxiv" in datasets:
         try:
-            if name == "arxiv":  # the files of all others are downloaded
-                check_arxiv(data_root(sources.root))
-            found.append(name)
+            check_arxiv(data_root(sources.root))
         except DatasetError as problem:
-            print_problem(f"{name} is left out", str(problem), "bold yellow")
-    return found
+            print_problem("arxiv is left out", str(problem), "bold yellow")
+            return [name for name in datasets if name != "arxiv"]
+    return list(datasets)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -104,7 +77,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     numbers = [_parse_whole("--seeds", item) for item in split_names(text)]
     if not numbers or ("," not in text and numbers[0] == 0):
         raise SettingError(f"--seeds must be a number of seeds, or a list of them such as 1,2,3; got {text!r}")
-    return tuple(dict.fromkeys(numbers)) if "," in text else paper_seeds(numbers[0])
+    return tuple(dict.fromkeys(numbers)) if "," in text else tuple(range(10, 10 * numbers[0] + 1, 10))
 
 
 def parse_splits(text: str) -> list[str]:
@@ -113,17 +86,12 @@ def parse_splits(text: str) -> list[str]:
     >>> parse_splits("own"), parse_splits("3"), parse_splits("own,7")
     (['own'], ['0', '1', '2'], ['own', '7'])
     """
-    splits = split_names(text)
+    splits = [s if s == DEFAULT_SPLIT else str(_parse_whole("--splits", s)) for s in split_names(text)]
+    if "," not in text and splits != [DEFAULT_SPLIT]:
+        splits = [str(seed) for seed in range(int(*splits))]
     if not splits:
-        raise SettingError(f"--splits must be own, a number, or a list such as own,0,1; got {text!r}")
-    if "," not in text and text.strip() != DEFAULT_SPLIT:
-        count = _parse_whole("--splits", text)
-        if count == 0:
-            raise SettingError("--splits must be own, or 1 or more; got 0")
-        return [str(seed) for seed in range(count)]
-    return list(
-        dict.fromkeys(split if split == DEFAULT_SPLIT else str(_parse_whole("--splits", split)) for split in splits)
-    )
+        raise SettingError(f"--splits must be own, 1 or more, or a list such as own,0,1; got {text!r}")
+    return list(dict.fromkeys(splits))
 
 
 def _parse_whole(option: str, text: str) -> int:

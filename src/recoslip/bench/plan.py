@@ -6,43 +6,49 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recoslip.bench.code_version import code_version
-from recoslip.bench.paper import AUROC, SHIFTS
-from recoslip.bench.records import Key, Records, fingerprint, key_of
-from recoslip.bench.sources import Sources
+from recoslip.bench.datasets import Sources
+from recoslip.bench.records import Key, Records, code_version, fingerprint, key_of
 from recoslip.datasets.catalogue import GRAPHS
 from recoslip.detectors.base import Detector
 from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.errors import SettingError
 
+TITLES = {  # in the order of the paper, then of the others
+    "oracle": "Oracle",
+    "domain-discriminator": "Domain discriminator",
+    "upu": "uPU",
+    "nnpu": "nnPU",
+    "sar-em": "SAR-EM",
+    "lp-pul": "LP-PUL",
+    "pu-gnn": "PU-GNN",
+    "reco-slip": "RECO-SLIP",
+    "reco-slip-none": "w/o link prediction",
+    "reco-slip-all": "w/ full link prediction",
+    "reco-slip-target": "w/ target link prediction",
+    "reco-slip-plus": "RECO-SLIP+",
+    "conoc": "CoNoC",
+    "dist-pu": "Dist-PU",
+    "elkan-noto": "Elkan-Noto",
+    "energy": "Energy",
+    "nearest-source": "Nearest source",
+    "dominant": "DOMINANT",
+}
 ABLATION = ("reco-slip-none", "reco-slip-all", "reco-slip-target", "reco-slip")
-PAPER_ORDER = tuple(dict.fromkeys(method for method, _ in AUROC))
 REPRESENTATIVE = ("domain-discriminator", "sar-em", "pu-gnn", "reco-slip")
+SHIFTS = ("ns", "ms", "s")  # versions of each graph: no, minor and strong shift
+_STRONG = (*(f"{graph}-s" for graph in GRAPHS), "arxiv")
+DATASETS = {  # of each experiment; those of the panel are the graphs that are here
+    "main": _STRONG,
+    "ablation": _STRONG,
+    "shift": tuple(f"{graph}-{shift}" for graph in GRAPHS for shift in SHIFTS),
+    "panel": (),
+}
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """An experiment of the paper: which datasets and methods it compares."""
-
-    name: str
-    datasets: tuple[str, ...]
-    methods: tuple[str, ...]
-
-
-def experiment(name: str) -> Experiment:
-    """Return the paper's experiment of this name."""
-    strong = tuple(f"{graph}-s" for graph in GRAPHS)
-    match name:
-        case "main":
-            methods = dict.fromkeys((*PAPER_ORDER, *DETECTORS))
-            return Experiment(name, (*strong, "arxiv"), tuple(m for m in methods if m not in ABLATION[:3]))
-        case "ablation":
-            return Experiment(name, (*strong, "arxiv"), ABLATION)
-        case "shift":
-            return Experiment(name, tuple(f"{graph}-{shift}" for graph in GRAPHS for shift in SHIFTS), REPRESENTATIVE)
-        case "panel":
-            return Experiment(name, (), experiment("main").methods)  # its datasets are the graphs that are here
-    raise SettingError(f"no experiment is called {name!r}; there are main, ablation, shift, panel")
+def methods_of(experiment: str) -> tuple[str, ...]:
+    """Return the methods that an experiment compares."""
+    chosen = {"ablation": ABLATION, "shift": REPRESENTATIVE}
+    return chosen.get(experiment) or tuple(m for m in dict.fromkeys((*TITLES, *DETECTORS)) if m not in ABLATION[:3])
 
 
 @dataclass(frozen=True)
@@ -83,18 +89,15 @@ def plan(
         sources: where datasets come from, with their settings.
         settings: settings for all methods that have them; they override those of the datasets.
     """
-    overrides = dict(settings or {})
-    for setting in overrides:
-        if not any(setting in detector(method).get_params() for method in methods):
-            raise SettingError(f"none of these methods has a setting {setting!r}: {', '.join(methods)}")
     cells = []
     for dataset in datasets:
         sources.check(dataset)
-        for method in methods:
-            chosen, settings_hash = _settings(dataset, method, sources, overrides)
-            runs = tuple(seeds) if DETECTORS[method].trains else tuple(seeds[:1])
-            cells += [Cell(dataset, split, method, chosen, settings_hash, runs) for split in splits]
-    return sorted(cells, key=lambda cell: (list(datasets).index(cell.dataset), list(splits).index(cell.split)))
+        chosen = {method: _settings(dataset, method, sources, settings or {}) for method in methods}
+        for split in splits:
+            for method in methods:
+                runs = tuple(seeds) if DETECTORS[method].trains else tuple(seeds[:1])
+                cells.append(Cell(dataset, split, method, *chosen[method], runs))
+    return cells
 
 
 def _settings(dataset: str, method: str, sources: Sources, overrides: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -136,12 +139,7 @@ def recorded(cells: Sequence[Cell], records: Records) -> dict[Key, dict[str, Any
     """Return the record of each planned run: the latest by the present code, else the latest of all."""
     codes = {key: cell.code() for cell in cells for key in cell.runs()}
     found: dict[Key, dict[str, Any]] = {}
-    for record in records:
-        key = key_of(record)
-        if key in codes and (key not in found or _precedence(record, codes[key]) > _precedence(found[key], codes[key])):
-            found[key] = record
+    for record in sorted(records, key=lambda r: (r["code"] == codes.get(key_of(r)), r["time"]), reverse=True):
+        if (key := key_of(record)) in codes:
+            found.setdefault(key, record)
     return found
-
-
-def _precedence(record: dict[str, Any], code: str) -> tuple[bool, str]:
-    return record["code"] == code, record["time"]

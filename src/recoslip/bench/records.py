@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
+import subprocess
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recoslip._version import __version__
+from recoslip.detectors.base import Detector
 from recoslip.errors import RecoslipError
 from recoslip.json_files import parse_json
 from recoslip.storage import atomic_write
+
+PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Key(NamedTuple):
@@ -88,3 +95,30 @@ def fingerprint(value: Any) -> str:
     True
     """
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@cache
+def code_version(kind: type[Detector]) -> str:
+    """Return the version of the code that a detector's results depend on.
+
+    It is the version of this package with `revision` and, for a detector of another package, a hash of its module.
+    """
+    ours = __version__ + revision(PACKAGE)
+    module = inspect.getmodule(kind)
+    if module is None or module.__name__.partition(".")[0] == PACKAGE.name:
+        return ours
+    return f"{ours}+{fingerprint(inspect.getsource(module))[:8]}"
+
+
+def revision(folder: Path) -> str:
+    """Return the last commit of a folder and a hash of what has changed since; nothing outside of a git checkout."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments, "--", "."]
+        return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=True).stdout
+
+    try:
+        commit, changes = git("log", "-1", "--format=+g%h", "--abbrev=8").strip(), git("diff", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return commit + (f".{fingerprint(changes)[:8]}" if changes else "")

@@ -1,27 +1,26 @@
-"""Cells -> records: train cells here or in several processes, and store the records of each as soon as it is done."""
+"""Cells -> records: train cells here, in several processes or on a cluster, and store what each gives at once."""
 
 from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import psutil
 import torch
+from joblib import Parallel, delayed, parallel_config
 
-from recoslip.bench.estimate import device_name, threads_per_process
+from recoslip.bench.datasets import Sources
 from recoslip.bench.plan import Cell, effective_settings
 from recoslip.bench.records import Records
-from recoslip.bench.sources import Sources
 from recoslip.cluster import MAX_RETRIES, cluster
 from recoslip.datasets.load import Dataset
 from recoslip.detectors.base import Detector
@@ -36,24 +35,37 @@ OnFinished: TypeAlias = Callable[[Cell, str | None], None]  # a cell, and why it
 log = logging.getLogger("recoslip")
 
 
+class Outcome(NamedTuple):
+    """What came of a cell."""
+
+    cell: Cell
+    records: list[dict[str, Any]]
+    problem: str | None  # why it failed
+
+
 class Worker:
     """Trains cells one after another. The dataset of the last cell stays loaded for the next.
 
     Args:
         sources: where datasets come from.
-        records: where records go.
         device: the setting of the detectors.
         jobs: processes that train at the same time, which the records state.
     """
 
-    def __init__(self, sources: Sources, records: Records, device: str, jobs: int = 1) -> None:
-        self.sources, self.records, self.device, self.jobs = sources, records, device, jobs
+    def __init__(self, sources: Sources, device: str, jobs: int = 1) -> None:
+        self.sources, self.device, self.jobs = sources, device, jobs
         self._loaded: tuple[str, str] | None = None  # dataset and split of `_dataset`
         self._dataset: Dataset | None = None
 
-    def train_and_store(self, cell: Cell, progress: Progress | None = None) -> None:
-        """Train a cell and store its records."""
-        self.records.add(self.train(cell, progress))
+    def outcome(self, cell: Cell, progress: Progress | None = None) -> Outcome:
+        """Train a cell; a detector may be anybody's, so whatever it raises is why the cell failed."""
+        try:
+            return Outcome(cell, self.train(cell, progress), None)
+        except RecoslipError as problem:
+            return Outcome(cell, [], str(problem))
+        except Exception as problem:
+            log.debug("%s on %s failed", cell.method, cell.dataset, exc_info=problem)
+            return Outcome(cell, [], f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}")
 
     def train(self, cell: Cell, progress: Progress | None = None) -> list[dict[str, Any]]:
         """Train a cell and return its records."""
@@ -99,9 +111,22 @@ def _learned_numbers(fitted: Detector) -> dict[str, int | float]:
     return {name: value for name, value in vars(fitted).items() if name[-1] == "_" and type(value) in (int, float)}
 
 
+def device_name(device: torch.device, threads: int) -> str:
+    """Name the hardware that a time was measured on."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{threads} CPU threads" if device.type == "cpu" else str(device)
+
+
+def threads_per_process(processes: int) -> int:
+    """Return how many threads each of several processes gets."""
+    return max(1, torch.get_num_threads() // processes)
+
+
 def run(
     cells: Sequence[Cell],
     worker: Worker,
+    records: Records,
     on_finished: OnFinished,
     progress: Progress,
     *,
@@ -112,102 +137,68 @@ def run(
     Args:
         cells: what to train.
         worker: trains here, or in as many processes as its `jobs`.
+        records: where records go.
         on_finished: called with every cell that has ended, and the reason where it failed; the others go on.
         progress: called with the epochs of the cell in training, where there is only one process.
         ray_address: address of a Ray cluster whose processes train.
     """
     if ray_address is not None:
-        _run_on_ray(cells, worker, on_finished, ray_address)
+        outcomes = _on_ray(cells, worker, ray_address)
     elif worker.jobs > 1:
-        _run_in_processes(cells, worker, on_finished)
+        outcomes = _in_processes(cells, worker)
     else:
-        for cell in cells:
-            on_finished(cell, _train_and_store(worker, cell, progress))
+        outcomes = (worker.outcome(cell, progress) for cell in cells)
+    for cell, found, problem in outcomes:
+        try:
+            if found:
+                records.add(found)
+        except RecoslipError as refused:
+            problem = str(refused)
+        on_finished(cell, problem)
 
 
-def _run_in_processes(cells: Sequence[Cell], worker: Worker, on_finished: OnFinished) -> None:
+def _in_processes(cells: Sequence[Cell], worker: Worker) -> Iterator[Outcome]:
     """Train cells in processes of this machine, which end with this one."""
-    pool = ProcessPoolExecutor(
-        worker.jobs,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_initialise_process,
-        initargs=(threads_per_process(worker.jobs),),
-    )
-    try:
-        running = {pool.submit(_train_and_store, worker, cell): cell for cell in cells}
-        while running:
-            # The timeout is there because an interrupt does not end a wait once polars is imported (polars#21739).
-            for future in wait(running, timeout=0.5, return_when=FIRST_COMPLETED).done:
-                on_finished(running.pop(future), future.result())
-        pool.shutdown()
-    except BaseException as problem:
-        processes = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
-        if isinstance(problem, BrokenProcessPool):
+    settings = {"initializer": _initialise_process, "initargs": (os.getpid(), threads_per_process(worker.jobs))}
+    with parallel_config("loky", **settings):
+        # Nothing is written for the processes: arrays that they need, they load themselves.
+        pool = Parallel(worker.jobs, batch_size=1, max_nbytes=None, return_as="generator_unordered")
+        try:
+            yield from pool(delayed(worker.outcome)(cell) for cell in cells)
+        except BrokenProcessPool as problem:
             raise RecoslipError(
                 "a process of the bench died, perhaps for want of memory; what had ended is stored. "
                 "Run it again with fewer --jobs"
             ) from problem
-        raise
 
 
-def _run_on_ray(cells: Sequence[Cell], worker: Worker, on_finished: OnFinished, address: str) -> None:
+def _initialise_process(bench: int, threads: int) -> None:
+    """Set up a process of the pool: its threads, and that it ends with the bench, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench handles it and ends the pool
+    torch.set_num_threads(threads)
+    threading.Thread(target=_exit_with, args=(psutil.Process(bench),), daemon=True).start()
+
+
+def _exit_with(bench: psutil.Process) -> None:
+    bench.wait()
+    os._exit(1)
+
+
+def _on_ray(cells: Sequence[Cell], worker: Worker, address: str) -> Iterator[Outcome]:
     """Train cells as tasks of a Ray cluster. A task whose process dies is retried.
 
     Records are returned to this process, so that the machines need not share a folder.
     """
     with cluster(address, worker.jobs) as ray:
         gpus = 1 if worker.device != "cpu" and ray.cluster_resources().get("GPU", 0) else 0
-        train = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=MAX_RETRIES)(_train)
+        train = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=MAX_RETRIES)(Worker.outcome)
         shared = ray.put(worker)
         tasks = {train.remote(shared, cell): cell for cell in cells}
         while tasks:
             (finished,), _ = ray.wait(list(tasks), num_returns=1)
             cell = tasks.pop(finished)
             try:
-                records, problem = ray.get(finished)
+                yield ray.get(finished)
             except ray.exceptions.RayError as error:
-                records, problem = [], f"its process died {MAX_RETRIES + 1} times ({type(error).__name__})"
-            if records:
-                worker.records.add(records)
-            on_finished(cell, problem)
-
-
-def _train(worker: Worker, cell: Cell) -> tuple[list[dict[str, Any]], str | None]:
-    """Train a cell; return its records and None, or no records and why it failed."""
-    try:
-        return worker.train(cell), None
-    except Exception as problem:  # a detector may be anybody's, and the other cells shall go on
-        return [], _describe(problem, cell)
-
-
-def _train_and_store(worker: Worker, cell: Cell, progress: Progress | None = None) -> str | None:
-    """Train a cell and store its records; return why that failed, or None."""
-    try:
-        worker.train_and_store(cell, progress)
-    except Exception as problem:  # as above
-        return _describe(problem, cell)
-    return None
-
-
-def _describe(problem: Exception, cell: Cell) -> str:
-    if isinstance(problem, RecoslipError):
-        return str(problem)
-    log.debug("%s on %s failed", cell.method, cell.dataset, exc_info=problem)
-    return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
-
-
-def _initialise_process(threads: int) -> None:
-    """Set up a process of the pool: its threads, and that it ends with the bench, however that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench handles it and ends the pool
-    torch.set_num_threads(threads)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
-
-
-def _exit_with(parent: multiprocessing.process.BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
+                died = f"its process died {MAX_RETRIES + 1} times ({type(error).__name__})"
+                yield Outcome(cell, [], died)

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from recoslip.bench.choices import Choices, available, choose, parse_settings
-from recoslip.bench.distributions import render_distributions
-from recoslip.bench.document import Files
-from recoslip.bench.estimate import Estimate, estimate, threads_per_process
-from recoslip.bench.paper import SHIFTS
-from recoslip.bench.plan import Cell, experiment, missing, plan, recorded
-from recoslip.bench.printing import print_plan, show_cells
+from recoslip.bench.choices import choose, parse_seeds, parse_settings, parse_splits
+from recoslip.bench.datasets import read_sources
+from recoslip.bench.options import Choices
+from recoslip.bench.plan import Cell, missing, plan, recorded
 from recoslip.bench.records import Records
-from recoslip.bench.render import render
-from recoslip.bench.run import Worker, run
-from recoslip.bench.sources import DEFAULT_SPLIT, Sources, read_sources
+from recoslip.bench.render import Page
+from recoslip.bench.run import OnFinished, Worker, device_name, run, threads_per_process
+from recoslip.bench.tables import Files
 from recoslip.console.messages import print_problem, resumable
-from recoslip.datasets.catalogue import GRAPHS
-from recoslip.errors import SettingError
+from recoslip.console.progress import progress_bars
+from recoslip.detectors.registry import DETECTORS
+from recoslip.errors import SettingError, nearest
 from recoslip.fleet.device import resolve_device
+from recoslip.progress import Progress
 from recoslip.storage import atomic_write, output_lock
 from recoslip.wording import duration
 
@@ -34,17 +36,19 @@ class Session:
     """One call of the bench.
 
     Args:
-        choices: what to compare.
-        out: folder of records, tables and figures.
-        root: folder of the catalogue's files.
-        config: TOML file of the user's datasets.
+        choices: what to compare, and how.
         console: where messages go.
     """
 
-    def __init__(self, choices: Choices, out: Path, root: Path | None, config: Path | None, console: Console) -> None:
-        self.choices, self.out, self.console = choices, out, console
-        self.sources = read_sources(config, root)
-        self.records = Records(out / "records")
+    def __init__(self, choices: Choices, console: Console) -> None:
+        if choices.jobs < 1:
+            raise SettingError(f"--jobs must be 1 or more; got {choices.jobs}")
+        if (name := choices.reference) not in DETECTORS:
+            raise SettingError(f"--reference: no method is called {name!r}{nearest(name, DETECTORS)}")
+        self.choices, self.console, self.out = choices, console, choices.out
+        self.seeds, self.splits = parse_seeds(choices.seeds), parse_splits(choices.splits)
+        self.sources = read_sources(choices.config, choices.root)
+        self.records = Records(choices.out / "records")
 
     def run(self, experiments: Sequence[str]) -> int:
         """Train what has no record, render all, and return how many cells failed."""
@@ -55,9 +59,9 @@ class Session:
         logging.getLogger("recoslip").setLevel(logging.WARNING)  # what is logged about each graph is not wanted here
         plans, settings = {}, {}
         for name in experiments:
-            datasets, methods = choose(experiment(name), self.choices, self.sources)
-            settings[name] = parse_settings(self.choices.settings, methods)
-            plans[name] = plan(datasets, methods, self.choices.splits, self.choices.seeds, self.sources, settings[name])
+            datasets, methods = choose(name, self.choices, self.sources)
+            settings[name] = parse_settings(self.choices.settings or [], methods)
+            plans[name] = plan(datasets, methods, self.splits, self.seeds, self.sources, settings[name])
         failed = 0
         if not self.choices.render_only:
             resolve_device(self.choices.device)
@@ -72,10 +76,8 @@ class Session:
                 )
             if self.choices.datasets is None:  # the user did not ask for datasets that have no records
                 cells = [c for c in cells if any(key.dataset == c.dataset for key in found)] or cells
-            files = render(name, cells, found, reference=self.choices.reference, changed=settings[name])
-            write_files(self.out, files, self.console)
-        if len(experiments) > 1:
-            write_distributions(None, self.sources, self.out, self.console)
+            page = Page(name, cells, found, reference=self.choices.reference, changed=settings[name])
+            write_files(self.out, page.files(), self.console)
         return failed
 
     def _check_writable(self) -> None:
@@ -94,35 +96,23 @@ class Session:
             return 0
         if choices.ray is not None and len(cells) < choices.jobs:  # fewer cells than processes: divide them by seed
             cells = [replace(cell, seeds=(seed,)) for cell in cells for seed in cell.seeds]
-        estimates = self._estimate(cells)
-        print_plan(cells, estimates, resolve_device(choices.device), choices.jobs, console)
-        worker = Worker(self.sources, self.records, choices.device, choices.jobs)
-        failures: list[tuple[Cell, str]] = []
+        device = device_name(resolve_device(choices.device), threads_per_process(choices.jobs))
+        console.print(f"{len(cells):,} fleets on {device}, {choices.jobs} at a time")
+        failures: list[str] = []
         start = time.perf_counter()
-        with (
-            resumable("what had ended is stored"),
-            show_cells(cells, [each.seconds for each in estimates], console) as (show_finished, show_epochs),
-        ):
+        worker = Worker(self.sources, choices.device, choices.jobs)
+        with resumable("what had ended is stored"), _show_cells(len(cells), console) as (show_finished, show_epochs):
 
             def finish(cell: Cell, problem: str | None) -> None:
                 show_finished(cell, problem)
                 if problem is not None:
-                    failures.append((cell, problem))
+                    failures.append(f"{cell.dataset}, split {cell.split}, {cell.method}: {problem}")
 
-            run(cells, worker, finish, show_epochs, ray_address=choices.ray)
+            run(cells, worker, self.records, finish, show_epochs, ray_address=choices.ray)
         console.print(f"trained {len(cells) - len(failures):,} fleets in {duration(time.perf_counter() - start)}")
-        for cell, problem in failures:
-            print_problem("failed", f"{cell.dataset}, split {cell.split}, {cell.method}: {problem}")
+        for failure in failures:
+            print_problem("failed", failure)
         return len(failures)
-
-    def _estimate(self, cells: Sequence[Cell]) -> list[Estimate]:
-        """Estimate how long each cell takes."""
-        device, threads = resolve_device(self.choices.device), threads_per_process(self.choices.jobs)
-        graphs = {
-            name: self.sources.load(name, DEFAULT_SPLIT).graph for name in dict.fromkeys(c.dataset for c in cells)
-        }
-        records = list(self.records)
-        return [estimate(cell, graphs[cell.dataset], device, threads, records) for cell in cells]
 
 
 def _distinct_cells(plans: Iterable[Sequence[Cell]]) -> list[Cell]:
@@ -130,14 +120,31 @@ def _distinct_cells(plans: Iterable[Sequence[Cell]]) -> list[Cell]:
     return list({cell.runs()[0]: cell for cells in plans for cell in cells}.values())
 
 
-def write_distributions(datasets: Sequence[str] | None, sources: Sources, out: Path, console: Console) -> None:
-    """Write the proportions of the categories of datasets; None: all versions of the paper's graphs that are here."""
-    if datasets is None:
-        versions = [f"{graph}-{shift}" for graph in GRAPHS for shift in reversed(SHIFTS)]
-        datasets = available([*versions, "arxiv"], sources)
-    for name in datasets:
-        sources.check(name)
-    write_files(out, render_distributions({name: sources.load(name, DEFAULT_SPLIT) for name in datasets}), console)
+@contextmanager
+def _show_cells(total: int, console: Console) -> Iterator[tuple[OnFinished, Progress]]:
+    """Yield functions to call with each cell that has finished, and with the epochs of the cell in training.
+
+    A line is printed for each finished cell; a terminal shows bars too.
+    """
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    numbers, start = itertools.count(1), time.perf_counter()
+    with progress_bars(console, TextColumn("{task.description}"), *columns) as bars:
+        fleets, epochs = (bars.add_task(name, total=None) for name in ("fleets", "epochs")) if bars else (None, None)
+
+        def finish(cell: Cell, problem: str | None) -> None:
+            outcome = f"after {duration(time.perf_counter() - start)}" if problem is None else "failed"
+            seeds = f"{len(cell.seeds)} seed{'s' if len(cell.seeds) > 1 else ''}"
+            number = next(numbers)
+            line = f"{number}/{total} {cell.dataset} split {cell.split} {cell.method} ({seeds}), {outcome}"
+            console.print(line, highlight=False)
+            if bars is not None and fleets is not None:
+                bars.update(fleets, completed=number, total=total)
+
+        def show_epochs(done: int, of: int) -> None:
+            if bars is not None and epochs is not None:
+                bars.update(epochs, completed=done, total=of)
+
+        yield finish, show_epochs
 
 
 def write_files(folder: Path, files: Files, console: Console) -> None:

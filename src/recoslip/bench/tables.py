@@ -1,19 +1,16 @@
-"""Planned cells and those of their records that exist -> tables, as Markdown and as LaTeX."""
+"""Summaries of records -> tables and documents, as Markdown and as LaTeX."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-import numpy as np
-from scipy.stats import rankdata
+from recoslip.bench.plan import TITLES
+from recoslip.bench.statistics import Comparison, Summary, holm, is_ranked
+from recoslip.datasets.catalogue import GRAPHS
 
-from recoslip.bench import paper
-from recoslip.bench.paper import title
-from recoslip.bench.plan import Cell
-from recoslip.bench.records import Key
+Files: TypeAlias = dict[str, str | bytes]  # content by name
 
 METRICS = {  # name in the records: title, whether higher is better
     "auroc": ("AU-ROC", True),
@@ -22,44 +19,18 @@ METRICS = {  # name in the records: title, whether higher is better
     "fpr95": ("FPR at 95 % recall", False),
     "seconds": ("seconds per seed", False),
 }
-NOT_RANKED = ("oracle",)  # it is given the truth
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The result of a method on a dataset: the mean over the seeds of one split, or over the means of splits."""
+def title(name: str) -> str:
+    """Return the name of a method or dataset as the paper prints it, or as it is where the paper has none.
 
-    mean: float
-    error: float | None  # standard error; None for a single value
-    by_split: dict[str, float]  # mean over seeds
-    runs: int
-    planned: int
-
-    @property
-    def complete(self) -> bool:
-        """Whether every planned run has a record."""
-        return self.runs == self.planned
-
-
-def summarise(
-    cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], metric: str
-) -> dict[tuple[str, str], Summary]:
-    """Summarise the records of planned cells by method and dataset; those without any are left out."""
-    by_split: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
-    planned: Counter[tuple[str, str]] = Counter()
-    for cell in cells:
-        planned[cell.method, cell.dataset] += len(cell.seeds)
-        values = [found[key][metric] for key in cell.runs() if key in found]
-        if values:
-            by_split[cell.method, cell.dataset][cell.split] = values
-    result = {}
-    for key, splits in by_split.items():
-        means = {split: float(np.mean(values)) for split, values in splits.items()}
-        sample = list(means.values()) if len(means) > 1 else next(iter(splits.values()))
-        error = float(np.std(sample, ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else None
-        runs = sum(map(len, splits.values()))
-        result[key] = Summary(float(np.mean(sample)), error, means, runs, planned[key])
-    return result
+    >>> title("nnpu"), title("cora-ms"), title("photo"), title("shop")
+    ('nnPU', 'Cora-MS', 'Photo', 'shop')
+    """
+    graph, dash, version = name.partition("-")
+    if graph in GRAPHS:
+        return f"{GRAPHS[graph]}{dash}{version.upper()}"
+    return TITLES.get(name, name)
 
 
 @dataclass
@@ -69,8 +40,8 @@ class Grid:
     corner: str
     columns: list[str]
     rows: list[tuple[str, list[str]]]
-    best: set[tuple[int, int]]
-    second: set[tuple[int, int]]
+    best: set[tuple[int, int]] = field(default_factory=set)
+    second: set[tuple[int, int]] = field(default_factory=set)
 
     def markdown(self) -> str:
         """Write it in Markdown."""
@@ -116,7 +87,39 @@ def _latex(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def grid(
+class Document:
+    """A Markdown file that is being written, with its LaTeX tables and images.
+
+    Args:
+        heading: the first heading.
+        stem: what the names of all its files begin with.
+    """
+
+    def __init__(self, heading: str, stem: str) -> None:
+        self.stem = stem
+        self._paragraphs = [f"# {heading}\n"]
+        self._attachments: Files = {}
+
+    def add_text(self, text: str) -> None:
+        """Add a paragraph or a heading."""
+        self._paragraphs.append(text + "\n")
+
+    def add_table(self, heading: str, grid: Grid, suffix: str, text: str | None = None) -> None:
+        """Add a heading, an explanation and a table, and the table as a LaTeX file too."""
+        self._paragraphs += [f"{part}\n" for part in (heading, text) if part] + [grid.markdown()]
+        self._attachments[f"{self.stem}{suffix}.tex"] = grid.latex()
+
+    def add_image(self, suffix: str, description: str, by_ending: Mapping[str, bytes]) -> None:
+        """Add an image, given as the content of a file for each file ending."""
+        self._attachments |= {f"{self.stem}{suffix}.{ending}": content for ending, content in by_ending.items()}
+        self.add_text(f"![{description}]({self.stem}{suffix}.svg)")
+
+    def files(self) -> Files:
+        """Return all files."""
+        return self._attachments | {f"{self.stem}.md": "\n".join(self._paragraphs)}
+
+
+def method_grid(
     summaries: Mapping[tuple[str, str], Summary],
     methods: Sequence[str],
     datasets: Sequence[str],
@@ -132,7 +135,7 @@ def grid(
     second: set[tuple[int, int]] = set()
     for column, dataset in enumerate(datasets):
         found = {row: summaries.get((method, dataset)) for row, method in enumerate(methods)}
-        means = {row: s.mean for row, s in found.items() if s and s.complete and methods[row] not in NOT_RANKED}
+        means = {row: s.mean for row, s in found.items() if s and s.complete and is_ranked(methods[row])}
         values = sorted(set(means.values()), reverse=higher_is_better)
         for rank, cells in ((0, best), (1, second)):
             if len(means) > 1 and rank < len(values):
@@ -166,51 +169,24 @@ def format_seconds(summary: Summary) -> str:
     return f"{summary.mean:.2f}" if summary.mean < 10 else f"{summary.mean:.1f}"
 
 
-def compare_with_paper(
-    summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
-) -> Grid | None:
-    """Show the paper's AU-ROC, ours minus it, and whether that is within two standard errors; None without either."""
-    shared = [d for d in datasets if any((m, d) in paper.AUROC for m in methods)]
+def comparison_grid(comparisons: Sequence[Comparison], reference: str) -> Grid:
+    """Tabulate comparisons with one reference, with Holm's adjusted p-values."""
     rows = [
-        (title(m), [_difference(summaries.get((m, d)), paper.AUROC.get((m, d))) for d in shared])
-        for m in methods
-        if any((m, d) in paper.AUROC for d in shared)
+        (
+            title(c.method),
+            [
+                f"{c.difference:+.3f}".replace("-", "−"),
+                f"{c.wins} : {c.losses}",
+                str(c.pairs),
+                _format_p(c.p),
+                _format_p(adjusted),
+            ],
+        )
+        for c, adjusted in zip(comparisons, holm([c.p for c in comparisons]), strict=True)
     ]
-    return Grid("paper, ours − paper", [title(d) for d in shared], rows, set(), set()) if rows else None
+    columns = ["mean difference", "better : worse", "pairs", "p (Wilcoxon)", "p (Holm)"]
+    return Grid(f"against {title(reference)}", columns, rows)
 
 
-def _difference(ours: Summary | None, theirs: paper.PaperMean | None) -> str:
-    if theirs is None:
-        return ""
-    text = f"{theirs.mean:.3f} ± {theirs.error:.3f}"
-    if ours is None:
-        return text
-    difference = ours.mean - theirs.mean
-    sign = "−" if round(difference, 3) < 0 else "+"
-    verdict = {True: " ✓", False: " ✗", None: ""}[agrees(ours, theirs)]
-    return f"{text}, {sign}{abs(difference):.3f}{verdict}"
-
-
-def agrees(ours: Summary, theirs: paper.PaperMean) -> bool | None:
-    """Say whether a difference is at most two standard errors of it, or rounding; None for a single run.
-
-    Where the paper's error is 0 the method is deterministic, and a single run is compared too.
-
-    >>> agrees(Summary(0.70, 0.01, {}, 10, 10), paper.PaperMean(0.73, 0.02))
-    True
-    """
-    if ours.error is None and theirs.error > 0:
-        return None
-    error = np.hypot(ours.error or 0.0, theirs.error)
-    return bool(abs(ours.mean - theirs.mean) <= max(2 * error, 0.0005))
-
-
-def ranks(
-    summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
-) -> dict[str, list[float]] | None:
-    """Rank the methods on each dataset by mean, 1 is the best, ties share a rank; None unless all have all runs."""
-    found = [summaries.get((m, d)) for m in methods for d in datasets]
-    if not found or not all(summary and summary.complete for summary in found):
-        return None
-    by_dataset = np.stack([rankdata([-summaries[m, d].mean for m in methods]) for d in datasets])
-    return {method: by_dataset[:, k].tolist() for k, method in enumerate(methods)}
+def _format_p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -1,10 +1,8 @@
-"""The numbers that the paper reports, and the names it prints."""
+"""The numbers that the paper prints."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-from recoslip.datasets.catalogue import GRAPHS
 
 
 class PaperMean(NamedTuple):
@@ -13,27 +11,6 @@ class PaperMean(NamedTuple):
     mean: float
     error: float
 
-
-TITLES = {
-    "oracle": "Oracle",
-    "domain-discriminator": "Domain discriminator",
-    "upu": "uPU",
-    "nnpu": "nnPU",
-    "sar-em": "SAR-EM",
-    "lp-pul": "LP-PUL",
-    "pu-gnn": "PU-GNN",
-    "reco-slip": "RECO-SLIP",
-    "reco-slip-none": "w/o link prediction",
-    "reco-slip-all": "w/ full link prediction",
-    "reco-slip-target": "w/ target link prediction",
-    "conoc": "CoNoC",
-    "dist-pu": "Dist-PU",
-    "elkan-noto": "Elkan-Noto",
-    "energy": "Energy",
-    "dominant": "DOMINANT",
-    "reco-slip-plus": "RECO-SLIP+",
-}
-SHIFTS = ("ns", "ms", "s")  # versions of each graph: no, minor and strong shift
 
 _COLUMNS = ("cora-s", "citeseer-s", "computers-s", "photo-s", "arxiv")
 _AUROC = {  # thousandths, mean and standard error for each of the columns
@@ -62,24 +39,3 @@ RANKS = {  # average rank among these four, by shift intensity
     "pu-gnn": {"ns": 1.75, "ms": 3.25, "s": 3.00, "overall": 2.66},
     "reco-slip": {"ns": 2.50, "ms": 1.25, "s": 1.00, "overall": 1.58},
 }
-
-
-def paper_seeds(count: int) -> tuple[int, ...]:
-    """Return the first seeds of the paper: 10, 20, ...
-
-    >>> paper_seeds(3)
-    (10, 20, 30)
-    """
-    return tuple(range(10, 10 * count + 1, 10))
-
-
-def title(name: str) -> str:
-    """Return the name of a method or dataset as the paper prints it, or as it is where the paper has none.
-
-    >>> title("nnpu"), title("cora-ms"), title("photo"), title("shop")
-    ('nnPU', 'Cora-MS', 'Photo', 'shop')
-    """
-    graph, dash, version = name.partition("-")
-    if graph in GRAPHS:
-        return f"{GRAPHS[graph]}{dash}{version.upper()}"
-    return TITLES.get(name, name)

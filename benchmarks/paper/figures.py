@@ -1,40 +1,28 @@
-"""Summaries, ranks and proportions -> matplotlib figures (`pip install recoslip[bench]`)."""
+"""Summaries, ranks and proportions -> matplotlib figures."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from proportions import Proportions
 
-from recoslip.bench.paper import SHIFTS, title
-from recoslip.bench.proportions import Proportions
-from recoslip.bench.significance import CriticalDifference
-from recoslip.bench.tables import Summary
+from recoslip.bench.plan import SHIFTS
+from recoslip.bench.statistics import CriticalDifference, Summary
+from recoslip.bench.tables import title
 from recoslip.datasets.catalogue import GRAPHS
-from recoslip.errors import RecoslipError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 COLOURS = ("#4C6EF5", "#F08C00", "#2F9E44", "#C2255C", "#868E96", "#0C8599", "#9C36B5", "#5C940D")
 SOURCE, TARGET, NOVEL = "#4C6EF5", "#ADB5BD", "#C2255C"
 
 
-def available() -> bool:
-    """Say whether matplotlib is installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def save(figure: Figure) -> dict[str, bytes]:
     """Return the content of a figure's SVG and PNG files by file ending; equal figures give equal bytes."""
-    import matplotlib
-
     result = {}
     with matplotlib.rc_context({"svg.hashsalt": "recoslip", "svg.fonttype": "path"}):
         for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
@@ -111,6 +99,13 @@ def _colours(domain: str, novel: Sequence[bool]) -> list[str]:
     return [SOURCE if domain == "source" else NOVEL if is_novel else TARGET for is_novel in novel]
 
 
+def cliques(cd: CriticalDifference) -> list[tuple[float, float]]:
+    """Return the maximal intervals of ranks within which methods do not differ."""
+    ordered = sorted(cd.ranks.values())
+    spans = [(low, max(r for r in ordered if r - low <= cd.difference)) for low in ordered]
+    return [s for s in spans if s[1] > s[0] and not any(o != s and o[0] <= s[0] and o[1] >= s[1] for o in spans)]
+
+
 def critical_difference(cd: CriticalDifference) -> Figure:
     """Draw mean ranks on a line; a bar joins methods that do not differ."""
     methods = sorted(cd.ranks, key=cd.ranks.__getitem__)
@@ -131,7 +126,7 @@ def critical_difference(cd: CriticalDifference) -> Figure:
         axis.plot([cd.ranks[method], cd.ranks[method], end], [0, y, y], color="#495057", linewidth=0.9)
         label = f"{title(method)} ({cd.ranks[method]:.2f})"
         axis.text(end + (-0.1 if left else 0.1), y, label, ha="right" if left else "left", va="center", fontsize=9)
-    for index, (first, last) in enumerate(cd.cliques()):
+    for index, (first, last) in enumerate(cliques(cd)):
         axis.plot([first - 0.05, last + 0.05], [-0.25 - 0.2 * index] * 2, color=NOVEL, linewidth=3)
     axis.plot([low, low + cd.difference], [1.0, 1.0], color="black", linewidth=1.5)
     axis.text(low + cd.difference + 0.1, 1.0, f"critical difference {cd.difference:.2f}", va="center", fontsize=9)
@@ -140,10 +135,6 @@ def critical_difference(cd: CriticalDifference) -> Figure:
 
 def _figure(columns: int, rows: int, size: tuple[float, float]) -> tuple[Figure, list[Any]]:
     """Make a grid of panels without a display and without matplotlib's global state."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise RecoslipError("figures need matplotlib: pip install 'recoslip[bench]'") from problem
     figure = Figure(figsize=(columns * size[0], rows * size[1]), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for axis in axes:
@@ -154,6 +145,4 @@ def _figure(columns: int, rows: int, size: tuple[float, float]) -> tuple[Figure,
 
 
 def _patch(colour: str, label: str) -> Any:
-    from matplotlib.patches import Patch
-
     return Patch(color=colour, label=label)

@@ -1,15 +1,59 @@
-"""Summaries -> whether methods differ significantly: paired tests over splits, and critical differences."""
+"""Planned cells and those of their records that exist -> summaries, ranks, and whether methods differ significantly."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import friedmanchisquare, studentized_range, wilcoxon
+from scipy.stats import friedmanchisquare, rankdata, studentized_range, wilcoxon
 
-from recoslip.bench.paper import title
-from recoslip.bench.tables import NOT_RANKED, Grid, Summary
+from recoslip.bench.plan import Cell
+from recoslip.bench.records import Key
+
+
+def is_ranked(method: str) -> bool:
+    """Whether a method competes with the others: the oracle does not, because it is given the truth."""
+    return method != "oracle"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result of a method on a dataset: the mean over the seeds of one split, or over the means of splits."""
+
+    mean: float
+    error: float | None  # standard error; None for a single value
+    by_split: dict[str, float]  # mean over seeds
+    runs: int
+    planned: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run has a record."""
+        return self.runs == self.planned
+
+
+def summarise(
+    cells: Sequence[Cell], found: Mapping[Key, dict[str, Any]], metric: str
+) -> dict[tuple[str, str], Summary]:
+    """Summarise the records of planned cells by method and dataset; those without any are left out."""
+    by_split: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
+    planned: Counter[tuple[str, str]] = Counter()
+    for cell in cells:
+        planned[cell.method, cell.dataset] += len(cell.seeds)
+        values = [found[key][metric] for key in cell.runs() if key in found]
+        if values:
+            by_split[cell.method, cell.dataset][cell.split] = values
+    result = {}
+    for key, splits in by_split.items():
+        means = {split: float(np.mean(values)) for split, values in splits.items()}
+        sample = list(means.values()) if len(means) > 1 else next(iter(splits.values()))
+        error = float(np.std(sample, ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else None
+        runs = sum(map(len, splits.values()))
+        result[key] = Summary(float(np.mean(sample)), error, means, runs, planned[key])
+    return result
 
 
 class Comparison(NamedTuple):
@@ -29,7 +73,7 @@ def compare(
     """Compare every method with the reference; those with fewer than five pairs are left out."""
     result = []
     for method in methods:
-        if method == reference or method in NOT_RANKED:
+        if method == reference or not is_ranked(method):
             continue
         differences = np.array(
             [
@@ -60,29 +104,6 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def comparison_grid(comparisons: Sequence[Comparison], reference: str) -> Grid:
-    """Tabulate comparisons with one reference, with Holm's adjusted p-values."""
-    rows = [
-        (
-            title(c.method),
-            [
-                f"{c.difference:+.3f}".replace("-", "−"),
-                f"{c.wins} : {c.losses}",
-                str(c.pairs),
-                _format_p(c.p),
-                _format_p(adjusted),
-            ],
-        )
-        for c, adjusted in zip(comparisons, holm([c.p for c in comparisons]), strict=True)
-    ]
-    columns = ["mean difference", "better : worse", "pairs", "p (Wilcoxon)", "p (Holm)"]
-    return Grid(f"against {title(reference)}", columns, rows, set(), set())
-
-
-def _format_p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
 class CriticalDifference(NamedTuple):
     """Mean ranks, and the difference from which two of them are significant (Nemenyi, 5 %)."""
 
@@ -90,12 +111,6 @@ class CriticalDifference(NamedTuple):
     difference: float
     blocks: int  # number of datasets
     p: float  # p-value of Friedman's test that all methods are alike
-
-    def cliques(self) -> list[tuple[float, float]]:
-        """Return the maximal intervals of ranks within which methods do not differ."""
-        ordered = sorted(self.ranks.values())
-        spans = [(low, max(r for r in ordered if r - low <= self.difference)) for low in ordered]
-        return [s for s in spans if s[1] > s[0] and not any(o != s and o[0] <= s[0] and o[1] >= s[1] for o in spans)]
 
 
 def critical_difference(ranks: Mapping[str, Sequence[float]]) -> CriticalDifference | None:
@@ -105,7 +120,7 @@ def critical_difference(ranks: Mapping[str, Sequence[float]]) -> CriticalDiffere
     >>> round(cd.difference, 3), round(cd.p, 4)
     (1.657, 0.0183)
     """
-    ranked = {method: list(values) for method, values in ranks.items() if method not in NOT_RANKED}
+    ranked = {method: list(values) for method, values in ranks.items() if is_ranked(method)}
     methods, blocks = len(ranked), len(next(iter(ranked.values()), []))
     if methods < 3 or blocks < 2:
         return None
@@ -115,3 +130,14 @@ def critical_difference(ranks: Mapping[str, Sequence[float]]) -> CriticalDiffere
     tied = len({tuple(values) for values in ranked.values()}) == 1
     p = 1.0 if tied else float(friedmanchisquare(*ranked.values()).pvalue)
     return CriticalDifference(means, difference, blocks, p)
+
+
+def ranks(
+    summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
+) -> dict[str, list[float]] | None:
+    """Rank the methods on each dataset by mean, 1 is the best, ties share a rank; None unless all have all runs."""
+    found = [summaries.get((m, d)) for m in methods for d in datasets]
+    if not found or not all(summary and summary.complete for summary in found):
+        return None
+    by_dataset = np.stack([rankdata([-summaries[m, d].mean for m in methods]) for d in datasets])
+    return {method: by_dataset[:, k].tolist() for k, method in enumerate(methods)}

@@ -1,0 +1,178 @@
+"""Records of the paper's experiments -> their documents, with the paper's numbers beside ours, and the figures.
+
+python benchmarks/paper/render.py                         # docs/results again, from the records there
+python benchmarks/paper/render.py --out recoslip-bench    # the records of `recoslip bench main`, for example
+python benchmarks/paper/render.py --distributions         # the proportions of categories; needs the paper's graphs
+
+It trains nothing. Datasets and methods without any record are left out. Arxiv may be in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import figures
+import numpy as np
+from printed import AUROC, RANKS, PaperMean
+from proportions import proportions
+
+from recoslip.bench.choices import parse_seeds, parse_splits
+from recoslip.bench.datasets import DEFAULT_SPLIT, Sources
+from recoslip.bench.plan import DATASETS, REPRESENTATIVE, SHIFTS, methods_of, plan, recorded
+from recoslip.bench.records import Records
+from recoslip.bench.render import Page
+from recoslip.bench.session import write_files
+from recoslip.bench.statistics import CriticalDifference, Summary, ranks
+from recoslip.bench.tables import Document, Files, Grid, title
+from recoslip.console.messages import make_console
+from recoslip.datasets.catalogue import GRAPHS
+from recoslip.datasets.load import Dataset
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+RUNS = (("own", "10"), ("10", "1"))  # splits and seeds of the documents: the authors' split, and ten splits
+ADDED = {("shift", "10"): ("reco-slip-plus",)}  # methods beside those of the experiment, by its splits
+EXPLANATION = (
+    "The paper's mean ± standard error over its 10 seeds, our mean minus the paper's, and ✓ if that is at most "
+    "two standard errors of the difference, ✗ if it is more."
+)
+ARXIV = (
+    "The paper's arxiv column is for the node features that OGB distributes. With other features in the same files the "
+    "two figures are not of one dataset."
+)
+
+
+class PaperPage(Page):
+    """The document of an experiment, with the paper's numbers and figures."""
+
+    def add_auroc(self) -> None:
+        """Add our AU-ROC and, for the paper's split and settings, the paper's; of shifts, ranks by intensity too."""
+        super().add_auroc()
+        grid = compare_with_paper(self.auroc, self.methods, self.datasets)
+        if self.has_default_split and grid is not None:
+            self.document.add_table("## Beside the paper", grid, "-paper", EXPLANATION)
+            if "arxiv" in self.datasets:
+                self.document.add_text(ARXIV)
+        if self.name == "shift":
+            self._add_shift_intensity()
+
+    def _add_shift_intensity(self) -> None:
+        """Add average ranks by intensity with the paper's, and the figure with a panel for each graph."""
+        by_shift = [ranks(self.auroc, self.ranked, [f"{graph}-{s}" for graph in GRAPHS]) for s in SHIFTS]
+        found = [each for each in by_shift if each is not None]
+        if len(found) == len(SHIFTS):
+            columns = (*SHIFTS, "overall")
+            rows = []
+            for method in self.ranked:
+                lists = [each[method] for each in found]
+                means = dict(zip(columns, map(np.mean, (*lists, np.concatenate(lists))), strict=True))
+                theirs = RANKS.get(method, {}) if set(self.ranked) == set(REPRESENTATIVE) else {}
+                notes = {s: f" (paper {rank:.2f})" for s, rank in theirs.items()}
+                rows.append((title(method), [f"{mean:.2f}{notes.get(s, '')}" for s, mean in means.items()]))
+            grid = Grid("", [*(s.upper() for s in SHIFTS), "overall"], rows)
+            self.document.add_table("## Average rank by intensity", grid, "-average-ranks")
+        else:
+            self.document.add_text("Average ranks need every method on every version of the four graphs.")
+        figure = figures.shift_intensity(self.auroc, self.methods)
+        if figure is not None:
+            self.document.add_image("-intensity", "AU-ROC against shift intensity", figures.save(figure))
+
+    def add_ranks(self, cd: CriticalDifference) -> None:
+        """Add mean ranks and the diagram of their critical difference."""
+        super().add_ranks(cd)
+        diagram = figures.save(figures.critical_difference(cd))
+        self.document.add_image("-ranks", "critical-difference diagram", diagram)
+
+
+def compare_with_paper(
+    summaries: Mapping[tuple[str, str], Summary], methods: Sequence[str], datasets: Sequence[str]
+) -> Grid | None:
+    """Show the paper's AU-ROC, ours minus it, and whether that is within two standard errors; None without either."""
+    shared = [d for d in datasets if any((m, d) in AUROC for m in methods)]
+    rows = [
+        (title(m), [_difference(summaries.get((m, d)), AUROC.get((m, d))) for d in shared])
+        for m in methods
+        if any((m, d) in AUROC for d in shared)
+    ]
+    return Grid("paper, ours − paper", [title(d) for d in shared], rows) if rows else None
+
+
+def _difference(ours: Summary | None, theirs: PaperMean | None) -> str:
+    if theirs is None:
+        return ""
+    text = f"{theirs.mean:.3f} ± {theirs.error:.3f}"
+    if ours is None:
+        return text
+    difference = ours.mean - theirs.mean
+    sign = "−" if round(difference, 3) < 0 else "+"
+    verdict = {True: " ✓", False: " ✗", None: ""}[agrees(ours, theirs)]
+    return f"{text}, {sign}{abs(difference):.3f}{verdict}"
+
+
+def agrees(ours: Summary, theirs: PaperMean) -> bool | None:
+    """Say whether a difference is at most two standard errors of it, or rounding; None for a single run.
+
+    Where the paper's error is 0 the method is deterministic, and a single run is compared too.
+    """
+    if ours.error is None and theirs.error > 0:
+        return None
+    error = np.hypot(ours.error or 0.0, theirs.error)
+    return bool(abs(ours.mean - theirs.mean) <= max(2 * error, 0.0005))
+
+
+def documents(records: Records, sources: Sources) -> Iterator[Files]:
+    """Yield the files of each document that there are records for."""
+    for experiment in ("main", "ablation", "shift"):
+        for splits, seeds in RUNS:
+            methods = (*methods_of(experiment), *ADDED.get((experiment, splits), ()))
+            cells = plan(DATASETS[experiment], methods, parse_splits(splits), parse_seeds(seeds), sources)
+            found: Mapping[Any, dict[str, Any]] = recorded(cells, records)
+            used = {(key.dataset, key.method) for key in found}
+            datasets, known = ({pair[k] for pair in used} for k in (0, 1))
+            shown = [cell for cell in cells if cell.dataset in datasets and cell.method in known]
+            if shown:
+                yield PaperPage(experiment, shown, found).files()
+
+
+def render_distributions(datasets: Iterable[Dataset]) -> Files:
+    """Render the proportions of categories in source and target: a table and a figure for each graph."""
+    document = Document("Proportions of categories in source and target", "distributions")
+    by_graph: dict[str, list[Dataset]] = {}
+    for data in datasets:
+        graph, _, version = data.name.rpartition("-")
+        by_graph.setdefault(graph if graph in GRAPHS and version in SHIFTS else data.name, []).append(data)
+    for graph, versions in by_graph.items():
+        by_version = {title(data.name): proportions(data) for data in versions}
+        rows = [
+            (f"{version} {domain}", [f"{fraction:.3f}" for fraction in fractions])
+            for version, found in by_version.items()
+            for domain, fractions in (("source", found.source), ("target", found.target))
+        ]
+        first = next(iter(by_version.values()))
+        columns = [f"{c} (novel)" if n else c for c, n in zip(first.categories, first.novel, strict=True)]
+        document.add_table(f"## {title(graph)}", Grid("", columns, rows), f"-{graph}")
+        document.add_image(f"-{graph}", "proportions", figures.save(figures.distributions(by_version)))
+    return document.files()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder with records, where documents are written")
+    parser.add_argument("--root", type=Path, help="folder of the paper's graphs; default: RECOSLIP_DATA")
+    parser.add_argument("--distributions", action="store_true", help="the proportions of categories alone")
+    arguments = parser.parse_args()
+    console, sources = make_console(False), Sources(arguments.root)
+    if arguments.distributions:
+        versions = [f"{graph}-{shift}" for graph in GRAPHS for shift in reversed(SHIFTS)]
+        loaded = [sources.load(name, DEFAULT_SPLIT) for name in (*versions, "arxiv")]
+        write_files(arguments.out, render_distributions(loaded), console)
+        return
+    for folder in (arguments.out, arguments.out / "arxiv"):
+        for files in documents(Records(folder / "records"), sources):
+            write_files(folder, files, console)
+
+
+if __name__ == "__main__":
+    main()

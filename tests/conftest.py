@@ -33,7 +33,6 @@ SLOW = {
 
 # Ray lowers the priority of its processes, so that on busy cores its tests would wait for all others to end.
 os.environ.setdefault("RAY_worker_niceness", "0")
-os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")  # Ray Train takes a checkpoint over when it looks
 
 # RECOSLIP_FUZZ=20 draws other cases in every run, and in test_fuzz.py 20 times as many.
 settings.register_profile(

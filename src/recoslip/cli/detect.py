@@ -150,11 +150,11 @@ def detect(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(help="Address of a Ray cluster to train on; auto: the running one, local: start one here."),
+        typer.Option(help="Address of a Ray cluster that fits; auto: the running one, local: start one here."),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Number of fits that the cluster trains at the same time.")] = 2,
+    workers: Annotated[int, typer.Option(help="Number of fits that the cluster does at the same time.")] = 2,
     storage: Annotated[
-        Path | None, typer.Option(help="Folder for finished fits that all machines of the cluster can access.")
+        Path | None, typer.Option(help="Folder for finished fits of the cluster, which a second run does not do again.")
     ] = None,
     title: Title = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the initial weights, dropout and the split.")] = None,
@@ -226,9 +226,7 @@ def _settings(context: typer.Context, method: str | None, config: Path | None) -
 
 def _on_cluster(address: str, workers: int, storage: Path | None) -> Any:
     from recoslip import cluster
-    from recoslip.detectors.params import Whole
 
-    Whole(1)("workers", workers)
     return partial(cluster.fit, address=address, workers=workers, storage=storage)
 
 

@@ -26,7 +26,6 @@ from recoslip.detectors.params import Number, Whole, learned, param
 from recoslip.detectors.regions import merge_alike, source_regions
 from recoslip.detectors.verdicts import VerdictModel
 from recoslip.errors import Diverged, GraphError, OutOfMemory, RecoslipWarning, SettingError, TableError
-from recoslip.fleet.checkpoints import Checkpointer
 from recoslip.fleet.counter_rng import derive
 from recoslip.fleet.device import check_device
 from recoslip.graph import NodeGraph
@@ -58,7 +57,6 @@ class Callbacks:
     """What a fit calls while it runs."""
 
     progress: Progress
-    checkpointer: Checkpointer | None = None  # saves and resumes the trainings of the fit
     learn_rotations: LearnRotations | None = None  # instead of the detector's own `_learn_rotations`
 
 
@@ -155,7 +153,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         calibration: float = 0.0,
         rotations: int = 1,
         progress: Progress | None = None,
-        checkpointer: Checkpointer | None = None,
         learn_rotations: LearnRotations | None = None,
         **truth: Any,
     ) -> Self:
@@ -170,7 +167,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             rotations: how many times to fit. From 2 on, each fit presents another part of the source as target, so that
                 every source node calibrates once, and `calibration` is not used; scores are means over the fits.
             progress: called with steps done and steps in all.
-            checkpointer: saves how far trainings in batches have come, and resumes them.
             learn_rotations: has the fits of the rotations learned elsewhere (see `recoslip.cluster`).
             **truth: `novel`, a boolean array over nodes, for a detector that `requires_truth`.
 
@@ -185,7 +181,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             calibration=calibration,
             rotations=rotations,
             progress=progress,
-            checkpointer=checkpointer,
             learn_rotations=learn_rotations,
             **truth,
         )
@@ -201,7 +196,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         calibration: float = 0.0,
         rotations: int = 1,
         progress: Progress | None = None,
-        checkpointer: Checkpointer | None = None,
         learn_rotations: LearnRotations | None = None,
         **truth: Any,
     ) -> list[Self]:
@@ -230,7 +224,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             clone(self).set_params(random_state=seed).check_params()
         if rotations == 1 and learn_rotations is not None:
             raise SettingError("learn_rotations is for several rotations; there is one fit")
-        callbacks = Callbacks(progress or (lambda done, total: None), checkpointer, learn_rotations)
+        callbacks = Callbacks(progress or (lambda done, total: None), learn_rotations)
         if rotations == 1:
             presented, split, hidden = hide(graph, split, calibration, self.random_state)
             learning = self._learning_split(presented, split, hidden)

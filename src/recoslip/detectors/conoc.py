@@ -71,7 +71,6 @@ class CoNoC(NetworkDetector):
                 self.learning_rate,
                 validate_after=self.epochs // 2,
                 progress=phases.phase(self.epochs),
-                checkpointer=callbacks.checkpointer,
             )
             per_seed += self._solve(graph, data, split, block, schedule)
         return per_seed

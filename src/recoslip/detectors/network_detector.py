@@ -161,7 +161,7 @@ class NetworkDetector(Detector):
         for block in blocks:
             fleet = self.build_fleet(graph.num_features, block, self._num_classes()).to(data.device)
             report = phases.phase(self.epochs)
-            extra = self._train(fleet, data, graph, split, self._schedule(callbacks, report), **truth)
+            extra = self._train(fleet, data, graph, split, self._schedule(report), **truth)
             report(self.epochs)  # training may have ended early
             logits = data.evaluate(fleet)
             for member, attributes in enumerate(extra):
@@ -171,15 +171,9 @@ class NetworkDetector(Detector):
             per_seed += extra
         return per_seed
 
-    def _schedule(self, callbacks: Callbacks, progress: Callable[[int], None]) -> Schedule:
+    def _schedule(self, progress: Callable[[int], None]) -> Schedule:
         """Return this detector's epochs, learning rate and patience."""
-        return Schedule(
-            self.epochs,
-            self.learning_rate,
-            patience=getattr(self, "patience", None),
-            progress=progress,
-            checkpointer=callbacks.checkpointer,
-        )
+        return Schedule(self.epochs, self.learning_rate, patience=getattr(self, "patience", None), progress=progress)
 
     def _learn_from_logits(self, logits: Tensor, graph: NodeGraph, split: Split) -> dict[str, float]:
         """Learn numbers from a trained network's logits that turning them into scores needs."""

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.detectors.risk_objectives import DomainNodes, batch_nodes, domain_nodes
-from recoslip.fleet import distributed
-from recoslip.fleet.checkpoints import load_optimiser_state, optimiser_state
 from recoslip.fleet.interfaces import BatchObjective, Output, ProblemState
 from recoslip.fleet.negative_sampling import NonEdges
 from recoslip.graph import NodeGraph
@@ -90,8 +88,7 @@ class RecallConstrained(BatchObjective):
         with torch.no_grad():
             hard_fpr, hard_recall = hard_rate(f, self.nodes.source), hard_rate(f, self.nodes.target)
             # D1: the dual step follows the hard recall, the primal step the soft one, see DEVIATIONS.md
-            counted = distributed.mean(hard_recall if self.dual == "hard" else recall)
-            running = self.running_recall.updated(counted, self.decay)
+            running = self.running_recall.updated(hard_recall if self.dual == "hard" else recall, self.decay)
         margin = cut = None
         links = torch.zeros_like(fpr)
         if self.link_pairs is not None:
@@ -166,28 +163,6 @@ class RecallConstrained(BatchObjective):
             problem.batch_targets = batch[1].to(device)
         return problem
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the multiplier, its optimiser's state, and the rates so far."""
-        tensors = {f"ascent.{name}": value for name, value in optimiser_state(self.ascent).items()}
-        tensors |= {"multiplier": self.multiplier.detach(), "history": self.history}
-        tensors |= {"recall.mean": self.running_recall.mean, "recall.weight": self.running_recall.weight}
-        if self.links == "selective":
-            cut = self.running_cut
-            tensors |= {"cut.margin": cut.margin, "cut.value": cut.value, "cut.batches": torch.tensor(cut.batches)}
-        return tensors
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore it."""
-        with torch.no_grad():
-            self.multiplier.copy_(state["multiplier"])
-            self.history.copy_(state["history"])
-            self.running_recall.assign(RunningMean(state["recall.mean"], state["recall.weight"]))
-        ascent = {key.removeprefix("ascent."): value for key, value in state.items() if key.startswith("ascent.")}
-        load_optimiser_state(self.ascent, ascent)
-        if self.links == "selective":
-            self.running_cut.margin, self.running_cut.value = state["cut.margin"], state["cut.value"]
-            self.running_cut.batches = int(state["cut.batches"])
-
     def validation_rates(self, margin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Hard FPR and recall of each member on the validation nodes."""
         f = torch.sigmoid(margin.double())
@@ -235,7 +210,7 @@ class RunningCut:
         if self.batches % self.EVERY:
             return self.value
         margins = self.margin.index_copy(0, self._rows(nodes), margin.to(self.margin.dtype))
-        return distributed.mean(cut_score(margins[~margins[:, 0].isnan()], self.recall_target))
+        return cut_score(margins[~margins[:, 0].isnan()], self.recall_target)
 
     def update(self, nodes: Tensor, margin: Tensor, value: Tensor) -> None:
         """Take in a batch, and the z that was computed with it."""

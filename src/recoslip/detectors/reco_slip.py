@@ -90,7 +90,6 @@ class RecoSlip(NetworkDetector):
                 self.learning_rate,
                 validate_after=self.epochs // 2,  # D2: the best validated weights after T/2, see DEVIATIONS.md
                 progress=phases.phase(self.epochs),
-                checkpointer=callbacks.checkpointer,
             )
             solved += self._solve(graph, data, split, block, schedule)
         count = len(self.recall_targets)

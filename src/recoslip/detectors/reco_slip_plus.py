@@ -395,7 +395,7 @@ class CoTraining:
 
     @property
     def _independent(self) -> bool:
-        """Whether trainings can run at once: not with one checkpoint, or PyTorch's generator, for all."""
+        """Whether trainings can run at once: not in batches, nor with PyTorch's generator for all."""
         return not self.in_batches and all(isinstance(member.encoder, str) for member in self.members)
 
     @property
@@ -633,7 +633,6 @@ class CoTraining:
             validate_after=None,
             stage=number,
             progress=progress,
-            checkpointer=self.callbacks.checkpointer,
         )
         return StageTraining(states, stage, index, fleet, data, objective, schedule)
 

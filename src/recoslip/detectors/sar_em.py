@@ -63,9 +63,7 @@ class SarEM(NetworkDetector):
         per_seed = []
         for keys in blocks:
             report = phases.phase(self.em_steps)
-            schedule = Schedule(
-                self.epochs, self.learning_rate, patience=self.patience, checkpointer=callbacks.checkpointer
-            )
+            schedule = Schedule(self.epochs, self.learning_rate, patience=self.patience)
             per_seed += ExpectationMaximisation(self, graph, data, split, keys, schedule).run(report)
             report(self.em_steps)  # EM may have ended early
         return per_seed

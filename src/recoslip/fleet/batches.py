@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recoslip.fleet import distributed, mini_batch
+from recoslip.fleet import mini_batch
 from recoslip.fleet.counter_rng import derive, drop, keep_mask
 from recoslip.fleet.interfaces import BatchObjective, OutputName, Product, Schedule
 from recoslip.fleet.network import MemberLayer, NetworkFleet
@@ -130,15 +129,9 @@ class SampledGraph:
 
     def train(self, fleet: NetworkFleet, objective: BatchObjective, schedule: Schedule) -> Tensor:
         """Train on one batch in every epoch."""
+        return mini_batch.train(fleet, partial(self.draw, stage=schedule.stage), self.device, objective, schedule)
 
-        def draw(sets: Sequence[Tensor], steps: int, skip: int, sharded: bool) -> Iterator[tuple[list[Tensor], Batch]]:
-            return self.draw(sets, steps, schedule.stage, skip=skip, sharded=sharded)
-
-        return mini_batch.train(fleet, draw, self.device, objective, schedule)
-
-    def draw(
-        self, sets: Sequence[Tensor], steps: int, stage: int = 0, *, skip: int = 0, sharded: bool = True
-    ) -> Iterator[tuple[list[Tensor], Batch]]:
+    def draw(self, sets: Sequence[Tensor], steps: int, stage: int = 0) -> Iterator[tuple[list[Tensor], Batch]]:
         """Draw batches with nodes of every set; yield the drawn nodes of each set, and the propagation of them all.
 
         Every set is passed through in a random order, again and again; what is left of a pass and does not fill a batch
@@ -148,16 +141,11 @@ class SampledGraph:
             sets: disjoint sets of nodes, by position.
             steps: how many batches.
             stage: another one draws other batches.
-            skip: how many of them to leave out, where earlier training is resumed.
-            sharded: whether processes that train together divide each batch among them.
         """
         sets = [nodes.cpu() for nodes in sets]
         sizes = proportional_sizes([len(nodes) for nodes in sets], self.batch_size)
-        seeds = [
-            [distributed.shard(nodes) for nodes in drawn] if sharded else drawn
-            for drawn in itertools.islice(_seeds(sets, sizes, steps, stage), skip, None)
-        ]
-        sampler = NeighbourSampler(self.start, self.neighbour, self.fan_out, stage, skip)
+        seeds = list(_seeds(sets, sizes, steps, stage))
+        sampler = NeighbourSampler(self.start, self.neighbour, self.fan_out, stage)
         batches = (self._batch(sampler.sample(torch.cat(drawn).to(self.graph_device))) for drawn in seeds)
         yield from zip(seeds, batches if self.graph_device.type == self.device.type else prefetch(batches), strict=True)
 
@@ -223,7 +211,7 @@ class SampledGraph:
         width = fleet.architecture.classes if output == "logits" else fleet.architecture.out_channels
         result = torch.zeros(self.num_nodes, fleet.members, width)
         with torch.no_grad():
-            for index in range(distributed.rank(), fleet.members, distributed.world_size()):
+            for index in range(fleet.members):
                 member = fleet.gather([(fleet, index)]).to(self.device)
                 h = self._convolve(member.conv1, chunks, self._features)
                 for rows in chunks:
@@ -231,7 +219,7 @@ class SampledGraph:
                 h = self._convolve(member.conv2, chunks, partial(self._rows, h))
                 for rows in chunks:
                     result[rows, index] = getattr(member.head(h[rows, None].to(self.device)), output)[:, 0].cpu()
-            return distributed.sum_disjoint(result, self.device).double()
+            return result.double()
 
     def _convolve(
         self, layer: MemberLayer, chunks: Sequence[slice], inputs: Callable[[slice], Tensor | sp.csr_array]

@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from recoslip.fleet.checkpoints import Checkpointer
-
 Product: TypeAlias = Callable[[Tensor], Tensor]  # (columns of a fixed matrix, any) -> (rows of it, any)
 OutputName: TypeAlias = Literal["logits", "representation"]
 
@@ -95,7 +93,6 @@ class Schedule:
     first_epoch: int = 0  # number of the first epoch for dropout, where another training went before
     stage: int = 0  # number of the training in a method that trains several times; each draws its own batches
     progress: Callable[[int], None] | None = None  # called with the number of finished epochs
-    checkpointer: Checkpointer | None = None  # used by training in batches
 
 
 class GraphInput(Protocol):
@@ -167,11 +164,3 @@ class BatchObjective(Objective):
     @abstractmethod
     def on_batch(self, batch: Sequence[Tensor], *, held_out: bool) -> Objective:
         """Return the estimate on a batch, given as the drawn nodes of each set; what is learned is shared with it."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Return what is learned besides the weights, for a checkpoint; by default nothing."""
-        return {}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore it."""
-        return

@@ -34,15 +34,12 @@ class NeighbourSampler:
         neighbour: (entries,) the neighbours, node by node.
         fan_out: how many neighbours to draw at each hop; -1 for all.
         stage: another one draws others.
-        calls: how many samples were drawn before.
     """
 
-    def __init__(
-        self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int], stage: int = 0, calls: int = 0
-    ) -> None:
+    def __init__(self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int], stage: int = 0) -> None:
         self.start, self.neighbour, self.fan_out = start, neighbour, tuple(fan_out)
         self.key = derive(torch.tensor(stage, device=start.device), 13)
-        self.calls = calls
+        self.calls = 0
         self.local_index = torch.full((len(start) - 1,), -1, device=start.device)  # of a node in the present sample
 
     def sample(self, seeds: Tensor) -> Sample:

@@ -1,5 +1,6 @@
 """The documentation: all pages are in the site, all links lead somewhere, and nothing is loaded from another host."""
 
+import ast
 import dataclasses
 import inspect
 import os
@@ -20,6 +21,7 @@ from markdown_it import MarkdownIt
 import recoslip
 from recoslip.cli import app
 from recoslip.detectors.catalogue import METHODS
+from recoslip.read_options import ReadOptions, declared
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -144,6 +146,11 @@ def test_the_reference_documents_settings_as_the_detectors_do():
         given = {p.name: str(p.default) for p in described.members["__init__"].parameters if p.name != "self"}
         defaults = inspect.signature(method.kind).parameters
         assert {name: eval(text) for name, text in given.items()} == {k: p.default for k, p in defaults.items()}
+    options = package["read_options.ReadOptions"]
+    for name, (_, own) in declared().items():
+        assert options[name].docstring.value == f"{own.help} {own.more}".strip()
+    defaults = {p.name: ast.literal_eval(str(p.default)) for p in options.parameters if p.name != "self"}
+    assert defaults == vars(ReadOptions())
     findings = package["findings.analysis.Findings"]
     assert findings["listed"].docstring.value == "(nodes,) the target nodes that are listed as novel."
     assert '```pycon\n>>> Watch("nowhere")\nTraceback' in package["watch.watch.Watch"].docstring.value

@@ -17,7 +17,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 RECOSLIP = Path(sys.executable).parent / "recoslip"
-ALARM = 10  # the exit code of a watch that rings, as a tutorial's does
+ALARM = 10  # the exit code of a watch that raises an alarm, as one of a tutorial does
 
 # A picture: its file, the page, the element at its top, and its height; without one, it shows that element alone.
 PICTURES = (

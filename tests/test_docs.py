@@ -1,5 +1,6 @@
 """The documentation: all pages are in the site, all links lead somewhere, and nothing is loaded from another host."""
 
+import ast
 import dataclasses
 import inspect
 import os
@@ -20,6 +21,7 @@ from markdown_it import MarkdownIt
 import recoslip
 from recoslip.cli import app
 from recoslip.detectors.catalogue import METHODS
+from recoslip.read_options import ReadOptions, declared
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -115,7 +117,7 @@ def test_the_reference_of_the_command_line_has_every_option_and_needs_nothing_th
     hook = DOCS / "hooks" / "command_line.py"
     text = subprocess.run([sys.executable, "-c", code, hook], capture_output=True, text=True, check=True).stdout
     sections = dict(re.findall(r"^## (recoslip[\w ]*)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-    assert "| `--max-growth` | `10.0` |" in sections["recoslip watch"]
+    assert "| `--seed` | `0` |" in sections["recoslip demo"]
     assert "| `STATE` | required |" in sections["recoslip watch"]
     assert "tables \\[datasets.NAME]" in sections["recoslip bench main"]
     assert "[watch](#recoslip-watch)" in sections["recoslip"]
@@ -123,7 +125,8 @@ def test_the_reference_of_the_command_line_has_every_option_and_needs_nothing_th
     while waiting:
         name, command = waiting.pop()
         waiting += [(f"{name} {each.name}", each) for each in getattr(command, "commands", {}).values()]
-        options = [option for each in command.params if each.param_type_name == "option" for option in each.opts]
+        visible = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+        options = [option for each in visible for option in each.opts]
         assert [option for option in options if f"`{option}`" not in sections[name]] == []
 
 
@@ -144,6 +147,11 @@ def test_the_reference_documents_settings_as_the_detectors_do():
         given = {p.name: str(p.default) for p in described.members["__init__"].parameters if p.name != "self"}
         defaults = inspect.signature(method.kind).parameters
         assert {name: eval(text) for name, text in given.items()} == {k: p.default for k, p in defaults.items()}
+    options = package["read_options.ReadOptions"]
+    for name, (_, own) in declared().items():
+        assert options[name].docstring.value == f"{own.help} {own.more}".strip()
+    defaults = {p.name: ast.literal_eval(str(p.default)) for p in options.parameters if p.name != "self"}
+    assert defaults == vars(ReadOptions())
     findings = package["findings.analysis.Findings"]
     assert findings["listed"].docstring.value == "(nodes,) the target nodes that are listed as novel."
     assert '```pycon\n>>> Watch("nowhere")\nTraceback' in package["watch.watch.Watch"].docstring.value

@@ -61,7 +61,7 @@ def test_tables_to_a_decision_runs_as_written_and_finds_the_drones_twice(forked,
     assert (new == "drones").mean() > 0.7
 
 
-def test_a_watch_on_weekly_batches_runs_as_written_and_rings_for_the_drones(forked, tmp_path):
+def test_a_watch_on_weekly_batches_runs_as_written_and_raises_an_alarm_for_the_drones(forked, tmp_path):
     programs, printed = run("watch", forked, tmp_path, ends={"week4.csv": 10})
     assert programs == {"python": 2, "recoslip": 8}
     assert (

@@ -44,7 +44,8 @@ def _described(command: Any, name: str) -> Iterator[str]:
             first = _text(each.help or "").split("\n")[0]
             yield f"| [{each.name}](#{f'{name} {each.name}'.replace(' ', '-')}) | {first} |"
         yield ""
-    rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
+    shown = [each for each in command.params if each.name != "help" and not getattr(each, "hidden", False)]
+    rows = [_row(parameter) for parameter in shown]
     if rows:
         yield "| | default | |\n|---|---|---|"
         yield from rows

@@ -2,8 +2,8 @@
 
 `recoslip.detectors.params` writes a detector's constructor and docstring when the class is made. The reference is made
 from the code as text, so the same is done here: `epochs: int = param(1000, Whole(1), "how many")` is an argument of the
-constructor, and `scores_: Scores = learned("novelty")` an attribute. Elsewhere a comment behind an attribute says what
-it is, and doctests are blocks of code.
+constructor, and `scores_: Scores = learned("novelty")` an attribute. The same holds for `option(...)` of
+`recoslip.read_options`. Elsewhere a comment behind an attribute says what it is, and doctests are blocks of code.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Declarations(griffe.Extension):
             if any(each.path == DETECTOR for each in line):
                 _make_estimator(cls, line, pkg)
             else:
+                _read_options(cls)
                 _read_comments(cls)
 
 
@@ -51,6 +52,19 @@ def _classes(module: griffe.Module) -> Iterator[griffe.Class]:
             yield from _classes(member)
         elif isinstance(member, griffe.Class):
             yield member
+
+
+def _read_options(cls: griffe.Class) -> None:
+    """Take the help of each option as its docstring, and its default as its value."""
+    for attribute in _own_attributes(cls).values():
+        call = attribute.value
+        if not isinstance(call, griffe.ExprCall) or str(call.function) != "option":
+            continue
+        named = {each.name: each.value for each in call.arguments if isinstance(each, griffe.ExprKeyword)}
+        first, *default = [each for each in call.arguments if not isinstance(each, griffe.ExprKeyword)]
+        more = ast.literal_eval(str(named.get("more", "''")))
+        attribute.docstring = griffe.Docstring(f"{ast.literal_eval(str(first))} {more}".strip(), parent=attribute)
+        attribute.value = "{}" if str(named.get("kind")) == "'numbers'" else default[0] if default else "None"
 
 
 def _read_comments(cls: griffe.Class) -> None:

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from fork_server import spread
 from parsed_html import HOSTILE, ParsedHtml
-from recoslip.calibration import appearance as counts
+from recoslip.watch import appearance as counts
 from safetensors.numpy import load, save
 from scipy.stats import binom
 

@@ -502,6 +502,7 @@ BAD_TABLES = {
     "id,verdict\n{a},confirmed,new\n": "a row has more cells than the heading",
     'id,verdict\n"{a},confirmed\n': "a quotation mark is not closed",
     "id,verdict,group\n,confirmed," + "9" * 5000 + "\n": "neither an id nor the number of a group",
+    "id,verdict,who\n{a},confirmed,A\x1b[31mda\n": "row 2: a person's name has 1 to 80 characters, without control",
     "id,verdict,note\n{a},confirmed," + "x" * 2001 + "\n": "2,000 characters",
 }
 
@@ -597,7 +598,7 @@ def test_a_foreign_name_of_the_host_is_refused(served):
 def test_requests_of_foreign_pages_change_nothing(served):
     body = {"events": [event(node=targets(served.room, 1)[0])]}
     last = served.room.store.last()
-    for origin in ("http://evil.example", "null", "https://127.0.0.1", "file://", ""):
+    for origin in ("http://evil.example", "null", "https://127.0.0.1", "file://", "", "http://[::1", "//"):
         assert served.post("/api/events", body, Origin=origin).status_code == 403
     assert served.client.post("/api/events", json=body).status_code == 403  # no Origin
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
@@ -647,6 +648,8 @@ def test_hostile_words_stay_words(served):
         ({"events": [event(node="a", who="x" * 81)]}, 422, "1 to 80 characters"),
         ({"events": [event(node="a", note="x" * 3000)]}, 422, "2,000 characters"),
         ({"events": [event(node="a", note="\ud800")]}, 422, "half a character"),
+        ({"events": [event(node="a", note="a\0b")]}, 422, "the character NUL"),
+        ({"events": [event(node="a", who="\x1b[31mAda")]}, 422, "without control characters"),
         ({"events": [event(node="a", note="x" * 2**17)]}, 413, "65,536 bytes"),
     ],
 )

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+from unicodedata import category
 
 import polars as pl
 from numpy.typing import NDArray
@@ -328,7 +329,7 @@ def _entry(cells: dict[str, str], known: dict[str, bool], groups: dict[str, int]
         about = {"group": groups[group]}
     else:
         raise ValueError("it has neither an id nor the number of a group that there is")
-    author = _plain(cells.get("who", "")) or who
+    author = check_name(_plain(cells.get("who", "")) or who)
     if verdict is None:
         return Entry(new_key(), author, "note", note=note, **about)
     return Entry(new_key(), author, "verdict", value=verdict, note=note, **about)
@@ -379,14 +380,10 @@ def in_words(by_verdict: dict[str, list[str]], decisions: Decisions) -> str:
 def check_name(who: str) -> str:
     """Return the name of a person, or raise if it is none."""
     name = " ".join(who.split())
-    if not 1 <= len(name) <= LONGEST["who"] or not _is_encodable(name):
-        raise TableError(f"a person's name has 1 to {LONGEST['who']} characters, in UTF-8; got {who!r:.100}")
+    is_text = all(category(character) not in ("Cc", "Cs") for character in name)  # controls, bytes that are no UTF-8
+    if not 1 <= len(name) <= LONGEST["who"] or not is_text:
+        raise TableError(
+            f"a person's name has 1 to {LONGEST['who']} characters, without control characters and in UTF-8; "
+            f"got {who!r:.100}"
+        )
     return name
-
-
-def _is_encodable(text: str) -> bool:
-    """Return whether a text can be stored: an argument of the command line may hold bytes that are no UTF-8."""
-    try:
-        return bool(text.encode())
-    except UnicodeEncodeError:
-        return False

@@ -135,8 +135,8 @@ class Answers:
         """Draw the sample of the certificate."""
         sent = await _body(request, MAX_BODY)
         size, who = sent.get("size"), sent.get("who")
-        if type(who) is not str or (size is not None and type(size) is not int):
-            raise ReviewError("expected a name under 'who' and a number, or nothing, under 'size'")
+        if type(who) is not str or (size is not None and not (type(size) is int and 0 < size < 2**31)):
+            raise ReviewError("expected a name under 'who' and a number above 0, or nothing, under 'size'")
         return JSONResponse({"nodes": await run_in_threadpool(self.room.draw, check_name(who), size)})
 
     async def export(self, request: Request) -> Response:

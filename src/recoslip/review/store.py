@@ -78,6 +78,8 @@ class Entry:
             text = getattr(self, name)
             if text is not None and len(text) > longest:
                 raise ReviewError(f"{name} may have {longest:,} characters, and has {len(text):,}; shorten it")
+            if name != "node" and "\0" in text:
+                raise ReviewError(f"{name} holds the character NUL, which tables cannot hold; leave it out")
         if not self.who.strip() or not self.key:
             raise ReviewError("an event needs a key and the name of who decides")
         if self.kind not in get_args(Kind):

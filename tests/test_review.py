@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -24,6 +25,7 @@ from recoslip.results import REVIEW
 from recoslip.review import listening
 from recoslip.review import server as review_server
 from recoslip.review.decisions import Decisions, export, only_new, parse_decisions, to_fill_in
+from recoslip.review.ranking import Ranking
 from recoslip.review.room import REVIEWED, Room
 from recoslip.review.store import CannotWriteError, ConflictError, Entry, ReviewError, Store, new_key
 
@@ -241,6 +243,91 @@ def test_a_full_disk_loses_nothing(store):
     assert len(store.append(long)) == 20
 
 
+def removed(folder, aside):
+    shutil.move(folder, aside)
+
+
+def replaced(folder, aside):
+    shutil.move(folder, aside)
+    shutil.copytree(aside, folder)
+
+
+def without_its_last_events(folder, aside):
+    shutil.move(folder, aside)
+    shutil.copytree(aside, folder, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+
+
+def without_the_journal(folder, aside):
+    (folder / REVIEW).unlink()
+
+
+def without_the_file_of_the_last_events(folder, aside):
+    Path(f"{folder / REVIEW}-wal").unlink()
+
+
+GONE = [removed, replaced, without_its_last_events, without_the_journal, without_the_file_of_the_last_events]
+
+
+@pytest.mark.parametrize("change", GONE)
+def test_nothing_is_acknowledged_once_the_journal_is_not_the_file_that_was_opened(store, folder, tmp_path, change):
+    store.append([verdict("a", "confirmed")])
+    change(folder, tmp_path / "aside")
+    for _ in range(2):
+        with pytest.raises(CannotWriteError, match="was removed, moved or replaced"):
+            store.append([verdict("b", "confirmed")])
+    with pytest.raises(CannotWriteError, match="was removed, moved or replaced"):
+        store.add_sample("Ada", "{}")
+
+
+def test_a_journal_that_goes_while_an_event_is_written_is_not_acknowledged(store, folder, tmp_path):
+    store.append([verdict("a", "confirmed")])
+    with pytest.raises(CannotWriteError, match="was removed"), store._writing():
+        shutil.move(folder, tmp_path / "aside")
+    shutil.move(tmp_path / "aside", folder)
+    assert [event.node for event in store.append([verdict("b", "confirmed")])] == ["b"]  # it is back
+
+
+def another_run(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"seconds": 2.0}))
+
+
+def test_nothing_is_recorded_or_learned_once_another_run_is_beside_the_journal(room, folder):
+    node, other = targets(room, 2)
+    room.record([verdict(node, "confirmed")])
+    another_run(folder)
+    for refused in (
+        lambda: room.record([verdict(other, "confirmed")]), room.learn, room.queue, lambda: room.draw("Ada", 3)
+    ):  # fmt: skip
+        with pytest.raises(CannotWriteError, match="another run than when the review was opened"):
+            refused()
+    assert not (folder / REVIEWED).exists()
+    assert room.store.last() == 1
+
+
+def test_a_run_that_was_touched_and_is_the_same_stays_open(room, folder):
+    for name in ("summary.json", "scores.csv"):
+        content = (folder / name).read_bytes()
+        (folder / name).unlink()
+        (folder / name).write_bytes(content)
+    room.record([verdict(targets(room, 1)[0], "confirmed")])
+    assert room.queue(3)
+
+
+def test_a_run_that_is_exchanged_while_a_review_learns_gets_no_ranking(room, folder, monkeypatch):
+    room.record([verdict(targets(room, 1)[0], "confirmed")])
+    learn = Ranking.learn
+
+    def learns(*arguments):
+        another_run(folder)
+        return learn(*arguments)
+
+    monkeypatch.setattr(Ranking, "learn", learns)
+    with pytest.raises(CannotWriteError, match="another run"):
+        room.learn()
+    assert not (folder / REVIEWED).exists()
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -358,6 +445,44 @@ def test_a_table_goes_out_and_comes_back(room):
         assert fresh.decisions.contradictions() == [node]
 
 
+def test_a_corrected_row_is_recorded_and_what_stands_is_not(room):
+    node, other = targets(room, 2)
+    rows = f"id,verdict,note,who\n{node},{{}},seen,Ada\n{other},known,,Ada\n"
+    counts = []
+    for word in ("new", "new", "known", "known", "new", "unsure"):
+        counts.append(room.take_in(parse_decisions(rows.format(word).encode(), room.ranking, "x", "table")))
+    assert counts == [2, 0, 1, 0, 1, 1]
+    assert [event.value for event in room.store.events() if event.node == node] == [
+        "confirmed", "rejected", "confirmed", "unsure"
+    ]  # fmt: skip
+
+
+def test_a_row_that_settles_a_contradiction_is_recorded(room):
+    node = targets(room, 1)[0]
+    room.record([verdict(node, "rejected", "Bo"), verdict(node, "confirmed", "Ada")])
+    assert room.decisions.contradictions() == [node]
+    row = f"id,verdict,who\n{node},known,Ada\n".encode()
+    assert room.take_in(parse_decisions(row, room.ranking, "x", "table")) == 1
+    assert room.decisions.verdict(node, -1) == "rejected"
+
+
+def test_tables_say_which_nodes_are_on_the_list_after_the_decisions(room):
+    listed = [node for node, is_listed in zip(room.ranking.ids, room.ranking.listed, strict=True) if is_listed]
+    other = next(node for node in targets(room, 120) if node not in listed)
+    room.record([verdict(listed[0], "rejected"), verdict(listed[1], "unsure"), verdict(other, "confirmed")])
+    table = pl.read_csv(io.StringIO(export(room.decisions, room.ranking)), infer_schema=False)
+    assert table["final"].to_list() == ["false", "true", "true"]
+    final = {*listed[1:], other}
+    room.learn()
+    ranked = pl.read_csv(room.folder / REVIEWED)
+    assert set(ranked.filter("final")["id"].str.strip_prefix("'")) == final
+    room.record([verdict(listed[0], "cleared"), verdict(a_group(room), "rejected")])
+    members = {node for node, group in zip(room.ranking.ids, room.ranking.group, strict=True) if group == a_group(room)}
+    room.learn()
+    ranked = pl.read_csv(room.folder / REVIEWED)
+    assert set(ranked.filter("final")["id"].str.strip_prefix("'")) == {*listed, other} - (members - {listed[1], other})
+
+
 @pytest.mark.parametrize("word", ["Confirm", "confirmed", "NEW", "yes", " y "])
 def test_verdicts_have_many_words(room, word):
     node = targets(room, 1)[0]
@@ -374,6 +499,10 @@ BAD_TABLES = {
     "verdict\nconfirmed\n": "no column 'id'",
     "id,verdict\n{source},confirmed\n": "is a source node",
     "": "is empty",
+    "id,verdict\n{a},confirmed,new\n": "a row has more cells than the heading",
+    'id,verdict\n"{a},confirmed\n': "a quotation mark is not closed",
+    "id,verdict,group\n,confirmed," + "9" * 5000 + "\n": "neither an id nor the number of a group",
+    "id,verdict,who\n{a},confirmed,A\x1b[31mda\n": "row 2: a person's name has 1 to 80 characters, without control",
     "id,verdict,note\n{a},confirmed," + "x" * 2001 + "\n": "2,000 characters",
 }
 
@@ -469,7 +598,7 @@ def test_a_foreign_name_of_the_host_is_refused(served):
 def test_requests_of_foreign_pages_change_nothing(served):
     body = {"events": [event(node=targets(served.room, 1)[0])]}
     last = served.room.store.last()
-    for origin in ("http://evil.example", "null", "https://127.0.0.1", "file://", ""):
+    for origin in ("http://evil.example", "null", "https://127.0.0.1", "file://", "", "http://[::1", "//"):
         assert served.post("/api/events", body, Origin=origin).status_code == 403
     assert served.client.post("/api/events", json=body).status_code == 403  # no Origin
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
@@ -519,6 +648,8 @@ def test_hostile_words_stay_words(served):
         ({"events": [event(node="a", who="x" * 81)]}, 422, "1 to 80 characters"),
         ({"events": [event(node="a", note="x" * 3000)]}, 422, "2,000 characters"),
         ({"events": [event(node="a", note="\ud800")]}, 422, "half a character"),
+        ({"events": [event(node="a", note="a\0b")]}, 422, "the character NUL"),
+        ({"events": [event(node="a", who="\x1b[31mAda")]}, 422, "without control characters"),
         ({"events": [event(node="a", note="x" * 2**17)]}, 413, "65,536 bytes"),
     ],
 )
@@ -528,6 +659,41 @@ def test_requests_that_are_not_clear_are_answered_with_a_sentence(served, body, 
     assert answer.status_code == status
     assert words in answer.json()["error"]
     assert served.room.store.last() == last
+
+
+HALF = "\ud800"  # of a character, as \\ud800 in JSON
+
+
+@pytest.mark.parametrize(
+    ("address", "body"),
+    [
+        ("/api/events", {"events": [event(node="a", who=HALF)]}),
+        ("/api/events", {"events": [event(node=HALF)]}),
+        ("/api/events", {"events": [event(node="a", key=HALF)]}),
+        ("/api/events", {"events": [event(node="a", value=HALF)]}),
+        ("/api/events", {"events": [event(node="a", **{HALF: "x"})]}),
+        ("/api/sample", {"who": HALF}),
+        ("/api/sample", {"who": "Ada", "size": HALF}),
+        ("/api/import", {"who": HALF, "csv": "id,verdict\n"}),
+        ("/api/import", {"who": "Ada", "csv": f"id,verdict\n{HALF},new\n"}),
+        ("/api/learn", {"x": HALF}),
+    ],
+)
+def test_half_a_character_is_refused_wherever_it_is(served, address, body):
+    last = served.room.store.last()
+    answer = served.post(address, body)
+    assert answer.status_code == 422
+    assert "half a character" in answer.json()["error"]
+    assert served.room.store.last() == last
+
+
+@pytest.mark.parametrize("address", ["/api/events", "/api/sample", "/api/import", "/api/learn"])
+@pytest.mark.parametrize("content", [b"", b"null", b"7", b"[" * 60_000, b'{"a":' * 9000, b"\xff{}", b"1" * 9000, b"{"])
+def test_what_is_no_object_is_answered_with_a_sentence(served, address, content):
+    headers = {"Origin": served.address, "Content-Type": "application/json"}
+    answer = served.client.post(address, content=content, headers=headers)
+    assert answer.status_code == 422
+    assert "expected a JSON object" in answer.json()["error"]
 
 
 def test_a_retry_records_nothing_twice(served):
@@ -560,6 +726,16 @@ def test_a_full_disk_is_said_to_the_browser(served):
     assert refused.status_code == 507
     assert "make room" in refused.json()["error"]
     assert served.post("/api/events", notes).status_code == 200
+
+
+def test_a_browser_is_told_that_the_folder_is_gone_and_keeps_its_event(served, tmp_path):
+    body = {"events": [event(node=targets(served.room, 1)[0])]}
+    shutil.move(served.room.folder, tmp_path / "aside")
+    refused = served.post("/api/events", body)
+    shutil.move(tmp_path / "aside", served.room.folder)
+    assert refused.status_code == 507  # below 500 the browser would drop it
+    assert "was removed, moved or replaced" in refused.json()["error"]
+    assert served.post("/api/events", body).status_code == 200
 
 
 def test_learning_ranks_the_nodes_anew_and_one_at_a_time(served):
@@ -660,6 +836,15 @@ def test_a_sample_without_the_server(folder):
     with Room(folder) as room:
         assert room.certificate().sentence in said.replace("\n", " ")
         assert room.certificate().facts()
+
+
+@pytest.mark.parametrize("name", ["x\udcff", "\ud800"])
+def test_a_name_that_is_no_text_is_refused_or_shown_as_far_as_it_is(folder, monkeypatch, name):
+    assert "in UTF-8" in run(folder, "--sample", 3, "--who", name, code=2)
+    monkeypatch.setenv("LOGNAME", "Ada\udcff")
+    assert "The sample of 3 nodes" in run(folder, "--sample", 3)
+    with Store(folder) as store:
+        assert store.sample().who == "Ada\ufffd"
 
 
 def test_wrong_uses_end_with_a_sentence(folder, tmp_path):

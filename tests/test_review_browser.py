@@ -7,12 +7,15 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import numpy as np
 import psutil
 import pytest
+from test_injections import INJECTIONS
 from test_review import HOSTILE, make_folder
 
+from recoslip.review.decisions import check_name
 from recoslip.review.room import Room
-from recoslip.review.store import Store
+from recoslip.review.store import Entry, Store, new_key
 
 RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
 
@@ -47,7 +50,7 @@ def server(run_folder):
     started = Server(run_folder)
     yield started
     said = started.end(signal.SIGINT)
-    assert "The room is closed." in said
+    assert "The review is closed." in said
     assert started.process.returncode == 0
 
 
@@ -213,6 +216,38 @@ def test_hostile_ids_and_notes_stay_text(browser, server, run_folder):
         ed.sees(HOSTILE[0])
         assert ed.page.locator("#room img").count() == 0
         assert ed.page.locator(".room-note").last.text_content() == f"Ed: {HOSTILE[0]}"
+
+
+def test_no_word_of_a_review_becomes_an_element_or_a_script(browser, tmp_path):
+    folder = make_folder(tmp_path / "out")
+    with Room(folder) as room:
+        listed = [room.ranking.ids[k] for k in np.flatnonzero(room.ranking.listed)[:8]]
+        group = int(room.ranking.group.max())
+        for number, words in enumerate(INJECTIONS):
+            who, about = check_name(words[:80]), {"node": listed[number % len(listed)]}
+            room.record([Entry(new_key(), who, "note", note=words, **about), Entry(new_key(), who, "verdict",
+                         value=("confirmed", "rejected")[number % 2], note=words, **about),
+                         Entry(new_key(), who, "name", group=group, value=words[:200]),
+                         Entry(new_key(), who, "note", group=group, note=words)])  # fmt: skip
+        nodes = room.draw("Ada", 5)
+        room.record([Entry(new_key(), INJECTIONS[0][:80], "verdict", node=node, value="confirmed") for node in nodes])
+    started = Server(folder)
+    requests = []
+    with people(browser, started, INJECTIONS[9]) as (person,):
+        person.page.on("request", lambda request: requests.append(request.url))
+        person.sees(INJECTIONS[-1])
+        for _ in listed:
+            person.press("j")
+        person.page.select_option("#room-order", "sample")
+        person.page.goto(f"http://127.0.0.1:{started.port}/certificate.html")
+        assert person.page.evaluate("window.hacked") is None
+        person.page.goto(f"http://127.0.0.1:{started.port}/")
+        person.page.wait_for_selector("#room[data-last]")
+        assert person.page.evaluate("window.hacked") is None
+        assert person.page.locator("#room :is(img, script, iframe, svg, style, form, object, video)").count() == 0
+        assert {url.split("/")[2] for url in requests} == {f"127.0.0.1:{started.port}"}
+        assert person.problems == []
+    started.end(signal.SIGINT)
 
 
 def test_keys_can_be_switched_off_and_do_nothing_in_fields(browser, server, run_folder):

@@ -3,10 +3,12 @@
 import json
 import math
 import os
+import re
 import shutil
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,6 @@ import polars as pl
 import pytest
 from fork_server import spread
 from parsed_html import HOSTILE, ParsedHtml
-from recoslip.calibration import appearance as counts
 from safetensors.numpy import load, save
 from scipy.stats import binom
 
@@ -24,9 +25,10 @@ from recoslip.findings.growth import least_growth
 from recoslip.graph.ids import id_hashes
 from recoslip.packed.format import checksum
 from recoslip.storage import output_lock
+from recoslip.watch import appearance as counts
 from recoslip.watch.appearance import appearance, blind_cells, level, views
 from recoslip.watch.page import guarantee, render
-from recoslip.watch.watch import EXIT_CODES, Watch
+from recoslip.watch.watch import Watch
 from recoslip.wording import percent
 
 COLUMNS = ("size", "weight", "price", "age", "speed", "glitter")
@@ -331,7 +333,7 @@ def test_quiet_batches_end_with_zero_and_say_what_would_ring(story):
         assert list(STORY[number]).count(BORN) < least < 40
         assert found.batch.sentence == (
             "Nothing new: known categories that became up to 3.0 times as frequent explain where the nodes of the last "
-            f"batches lie. To ring, a new category must hold {least} of the {recent} recent nodes at least "
+            f"batches lie. To raise an alarm, a new category must hold at least {least} of the {recent} recent nodes "
             f"({percent(least / recent)})."
         )
         assert found.batch.p_value > found.batch.level == level(number, 0.05)
@@ -358,9 +360,12 @@ def test_a_category_that_is_born_rings_with_its_members_its_beginning_and_its_fe
     assert Watch(folder).state.groups == (group,)
 
 
-def test_a_category_that_rang_does_not_ring_again_and_its_nodes_are_counted(story):
+def test_one_category_raises_one_alarm_which_stays_open_and_its_nodes_are_counted(story):
     outcomes, folder = story
-    assert [outcomes[number].exit_code for number in (5, 6)] == [0, 0]
+    assert {outcomes[number].batch.verdict for number in (5, 6)} <= {"nothing", "grown"}
+    assert [outcomes[number].group for number in (5, 6)] == [None, None]
+    assert [outcomes[number].exit_code for number in (4, 5, 6)] == [10, 10, 10]
+    assert [[group.number for group in outcomes[number].open_groups] for number in (3, 4, 5)] == [[], [1], [1]]
     by_batch = {each.number: each.counts.get("1001", 0) for each in Watch(folder).state.batches}
     for number, planted in [(0, 0), (1, 0), (3, 11), (4, 40), (5, 45), (6, 60)]:
         assert abs(by_batch[number] - planted) <= 0.1 * planted
@@ -379,8 +384,8 @@ def test_a_batch_that_holds_nothing_but_a_category_that_rang_is_taken_in(tmp_pat
     watch = Watch.begin(tmp_path / "state", KNOWN, max_growth=3, window=1)
     assert watch.add(table("b1", with_some(BORN, 60))).exit_code == 10
     found = watch.add(table("b2", [BORN] * 60, seed=2))
-    assert found.exit_code == 0
-    assert "must hold 0 of" not in found.batch.sentence
+    assert (found.batch.verdict, found.exit_code) == ("nothing", 10)
+    assert "must hold at least 0 of" not in found.batch.sentence
 
 
 def test_decisions_are_kept_and_shown(story, tmp_path):
@@ -455,7 +460,7 @@ def test_where_no_category_can_ring_that_is_said_and_none_rings(tmp_path):
     assert found.exit_code == 0
     assert found.batch.least_members > 12
     assert found.batch.sentence.endswith(
-        "With so few earlier and recent nodes, no new category can ring yet, however large."
+        "With so few earlier and recent nodes, no new category can raise an alarm yet, however large."
     )
 
 
@@ -464,7 +469,7 @@ def test_where_nodes_are_too_few_to_be_divided_no_category_is_said_to_be_able_to
     assert not any(blind_cells(view) for view in views(_graph_of(115)))
     found = watch.add(table("b1", [BORN] * 15))
     assert found.exit_code == 0
-    assert "no new category can ring yet" in found.batch.sentence
+    assert "no new category can raise an alarm yet" in found.batch.sentence
 
 
 def _graph_of(rows):
@@ -476,8 +481,7 @@ def test_a_first_batch_from_another_world_is_told_apart_from_a_new_category(own)
     found = own.add(*batch(1, quiet(seed=1), shift=30.0))
     assert (found.batch.verdict, found.exit_code, found.alarm, found.group) == ("apart", 11, False, None)
     assert not own.state.groups
-    assert found.batch.sentence.startswith("Cannot be told: nodes of ")
-    assert "recoslip check" in found.batch.sentence
+    assert found.batch.sentence.startswith("Inconclusive: nodes of ")
     assert found.batch.sentence in ParsedHtml((own.folder / "report.html").read_text()).text
 
 
@@ -500,8 +504,28 @@ def test_the_sentence_of_another_world_names_as_many_batches_as_have_come(own):
     assert "the last 2 batches" not in found.batch.sentence
 
 
-def test_every_verdict_has_its_exit_code():
-    assert EXIT_CODES == {"nothing": 0, "grown": 0, "new": 10, "apart": 11}
+def test_an_open_alarm_is_in_every_outcome_and_on_the_page_until_it_is_decided(story, tmp_path):
+    outcomes, folder = story
+    assert "group 1 of batch 4 is still open" not in outcomes[4].sentence  # it is the alarm itself
+    assert "group 1 of batch 4 is still open" in outcomes[5].sentence
+    for number, decide in enumerate((lambda watch: watch.accept(1, "sequins"), lambda watch: watch.reject(1))):
+        watch = Watch(shutil.copytree(folder, tmp_path / f"{number}"))
+        page = ParsedHtml((watch.folder / "report.html").read_text())
+        assert "still open" in page.text
+        assert 'class="headline alarm"' in (watch.folder / "report.html").read_text()
+        decide(watch)
+        assert "still open" not in (watch.folder / "report.html").read_text()
+        assert 'class="headline alarm"' not in (watch.folder / "report.html").read_text()
+        again = watch.add(*batch(6, STORY[6]))
+        assert (again.again, again.exit_code, again.alarm, again.sentence) == (True, 0, False, again.batch.sentence)
+        assert watch.add(*batch(7, quiet(seed=7))).exit_code == 0
+
+
+def test_a_batch_that_cannot_be_judged_has_its_own_code_and_names_the_open_alarm(own):
+    assert own.add(*batch(1, with_some(BORN, 60, seed=1))).exit_code == 10
+    found = own.add(*batch(2, quiet(seed=2), shift=30.0))
+    assert (found.batch.verdict, found.exit_code, found.alarm) == ("apart", 11, True)
+    assert "group 1 of batch 1 is still open" in found.sentence
 
 
 def test_the_guarantee_names_the_settings_of_the_watch(tmp_path):
@@ -539,6 +563,18 @@ def test_the_last_batch_given_again_changes_nothing_and_ends_as_before(story, tm
         again = watch.add(frame.reverse(), edges)
     assert again.again
     assert again.facts() == outcomes[6].facts() | {"given_before": True}
+
+
+def test_a_corrected_row_in_the_batch_given_again_is_refused_and_not_passed_over(own):
+    frame, edges = batch(1, quiet(seed=1))
+    own.add(frame, edges)
+    corrected = frame.with_columns(price=pl.when(pl.int_range(pl.len()) == 7).then(99.0).otherwise("price"))
+    with (
+        nothing_changes(own.folder),
+        pytest.raises(WatchError, match=r"150 ids came with batch 1 .* cannot be correct"),
+    ):
+        own.add(corrected, edges)
+    assert own.add(frame, edges).again
 
 
 def test_a_batch_that_rang_rings_again_when_it_is_given_again(own):
@@ -587,13 +623,31 @@ def test_ids_repeated_within_a_batch_are_refused(small):
     lambda frame: frame.drop("price"),
     lambda frame: frame.rename({"id": "key"}),
     lambda frame: frame.with_columns(price=pl.lit("dear")),
-    lambda frame: frame.with_columns(price=pl.lit(None, dtype=pl.Float64)),
     lambda frame: frame.with_columns(price=pl.lit(math.inf)),
     lambda frame: frame.clear(),
 ])  # fmt: skip
 def test_a_batch_that_cannot_be_read_like_the_known_world_is_refused(small, change):
     with nothing_changes(small.folder), pytest.raises(RecoslipError):
         small.add(change(table("b1", quiet(20))))
+
+
+@pytest.mark.parametrize(
+    ("change", "lacking"),
+    [
+        (lambda frame: frame.drop("price"), "column 'price'"),
+        (lambda frame: blank(frame), "values of 'price' in 3 rows"),
+    ],
+)
+def test_what_a_batch_lacks_is_named_with_a_remedy_that_works(small, tmp_path, change, lacking):
+    frame = change(table("b1", quiet(30)))
+    with nothing_changes(small.folder), pytest.raises(WatchError, match=f"lacks {lacking}; .*impute=True"):
+        small.add(frame)
+    other = Watch.begin(tmp_path / "other", SMALL, impute=True)
+    assert other.add(frame).batch.nodes == 30
+
+
+def blank(frame):
+    return frame.with_columns(price=pl.when(pl.int_range(pl.len()) < 3).then(None).otherwise("price"))
 
 
 def test_more_columns_than_the_known_world_had_are_passed_over(small):
@@ -606,7 +660,11 @@ def test_batches_must_come_in_the_order_of_their_times(tmp_path, moments):
     assert "when" not in watch.state.encoding
     watch.add(at(table("b1", quiet(30)), moments[1]))
     late, other_type = table("b2", quiet(30), seed=2), "soon" if moments[0] in (10, 1.5) else 7
-    for moment, message in [(moments[0], "give batches in their order"), (None, "is empty"), (other_type, "type")]:
+    for moment, message in [
+        (moments[0], "give batches in their order"),
+        (None, "is empty"),
+        (other_type, "batches held"),
+    ]:
         with nothing_changes(watch.folder), pytest.raises(RecoslipError, match=message):
             watch.add(at(late, moment))
     watch.add(at(late, moments[1]))  # at the same time is in order
@@ -614,7 +672,79 @@ def test_batches_must_come_in_the_order_of_their_times(tmp_path, moments):
 
 
 def at(frame, moment):
-    return frame.with_columns(when=pl.lit(moment))
+    return frame.with_columns(when=moment if isinstance(moment, pl.Series) else pl.lit(moment))
+
+
+@pytest.mark.parametrize("moment", [math.inf, -math.inf, math.nan, 1e300])
+def test_a_time_that_cannot_be_compared_is_refused_before_anything_is_written(tmp_path, moment):
+    some = pl.Series([moment if k == 17 else 1.0 for k in range(300)])
+    with pytest.raises(WatchError, match=r"'when' .*row 17"):
+        Watch.begin(tmp_path / "state", at(SMALL, some), time="when")
+    assert not list(tmp_path.iterdir())
+    watch = Watch.begin(tmp_path / "state", at(SMALL, 1.0), time="when")
+    with nothing_changes(watch.folder), pytest.raises(WatchError, match=r"'when' .*row 17"):
+        watch.add(at(table("b1", quiet(30)), some.head(30)))
+    assert watch.add(at(table("b1", quiet(30)), 2.0)).exit_code == 0
+
+
+ZONE = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("2024-05-01T12:00", "2024-05-01 23:00"),
+        ("2024-05-01T23:00+02:00", "2024-05-01T22:00Z"),
+        ("2024-05-01 22:30:00 UTC", "2024-05-02T01:00+02:00"),
+        ("2024-05-01T23:59:59.25", "2024-05-02"),
+        ("30.9.2024", "2024-10-01"),
+        ("9/30/2024", "10/13/2024"),
+        (date(2024, 9, 30), "2024-09-30T00:01"),
+        (datetime(2024, 5, 1, 23, tzinfo=ZONE), "2024-05-01T22:00Z"),
+        ("2024-05-01T22:00Z", datetime(2024, 5, 2, 1, tzinfo=ZONE)),
+    ],
+)
+def test_times_of_batches_are_compared_as_instants(tmp_path, before, after):
+    watch = Watch.begin(tmp_path / "state", at(SMALL, before), time="when")
+    watch.add(at(table("b1", quiet(30)), after))
+    with nothing_changes(watch.folder), pytest.raises(WatchError, match="give batches in their order"):
+        watch.add(at(table("b2", quiet(30), seed=2), before))
+    watch.add(at(table("b2", quiet(30), seed=2), after))
+
+
+@pytest.mark.parametrize(
+    ("before", "moment", "message"),
+    [
+        ("2024-05-01T12:00", "2024-05-02T12:00Z", "have an offset from UTC .* had none"),
+        ("2024-05-01T12:00Z", "2024-05-02T12:00", "have no offset from UTC .* had one"),
+        ("2024-09-30", "2024-10-1", "must hold numbers or dates such as 2007-01-31; got '2024-10-1'"),
+        ("2024-09-30", pl.Series(["2024-10-01T00:00"] * 29 + ["2024-10-01T00:00Z"]), "beside times without"),
+        ("2024-09-30", pl.Series([2**40] * 30).cast(pl.Datetime("ms")).dt.offset_by("9000y"), "got '11004-11-03"),
+    ],
+)
+def test_times_that_cannot_be_compared_with_earlier_ones_are_refused(tmp_path, before, moment, message):
+    watch = Watch.begin(tmp_path / "state", at(SMALL, before), time="when")
+    with nothing_changes(watch.folder), pytest.raises(RecoslipError, match=message):
+        watch.add(at(table("b1", quiet(30)), moment))
+
+
+@pytest.mark.parametrize(
+    ("stored", "moment", "message"),
+    [
+        ("2024-05-01 23:00", "2024-05-02T01:00", None),
+        ("2024-05-01 23:00", "2024-05-01T12:00", "give batches in their order"),
+        ("week 9", "2024-05-01T12:00", "'week 9' of the batch before cannot be compared.*begin a new watch"),
+    ],
+)
+def test_a_time_that_an_earlier_version_stored_as_text_is_read_or_refused(tmp_path, stored, moment, message):
+    watch = Watch.begin(tmp_path / "state", at(SMALL, "2024-01-01"), time="when")
+    change_document(watch.folder, lambda document: document["batches"][0].update(last_time=stored))
+    frame = at(table("b1", quiet(30)), moment)
+    if message is None:
+        assert watch.add(frame).batch.last_time == "2024-05-02T01:00:00"
+        return
+    with nothing_changes(watch.folder), pytest.raises(WatchError, match=message):
+        watch.add(frame)
 
 
 def test_times_in_nanoseconds_are_compared_to_the_nanosecond(tmp_path):
@@ -1206,14 +1336,15 @@ def test_a_stream_is_watched_by_one_command_per_batch(command, tmp_path):
     said = command(*given("quiet"))
     assert said.startswith("Batch 1, 150 nodes. Nothing new: ")
     assert str(tmp_path / "state" / "report.html") in said
-    assert "Cannot be told" in command(*given("apart"), code=11)
+    assert "Inconclusive: " in command(*given("apart"), code=11)
     said = command(*given("born"), code=10)
     assert said.startswith("Batch 3, 150 nodes. A new category has appeared: group 1, ")
     assert "'glitter'" in said
     said = command(*given("born"), code=10)
     assert "given before, as batch 3; nothing was changed" in said
-    assert command("--accept", "1", "--as", "sequins") == "group 1 is accepted as 'sequins'"
-    assert command("--reject", "1") == "group 1 is rejected"
+    decide = re.search(r"recoslip watch \S+ (--accept 1 --as) NAME, or (--reject 1)", said)
+    assert command(*decide[1].split(), "sequins") == "group 1 is accepted as 'sequins'"
+    assert command(*decide[2].split()) == "group 1 is rejected"
     assert "there is no group 4" in command("--reject", "4", code=2)
     assert [each.verdict for each in Watch(tmp_path / "state").state.batches] == ["nothing", "nothing", "apart", "new"]
 

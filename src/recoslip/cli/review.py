@@ -1,4 +1,4 @@
-"""The command `review`: a run's folder -> a room in the browser where people decide, or their decisions as tables."""
+"""The command `review`: a run's folder -> a page in the browser where people decide, or their decisions as tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from recoslip.cli.options import Quiet
-from recoslip.console.messages import make_console
+from recoslip.console.messages import make_console, resumable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,11 +23,12 @@ SAMPLE = "sample.csv"  # in the run's folder
 def review(
     folder: Annotated[Path, typer.Argument(help="Folder that detect wrote.")],
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the room; 0 is the run's own, or a free one.")
+        int, typer.Option(min=0, max=65535, help="Port of the review; 0 is the run's own, or a free one.")
     ] = 0,
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for a team.")] = "127.0.0.1",
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name that the room is opened under, such as a proxy's; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A name that the review is opened under, such as a proxy's; may be repeated."),
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
     new_token: Annotated[
@@ -56,7 +57,8 @@ def review(
     if queue and export is None:
         raise SettingError("--queue adds nodes to the table that --export names; give --export too")
     if decisions is not None or export is not None or sample is not None:
-        _without_server(console, path, decisions, export, queue, sample, who)
+        with resumable("the recorded decisions are kept"):
+            _without_server(console, path, decisions, export, queue, sample, who)
         return
     _serve(console, path, host, port, allow_host or [], open_browser=not no_browser, new_token=new_token)
 
@@ -156,15 +158,15 @@ def _serve(
     except ModuleNotFoundError as problem:
         if problem.name not in ("starlette", "uvicorn"):
             raise
-        raise RecoslipError("the review room needs starlette and uvicorn: pip install 'recoslip[review]'") from problem
+        raise RecoslipError("recoslip review needs starlette and uvicorn: pip install 'recoslip[review]'") from problem
     with Room(folder) as room, listening.bind_own(host, port, room.store.run) as bound:
         if new_token:
             room.store.renew_token()
         number = bound.getsockname()[1]
         serving = server.make_server(room, host, number, names)
         address = listening.address(host, number, room.store.token)
-        print(f"The review room: {address}", flush=True)  # whole, however narrow the terminal is
-        console.print("Ctrl-C closes it; every decision is kept.", style="dim")
+        print(f"The review: {address}", flush=True)  # whole, however narrow the terminal is
+        console.print("Ctrl-C closes it.", style="dim")
         if host not in listening.LOCAL:
             console.print(
                 "[yellow]note:[/] others in the network can reach this address, and can read what is sent: put TLS or "
@@ -175,10 +177,9 @@ def _serve(
         try:
             serving.run(sockets=[bound])
         except KeyboardInterrupt:
-            console.print(
-                f"The room is closed. {room.summary()} Everything is kept in {escape(printable(room.store.path))}",
-                soft_wrap=True,
-            )
+            console.print(f"The review is closed. {room.summary()}", soft_wrap=True)
+            room.store.check()
+            console.print(f"Every recorded decision is in {escape(printable(room.store.path))}", soft_wrap=True)
 
 
 def _open_browser(address: str) -> None:

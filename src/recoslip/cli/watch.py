@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +49,8 @@ def watch(
 ) -> None:
     """Watch batches of nodes for a new category: once with --begin, then once per batch.
 
-    It ends with code 0 if all is quiet, with 10 if a new category has appeared, and with 11 if that cannot be told.
+    It ends with code 0 without an alarm, with 10 while an alarm is open, until its group is accepted or rejected, and
+    with 11 if the batch cannot be judged.
     """
     from recoslip.errors import SettingError
     from recoslip.storage import printable
@@ -94,8 +96,14 @@ def watch(
             )
         style = "bold" if outcome.exit_code == 0 else "bold red"
         console.print(
-            f"Batch {batch.number}, {batch.nodes:,} nodes. [{style}]{escape(batch.sentence)}[/]", soft_wrap=True
+            f"Batch {batch.number}, {batch.nodes:,} nodes. [{style}]{escape(outcome.sentence)}[/]", soft_wrap=True
         )
+        for group in outcome.open_groups:
+            console.print(
+                f"Decide: recoslip watch {escape(shlex.quote(printable(state)))} --accept {group.number} --as NAME, or "
+                f"--reject {group.number}",
+                soft_wrap=True,
+            )
         if batch.lost_edges:
             console.print(f"{batch.lost_edges:,} edges lead to nodes that are no longer kept.", style="dim")
         console.print(f"The course over all batches: {escape(printable(state / 'report.html'))}", soft_wrap=True)

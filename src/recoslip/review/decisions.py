@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+from unicodedata import category
 
 import polars as pl
 from numpy.typing import NDArray
@@ -167,15 +168,27 @@ def _subject(event: Entry) -> Subject:
 def export(decisions: Decisions, nodes: Ranking, queue: Sequence[str] = ()) -> str:
     """Write what stands as CSV: a row per person and node or group, then the nodes that are still to be decided."""
     position = {node: k for k, node in enumerate(nodes.ids)}
+    is_final = final(decisions, nodes)
     rows = [row for subject in list(decisions.standing) for row in _rows(decisions, subject)]
     rows += [{"id": node} for node in queue]
     for row in rows:
         k = position.get(row.get("id", ""))
         if k is not None:
             row |= {"group": _group(nodes, k), "score": f"{nodes.score[k]:.6f}"}
-    columns = ("id", "verdict", "note", "who", "group", "score", "state")
+            row["final"] = str(is_final[k]).lower()
+    columns = ("id", "verdict", "note", "who", "group", "score", "state", "final")
     table = pl.DataFrame([[row.get(column, "") for column in columns] for row in rows], _text(columns), orient="row")
     return _csv(_with_kept(table, nodes))
+
+
+def final(decisions: Decisions, nodes: Ranking) -> list[bool]:
+    """Return which nodes are on the list after the decisions: confirmed, or listed and not rejected."""
+    rows = zip(nodes.ids, nodes.group.tolist(), nodes.listed.tolist(), nodes.is_target.tolist(), strict=True)
+    found = []
+    for node, group, listed, is_target in rows:
+        verdict = decisions.verdict(node, group)
+        found.append(is_target and (verdict == "confirmed" or (listed and verdict != "rejected")))
+    return found
 
 
 def _rows(decisions: Decisions, subject: Subject) -> list[dict[str, str]]:
@@ -207,6 +220,7 @@ def reviewed(decisions: Decisions, nodes: Ranking, scores: NDArray[Any]) -> str:
             "score_before": nodes.score,
             "verdict": [decisions.verdict(node, group) if is_target else "" for node, is_target, group in rows],
             "listed": nodes.listed,
+            "final": final(decisions, nodes),
             "group": [_group(nodes, k) for k in range(len(nodes.ids))],
         }
     )
@@ -253,7 +267,7 @@ def parse_decisions(content: bytes, nodes: Ranking, who: str, name: str) -> list
     """
     table = _table(content, name)
     known: dict[str, bool] = dict(zip(nodes.ids, nodes.is_target.tolist(), strict=True))
-    groups = {group for group in nodes.group.tolist() if group > 0}
+    groups = {str(group): group for group in nodes.group.tolist() if group > 0}
     problems: list[str] = []
     entries: list[Entry] = []
     seen: dict[tuple[str, Subject], tuple[int, str]] = {}
@@ -290,15 +304,20 @@ def _table(content: bytes, name: str) -> pl.DataFrame:
         table = pl.read_csv(io.StringIO(text), separator=separator, infer_schema=False).fill_null("")
         names = {column.strip().lower(): column for column in reversed(table.columns)}  # the first of several counts
         table = table.select(**{name: pl.col(names[name]) for name in READ if name in names})
-    except (UnicodeDecodeError, pl.exceptions.PolarsError) as problem:
-        raise TableError(f"{name} cannot be read as CSV in UTF-8: {problem}") from problem
+    except UnicodeDecodeError as problem:
+        raise TableError(f"{name} is not in UTF-8: {problem}; save it as CSV in UTF-8") from problem
+    except pl.exceptions.PolarsError as problem:
+        raise TableError(
+            f"{name} cannot be read as CSV: a row has more cells than the heading, or a quotation mark is not closed; "
+            "correct that row, or save the table as CSV anew"
+        ) from problem
     missing = [column for column in ("id", "verdict") if column not in table.columns]
     if missing:
         raise TableError(f"{name} has no column {missing[0]!r}; expected id and verdict, and maybe note, who, group")
     return table
 
 
-def _entry(cells: dict[str, str], known: dict[str, bool], groups: set[int], who: str) -> Entry:
+def _entry(cells: dict[str, str], known: dict[str, bool], groups: dict[str, int], who: str) -> Entry:
     word, note = cells["verdict"].lower(), _plain(cells.get("note", ""))
     verdict = VERDICT_OF.get(word)
     if word and verdict is None:
@@ -306,11 +325,11 @@ def _entry(cells: dict[str, str], known: dict[str, bool], groups: set[int], who:
     about: dict[str, Any]
     if cells["id"].strip():
         about = {"node": _known_node(cells["id"], known)}
-    elif cells.get("group", "").isdecimal() and int(cells["group"]) in groups:
-        about = {"group": int(cells["group"])}
+    elif (group := cells.get("group", "").lstrip("0")) in groups:
+        about = {"group": groups[group]}
     else:
         raise ValueError("it has neither an id nor the number of a group that there is")
-    author = _plain(cells.get("who", "")) or who
+    author = check_name(_plain(cells.get("who", "")) or who)
     if verdict is None:
         return Entry(new_key(), author, "note", note=note, **about)
     return Entry(new_key(), author, "verdict", value=verdict, note=note, **about)
@@ -361,6 +380,10 @@ def in_words(by_verdict: dict[str, list[str]], decisions: Decisions) -> str:
 def check_name(who: str) -> str:
     """Return the name of a person, or raise if it is none."""
     name = " ".join(who.split())
-    if not name or len(name) > LONGEST["who"]:
-        raise TableError(f"a person's name has 1 to {LONGEST['who']} characters; got {who!r:.100}")
+    is_text = all(category(character) not in ("Cc", "Cs") for character in name)  # controls, bytes that are no UTF-8
+    if not 1 <= len(name) <= LONGEST["who"] or not is_text:
+        raise TableError(
+            f"a person's name has 1 to {LONGEST['who']} characters, without control characters and in UTF-8; "
+            f"got {who!r:.100}"
+        )
     return name

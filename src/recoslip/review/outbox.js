@@ -4,21 +4,24 @@ function makeOutbox({ run, onchange, onrefused }) {
   const prefix = `recoslip.${run}.event.`;
   const RETRY = 1000; // milliseconds
   const kept = new Map(); // name in the storage -> event; other tabs have their own
+  let latest = 0; // time in the last name
   const answered = []; // acknowledged, but not seen in the state yet: { event, seq }
   let isSending = false;
-  let count = 0;
   let problem = null;
 
   // Where a browser keeps nothing, events live as long as the page.
   const storage = (use) => { try { return use(localStorage); } catch { return null; } };
 
   storage((own) => {
-    for (const name of Object.keys(own).filter((each) => each.startsWith(prefix)).sort()) kept.set(name, JSON.parse(own.getItem(name)));
+    for (const name of Object.keys(own).filter((each) => each.startsWith(prefix)).sort()) {
+      kept.set(name, JSON.parse(own.getItem(name)));
+      latest = Number(name.slice(prefix.length).split(".")[0]);
+    }
   });
 
   function add(event) {
-    // Names sort in the order of the events.
-    const name = `${prefix}${String(Date.now()).padStart(15, "0")}.${String(count++).padStart(6, "0")}.${event.key}`;
+    latest = Math.max(Date.now(), latest + 1); // names sort in the order of the events, whatever the clock does
+    const name = `${prefix}${String(latest).padStart(15, "0")}.${event.key}`;
     kept.set(name, event);
     storage((own) => own.setItem(name, JSON.stringify(event)));
     onchange();

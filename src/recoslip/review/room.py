@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import secrets
 import threading
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ class Room:
         self._groups = {group for group in self.ranking.group.tolist() if group > 0}
         self._decisions, self._reading = Decisions(), threading.Lock()
         self._computing = threading.Lock()
+        self.store.check()  # the ranking was read after the run's hash
 
     @property
     def decisions(self) -> Decisions:
@@ -88,6 +90,7 @@ class Room:
         decided = decisions.decided(self.ranking)
         left_out = {*decided["unsure"], *decisions.disputed(self.ranking)}
         with self._computing:
+            self.store.check()  # the model is read at its first use
             return self.ranking.queue(decided["confirmed"], decided["rejected"], count, left_out)
 
     def learn(self) -> NDArray[Any]:
@@ -99,7 +102,9 @@ class Room:
         if not self._computing.acquire(blocking=False):
             raise ConflictError("the ranking is being computed already; wait for it")
         try:
+            self.store.check()
             scores = self.ranking.learn(decided["confirmed"], decided["rejected"])
+            self.store.check()
             atomic_write(self.folder / REVIEWED, reviewed(decisions, self.ranking, scores))
             self.scores, self.rankings = scores, self.rankings + 1
         finally:
@@ -145,6 +150,6 @@ class Room:
 def user_name() -> str:
     """Return the name of this machine's user, 'me' where it has none."""
     try:
-        return getpass.getuser()
+        return os.fsencode(getpass.getuser()).decode("utf-8", "replace")  # it may come from the environment
     except (OSError, KeyError):  # a container may run under a number
         return "me"

@@ -135,8 +135,8 @@ class Answers:
         """Draw the sample of the certificate."""
         sent = await _body(request, MAX_BODY)
         size, who = sent.get("size"), sent.get("who")
-        if type(who) is not str or (size is not None and type(size) is not int):
-            raise ReviewError("expected a name under 'who' and a number, or nothing, under 'size'")
+        if type(who) is not str or (size is not None and not (type(size) is int and 0 < size < 2**31)):
+            raise ReviewError("expected a name under 'who' and a number above 0, or nothing, under 'size'")
         return JSONResponse({"nodes": await run_in_threadpool(self.room.draw, check_name(who), size)})
 
     async def export(self, request: Request) -> Response:
@@ -195,9 +195,13 @@ async def _body(request: Request, limit: int) -> dict[str, Any]:
             raise TooLargeError(f"a request may have {limit:,} bytes, and this one has more; send less at once")
         chunks.append(chunk)
     try:
-        return dict(parse_json(b"".join(chunks).decode("utf-8")))
-    except (JsonFileError, UnicodeDecodeError) as problem:
+        value: dict[str, Any] = parse_json(b"".join(chunks).decode("utf-8"))
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as problem:
+        raise ReviewError("a text of the request holds half a character (a lone surrogate); leave it out") from problem
+    except (JsonFileError, UnicodeDecodeError, RecursionError) as problem:
         raise ReviewError(f"expected a JSON object: {problem}") from problem
+    return value
 
 
 def _entry(sent: Any) -> Entry:
@@ -211,10 +215,6 @@ def _entry(sent: Any) -> Entry:
     for name, value in given.items():
         if type(value) is not texts[name] or (type(value) is int and not 0 < value < 2**31):
             raise ReviewError(f"{name} of an event cannot be {value!r:.60}")
-    try:
-        json.dumps(given, ensure_ascii=False).encode()
-    except UnicodeEncodeError as problem:
-        raise ReviewError("an event holds half a character, which no text has") from problem
     return Entry(**given | {"who": check_name(given["who"])})
 
 

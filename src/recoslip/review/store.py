@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,6 +26,8 @@ BUSY_SECONDS = 30.0  # how long a writer waits for another
 LONGEST = {"who": 80, "key": 64, "note": 2000, "value": 200, "node": 2000}  # characters
 
 Kind: TypeAlias = Literal["verdict", "note", "name", "undo"]
+Identity: TypeAlias = "tuple[int, ...] | None"  # of a file: device and inode; of a run's, size and times as well
+RUN_FILES = ("summary.json", *NAMES)
 VERDICTS = ("confirmed", "rejected", "unsure", "cleared")
 
 SCHEMA = (
@@ -54,7 +56,7 @@ class ConflictError(ReviewError):
 
 
 class CannotWriteError(ReviewError):
-    """The disk takes nothing more; what was recorded before is safe."""
+    """An event cannot be recorded in this place; a browser keeps it and sends it again."""
 
     status = 507
 
@@ -76,6 +78,8 @@ class Entry:
             text = getattr(self, name)
             if text is not None and len(text) > longest:
                 raise ReviewError(f"{name} may have {longest:,} characters, and has {len(text):,}; shorten it")
+            if name != "node" and "\0" in text:
+                raise ReviewError(f"{name} holds the character NUL, which tables cannot hold; leave it out")
         if not self.who.strip() or not self.key:
             raise ReviewError("an event needs a key and the name of who decides")
         if self.kind not in get_args(Kind):
@@ -135,15 +139,38 @@ def run_of(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def _run_or_none(folder: Path) -> str | None:
+    """Return the hash of a run, None where the folder holds none that can be read."""
+    try:
+        return run_of(folder)
+    except (OSError, ReviewError):
+        return None
+
+
+def _identities(paths: Iterable[Path]) -> list[Identity]:
+    """Return what tells, without reading them, whether files are the same; None for those that are not there."""
+    return [_identity(path) for path in paths]
+
+
+def _identity(path: Path) -> Identity:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 class Store:
     """The journal of one review. Threads and processes may use it at the same time."""
 
     def __init__(self, folder: Path) -> None:
         """Open the review of a run's folder; where there is none, the first event or the token begins one."""
         self.path = folder / REVIEW
+        self._run_files = _identities(folder / name for name in RUN_FILES)
         self.run = run_of(folder)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
+        self._files: list[Identity] = []  # of the journal, since it was opened
         if _check_file(self.path):
             self._begin()
 
@@ -152,7 +179,7 @@ class Store:
         with self._lock, self._explained():
             if self._connection is None:
                 connection = self._open()
-                self._check_run(connection)
+                self._check_owner(connection)
                 self._connection = connection
             return self._connection
 
@@ -160,7 +187,10 @@ class Store:
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the token
         except OSError as problem:
-            raise CannotWriteError(f"cannot write {printable(self.path)}: {problem.strerror}") from problem
+            raise CannotWriteError(
+                f"cannot write {printable(self.path)}: {problem.strerror}; change the rights of the folder, or copy it "
+                "elsewhere and review the copy"
+            ) from problem
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
         )
@@ -174,6 +204,7 @@ class Store:
         except BaseException:
             connection.close()
             raise
+        self._files = self._journal_files()
         return connection
 
     def _create(self, connection: sqlite3.Connection) -> None:
@@ -184,7 +215,7 @@ class Store:
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
-    def _check_run(self, connection: sqlite3.Connection) -> None:
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
         """Close the file and raise if it is the review of another run."""
         if connection.execute("SELECT run FROM about").fetchone()[0] == self.run:
             return
@@ -193,6 +224,26 @@ class Store:
             f"{printable(self.path)} is the review of another run than the results beside it; put that run's results "
             "back, or move the review away to begin a new one"
         )
+
+    def _journal_files(self) -> list[Identity]:
+        """Return which files lie at the paths of the journal; SQLite keeps the last events in the second one."""
+        return [each and each[:2] for each in _identities(Path(f"{self.path}{end}") for end in ("", "-wal", "-shm"))]
+
+    def check(self) -> None:
+        """Raise unless the journal and the run beside it are still those that were opened."""
+        if self._connection is not None and self._journal_files() != self._files:
+            raise CannotWriteError(
+                f"{printable(self.path)} was removed, moved or replaced while the review was open, so nothing can be "
+                "recorded; put it back, or close this review and start it anew"
+            )
+        files = _identities(self.path.parent / name for name in RUN_FILES)
+        if files != self._run_files:
+            if _run_or_none(self.path.parent) != self.run:
+                raise CannotWriteError(
+                    f"{printable(self.path.parent)} holds another run than when the review was opened, so nothing can "
+                    "be recorded; put that run back, or close this review and start it anew"
+                )
+            self._run_files = files
 
     @property
     def token(self) -> str:
@@ -267,9 +318,13 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection within a transaction, which is undone after an error."""
+        """Yield the connection within a transaction, which is undone after an error.
+
+        The files are checked again after it: an event that went into a removed file must not be acknowledged.
+        """
         connection = self._begin()
         with self._lock, self._explained():
+            self.check()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -278,6 +333,7 @@ class Store:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            self.check()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

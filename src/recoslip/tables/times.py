@@ -38,6 +38,13 @@ class Times(NamedTuple):
     unit: str  # "D", "ms", "us" or "ns", as numpy calls them
     has_offset: bool
 
+    def ends(self) -> list[str]:
+        """Return the first and the last time as text that `read_times` reads, with Z where they have an offset."""
+        unit = "D" if self.unit == "D" else "us"
+        first_and_last = np.array([self.ticks.min(), self.ticks.max()]).view(f"datetime64[{self.unit}]")
+        texts = np.datetime_as_string(first_and_last.astype(f"datetime64[{unit}]"))
+        return [f"{text}".removesuffix(".000000") + "Z" * self.has_offset for text in texts]
+
     def __str__(self) -> str:
         ends = np.array([self.ticks.min(), self.ticks.max()]).view(f"datetime64[{self.unit}]")
         if self.has_offset:

@@ -52,7 +52,8 @@ def render(state: State) -> str:
         styles=[asset("pipeline/report/plain.css"), asset("watch/watch.css")],
         title="Watch",
         headline=last.sentence or "The watch has begun; no batch has come yet.",
-        is_alarm=last.verdict in ("new", "apart"),
+        open=open_sentence(open_groups(state), last),
+        is_alarm=last.verdict == "apart" or bool(open_groups(state)),
         counts=_counts_sentence(state),
         groups=[_group_row(group) for group in state.groups],
         batches=[_batch_row(batch) for batch in reversed(shown[-MAX_ROWS:])],
@@ -61,6 +62,20 @@ def render(state: State) -> str:
         alpha=f"{state.settings.alpha:g}",
         guarantee=guarantee(state),
     )
+
+
+def open_groups(state: State) -> tuple[Group, ...]:
+    """Return the groups that are neither accepted nor rejected yet."""
+    return tuple(group for group in state.groups if group.status == "open")
+
+
+def open_sentence(groups: Sequence[Group], batch: Batch) -> str:
+    """Say which groups of batches before `batch` are open."""
+    named = [f"group {group.number} of batch {group.alarm}" for group in groups if group.alarm < batch.number]
+    if not named:
+        return ""
+    alarms, are = ("alarm", "is") if len(named) == 1 else ("alarms", "are")
+    return f"The {alarms} for {', '.join(named)} {are} still open; accept or reject."
 
 
 def guarantee(state: State) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.detectors.params import Number, Whole
-from recoslip.errors import WatchError
+from recoslip.errors import TableError, WatchError
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.findings.growth import least_growth
 from recoslip.graph import NodeGraph
@@ -29,9 +31,9 @@ from recoslip.tables.node_columns import ids_as_text
 from recoslip.tables.read import Table, open_edges, read_nodes
 from recoslip.tables.table import table_errors
 from recoslip.tables.table_encoder import TableEncoder, fit_encoder
-from recoslip.tables.times import slash_order, year_first
+from recoslip.tables.times import read_times, slash_order
 from recoslip.watch.appearance import Appearance, appearance, blind_cells, level, views
-from recoslip.watch.page import render
+from recoslip.watch.page import open_groups, open_sentence, render
 from recoslip.watch.state import (
     GROUP,
     Batch,
@@ -39,7 +41,6 @@ from recoslip.watch.state import (
     Nodes,
     Settings,
     State,
-    Verdict,
     each_once,
     node_table,
     read_state,
@@ -47,7 +48,7 @@ from recoslip.watch.state import (
     write_page,
     write_state,
 )
-from recoslip.wording import at_least, counted, percent, times
+from recoslip.wording import NAMED, at_least, counted, percent, times
 
 MIN_KNOWN = 100  # nodes of the known world
 NODES_PER_KIND, MAX_KINDS = 100, 12  # of the known world, which kinds divide
@@ -60,9 +61,8 @@ SINCE = 0.25  # of the highest share in a batch: the first batch with so much of
 FARTHEST = 0.02  # of a group's members: a node that is farther from all of them is none of it
 SPARE_WORDS = 1024  # features of a text column for words that the known world does not have
 MAX_MEMBERS = 1000  # ids of a group that are remembered
+MAX_TIME = 2.0**64  # of a time that is a number
 NAMED_MEMBERS = 10  # that a sentence names
-
-EXIT_CODES: Mapping[Verdict, int] = {"nothing": 0, "grown": 0, "new": 10, "apart": 11}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,18 +70,27 @@ class Outcome:
     """What a batch came to."""
 
     batch: Batch
-    group: Group | None  # the new category, if the alarm rang
+    group: Group | None  # the new category, if the batch raised an alarm
+    open_groups: tuple[Group, ...] = ()  # of this batch and earlier ones, neither accepted nor rejected yet
     again: bool = False  # whether the batch had been given before, and nothing was changed
 
     @property
     def alarm(self) -> bool:
-        """Whether a new category has appeared."""
-        return self.batch.verdict == "new"
+        """Whether an alarm of this batch or of an earlier one is open."""
+        return bool(self.open_groups)
 
     @property
     def exit_code(self) -> int:
-        """0 quiet, 10 alarm, 11 where it cannot be told because the batch is worlds apart."""
-        return EXIT_CODES[self.batch.verdict]
+        """11 where the batch differs from all earlier nodes and cannot be judged, or else 10 for an alarm, 0 for none.
+
+        An alarm stays until its group is accepted or rejected.
+        """
+        return 11 if self.batch.verdict == "apart" else 10 if self.alarm else 0
+
+    @property
+    def sentence(self) -> str:
+        """What the batch came to, and which groups of earlier batches are open."""
+        return " ".join(filter(None, (self.batch.sentence, open_sentence(self.open_groups, self.batch))))
 
     def facts(self) -> dict[str, Any]:
         """Return the outcome as JSON values."""
@@ -91,6 +100,7 @@ class Outcome:
             "exit_code": self.exit_code,
             "given_before": self.again,
             "group": None if self.group is None else asdict(self.group),
+            "open_groups": [group.number for group in self.open_groups],
         }
 
 
@@ -156,6 +166,7 @@ class Watch:
             ids = _ids(frame, options.id, origin)
             if len(ids) < MIN_KNOWN:
                 raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {len(ids)}; give more of them")
+            last_time = _last_time(frame, time, None, origin)
             encoder, encoded = fit_encoder(
                 frame,
                 columns,
@@ -174,7 +185,7 @@ class Watch:
             statistics = FeatureStatistics(graph)
             names = {str(k): statistics.name(np.flatnonzero(kind == k)) for k in np.unique(kind)}
             node = pool.table["node"].to_numpy()
-            first = Batch(0, len(ids), _fingerprint(node), _counts(kind), _last_time(frame, time, None))
+            first = Batch(0, len(ids), _fingerprint(node, pool.x), _counts(kind), last_time)
             state = State(settings, encoder.to_json(), names, _thinned(pool, 0, settings), (first,), (), (node,))
             write_state(final, state, render(state))
         return cls(final)
@@ -201,18 +212,20 @@ class Watch:
             ids = _ids(frame, settings.id, origin)
             own = node_table(ids, number)
             node = own["node"].to_numpy()
+            features = _features(encoder, frame, settings, origin)
+            fingerprint = _fingerprint(node, features)
             tidy(self.folder)
-            if _fingerprint(node) == state.batches[-1].fingerprint and number > 1:
+            if fingerprint == state.batches[-1].fingerprint and number > 1:
                 last = state.batches[-1]
                 write_page(self.folder, render(state))  # a process that was killed may have left the page of before
-                return Outcome(last, next((g for g in state.groups if g.alarm == last.number), None), again=True)
+                group = next((g for g in state.groups if g.alarm == last.number), None)
+                return Outcome(last, group, open_groups(state), again=True)
             self._refuse_seen(ids, node)
-            last_time = _last_time(frame, settings.time, state.batches[-1].last_time)
-            features = encoder.transform(frame, impute=settings.impute, origin=origin)
+            last_time = _last_time(frame, settings.time, state.batches[-1].last_time, origin)
             known_ids = pl.concat([state.nodes.table["id"], ids])
             edge_index, lost = _read_edges(edges, known_ids, (*state.seen, node), drop_unknown, encoding)
-            pool = state.nodes.joined(Nodes(own, features.matrix, edge_index))
-            batch = Batch(number, len(ids), _fingerprint(node), {}, last_time, lost_edges=lost)
+            pool = state.nodes.joined(Nodes(own, features, edge_index))
+            batch = Batch(number, len(ids), fingerprint, {}, last_time, lost_edges=lost)
             unseen = _unseen_words(encoder, frame)
             state, outcome = _judge(replace(state, seen=(*state.seen, node)), pool, encoder, batch, unseen)
             write_state(self.folder, state, render(state))
@@ -224,7 +237,7 @@ class Watch:
         return self._decide(group, status="accepted", label=str(name))
 
     def reject(self, group: int) -> Group:
-        """Reject a group: its nodes are of no new category, and such nodes do not ring again."""
+        """Reject a group: its nodes are of no new category, and such nodes raise no further alarm."""
         return self._decide(group, status="rejected", label=None)
 
     def _decide(self, number: int, **changes: Any) -> Group:
@@ -244,7 +257,7 @@ class Watch:
                 first = ", ".join(map(repr, ids.filter(again)[:3].to_list()))
                 raise WatchError(
                     f"{int(again.sum()):,} of {len(ids):,} ids came with {which} already (first: {first}); "
-                    "a batch holds new nodes alone, nothing was changed"
+                    "a batch holds new nodes alone, and one that was taken in cannot be corrected; nothing was changed"
                 )
 
 
@@ -298,7 +311,7 @@ def _judge(
         grown, quiet = _grown_sentence(state), _quiet_sentence(settings, batch, int(is_recent.sum()))
         batch = replace(batch, verdict="grown" if grown else "nothing", sentence=f"{grown} {quiet}".lstrip())
         state = replace(state, batches=(*history, batch))
-    return replace(state, nodes=_thinned(pool, batch.number, settings)), Outcome(batch, group)
+    return replace(state, nodes=_thinned(pool, batch.number, settings)), Outcome(batch, group, open_groups(state))
 
 
 def _is_apart(graph: NodeGraph, batches: NDArray[np.int64], is_recent: Mask, members: NDArray[np.int64]) -> bool:
@@ -389,10 +402,10 @@ def _quiet_sentence(settings: Settings, batch: Batch, recent: int) -> str:
         f"{times(settings.max_growth)} times as frequent explain where the nodes of the last batches lie."
     )
     if batch.least_members is None or batch.least_members > recent:
-        return f"{quiet} With so few earlier and recent nodes, no new category can ring yet, however large."
+        return f"{quiet} With so few earlier and recent nodes, no new category can raise an alarm yet, however large."
     return (
-        f"{quiet} To ring, a new category must hold {batch.least_members:,} of the {recent:,} recent nodes at least "
-        f"({percent(batch.least_members / recent)})."
+        f"{quiet} To raise an alarm, a new category must hold at least {batch.least_members:,} of the {recent:,} "
+        f"recent nodes ({percent(batch.least_members / recent)})."
     )
 
 
@@ -409,9 +422,9 @@ def _new_sentence(group: Group, settings: Settings, batch: Batch) -> str:
 
 def _apart_sentence(batches: int) -> str:
     return (
-        f"Cannot be told: nodes of {_batches(batches)} differ from earlier ones almost everywhere, as if "
-        "measured in another way or in another world, so that known nodes look new. Compare the columns of the batch "
-        "with those of the known world (recoslip check), mend what differs, or begin a new watch."
+        f"Inconclusive: nodes of {_batches(batches)} differ from earlier ones in almost every feature, so known nodes "
+        "look new; they may have been measured in another way. Compare the columns of the batch with those of the "
+        "known nodes, correct what differs, or begin a new watch."
     )
 
 
@@ -498,29 +511,95 @@ def _counts(kind: NDArray[np.int64]) -> dict[str, int]:
     return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
 
 
-def _fingerprint(node: NDArray[np.int64]) -> int:
-    """Return a number that tells sets of nodes apart."""
-    return int(np.bitwise_xor.reduce(node)) ^ len(node)
+def _fingerprint(node: NDArray[np.int64], x: Any) -> int:
+    """Return a number that tells nodes and their features apart, whatever their order is."""
+    digest = hashlib.blake2b(np.sort(node).tobytes(), digest_size=8)
+    rows = x[np.argsort(node)]
+    for part in (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data) if sp.issparse(x) else (rows,):
+        digest.update(part.tobytes())
+    return int.from_bytes(digest.digest(), "little")
 
 
-def _last_time(frame: pl.DataFrame, name: str | None, before: int | float | str | None) -> int | float | str | None:
+def _last_time(
+    frame: pl.DataFrame, name: str | None, before: int | float | str | None, origin: Origin
+) -> int | float | str | None:
     """Return the last time of a batch; raise if its first is before the last of the batch before."""
     if name is None:
         return None
     require_column(frame.columns, name, "nodes")
     column = frame[name]
-    if missing := int(is_missing(column).sum()):
-        raise WatchError(f"the time column {name!r} is empty in {missing} rows; give every node a time")
-    if not column.dtype.is_numeric():
-        column = column.cast(pl.String)
-        column = year_first(column, slash_order(column, f"the time column {name!r}"))  # so that text is in order
-    first, last = column.min(), column.max()
-    if before is not None:
-        if isinstance(before, str) != isinstance(first, str):
-            raise WatchError(f"the time column {name!r} holds {column.dtype}; earlier batches had another type")
-        if first < before:  # type: ignore[operator]
-            raise WatchError(
-                f"the batch begins at {first!s}, before the last node of the batch before ({before}); "
-                "give batches in their order, nothing was changed"
-            )
-    return last if isinstance(last, int | float | str) else float(last)  # type: ignore[arg-type]
+    if (missing := is_missing(column)).any():
+        raise WatchError(
+            f"the time column {name!r} is empty in {missing.sum()} rows (first: {origin.first(missing)}); "
+            "give every node a time"
+        )
+    is_number = column.dtype.is_numeric()
+    if before is not None and isinstance(before, str) is is_number:
+        held = "dates" if isinstance(before, str) else "numbers"
+        raise WatchError(
+            f"the time column {name!r} holds {column.dtype}; earlier batches held {held}, and so must this one"
+        )
+    first, last = _numbers(column, origin) if is_number else _dates(column)
+    if before is not None and _is_before(first, before, name):
+        raise WatchError(
+            f"the batch begins at {first}, before the last node of the batch before ({before}); "
+            "give batches in their order, nothing was changed"
+        )
+    return last
+
+
+def _numbers(column: pl.Series, origin: Origin) -> tuple[Any, Any]:
+    """Return the lowest and the highest of the times, which are numbers; raise if one cannot be compared."""
+    wrong = ~(column.cast(pl.Float64).abs() <= MAX_TIME)
+    if wrong.any():
+        raise WatchError(
+            f"the time column {column.name!r} must hold finite numbers of at most 2^64; got {column.filter(wrong)[0]} "
+            f"in {origin.first(wrong)}; correct these times, nothing was changed"
+        )
+    ends = column.min(), column.max()
+    return tuple(end if isinstance(end, int | float) else float(end) for end in ends)  # type: ignore[arg-type, return-value]
+
+
+def _dates(column: pl.Series) -> list[str]:
+    """Return the first and the last of the times, which are dates, as text."""
+    is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+    texts = column.cast(pl.String) if is_text else column
+    order = slash_order(texts, f"the time column {column.name!r}") if is_text else None
+    ends = read_times(texts, order).ends()
+    read_times(pl.Series(column.name, ends))  # what is stored must be readable with the next batch
+    return ends
+
+
+def _is_before(first: Any, last: Any, name: str) -> bool:
+    """Return whether a batch begins before the one before it ended; dates are compared as instants."""
+    if not isinstance(first, str):
+        return bool(first < last)
+    try:
+        own, earlier = (read_times(pl.Series(name, [text])) for text in (first, last))
+    except TableError as problem:  # an earlier version stored any text
+        raise WatchError(
+            f"the times {first!r} of this batch and {last!r} of the batch before cannot be compared: {problem}; give "
+            "dates of the years 1 to 9999, or begin a new watch"
+        ) from problem
+    if own.has_offset != earlier.has_offset:
+        has, had = ("an offset", "none") if own.has_offset else ("no offset", "one")
+        raise WatchError(
+            f"the times of {name!r} have {has} from UTC ({first}), and those of the batch before had {had} ({last}); "
+            "write them as those before"
+        )
+    return bool(own.ticks[0] < earlier.ticks[0])
+
+
+def _features(encoder: TableEncoder, frame: pl.DataFrame, settings: Settings, origin: Origin) -> Any:
+    """Return the features of a batch, in the encoding that was fixed when the watch began."""
+    found = encoder.transform(frame, impute=True, origin=origin)
+    if found.missing and not settings.impute:
+        lacking = [
+            f"values of {name!r} in {count:,} rows" if name in frame.columns else f"column {name!r}"
+            for name, count in found.missing.items()
+        ]
+        raise WatchError(
+            f"the batch lacks {', '.join(lacking[:NAMED])}; add them to the table, or begin another watch with "
+            "impute=True; nothing was changed"
+        )
+    return found.matrix

@@ -19,7 +19,9 @@ from recoslip.read_options import declared
 from recoslip.storage import placed_outputs, printable
 
 # An argument in a message, as Python writes it; the command line shows its option instead.
-ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>\.\.\.|True|'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[-\w.]*\w)")
+ARGUMENT = re.compile(
+    r"\b(?P<name>[a-z_]+)=(?P<value>\.\.\.|True|'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[-\w.]*\w)"
+)
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*declared(), "allow_leak", "align", "fdr", "max_fpr")}
 OPTIONS |= {"method": "--method", "rotations": "--rotations", "rename": "--rename", "old": "--with", "seed": "--seed"}
 

@@ -74,8 +74,8 @@ def domains_from_column(table: ColumnReader, name: str, target: object, origin: 
         if len(found) != 1:
             problem = "which both read like" if found else "not"
             raise TableError(
-                f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, {problem} {str(target)!r}; give one "
-                f"of them as it is written (target={values[0]!r} or target={values[1]!r})"
+                f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, {problem} {str(target)!r}; give "
+                f"one of them as it is written (target={values[0]!r} or target={values[1]!r})"
             )
         return np.asarray(column == found[0])
     if [_plain(value) for value in values] in (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"]):

@@ -13,8 +13,8 @@ from sklearn.exceptions import NotFittedError
 import recoslip
 from recoslip import Detector, NodeGraph, Split, detector, load_dataset
 from recoslip.detectors import DETECTORS
-from recoslip.detectors.base import memory_errors
 from recoslip.errors import GraphError, OutOfMemory, RecoslipWarning, SettingError
+from recoslip.memory import memory_errors
 from recoslip.metrics import auroc
 
 QUICK = {

@@ -13,7 +13,7 @@ The names below are imported at their first use, so that `import recoslip` is qu
 - `review`, `watch`, `cells`, `comparison`, `cluster`, `bench`, `cli`: what people do with it
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from recoslip.tables.read import read_graph as read_graph
     from recoslip.watch.watch import Watch as Watch
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+_attribute, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=["cells"],
     submod_attrs={
@@ -63,3 +63,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "watch.watch": ["Watch"],
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a name stands for; without the memory for it, libraries raise errors of many kinds."""
+    from recoslip.memory import memory_errors
+
+    with memory_errors():
+        return _attribute(name)

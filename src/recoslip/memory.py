@@ -1,19 +1,31 @@
-"""A device -> the bytes of memory it has, and how many of them are free."""
+"""A device -> the bytes of memory it has, how many of them are free, and errors that name what limits them."""
 
-import contextlib
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
-import torch
+
+from recoslip.errors import OutOfMemory
 
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+if TYPE_CHECKING:
+    import torch  # a process with too little memory cannot import it, and still needs the errors below
 
+
+MACHINE = "all processes of the machine"
 USABLE_ADDRESSES = 0.8  # of an address space: allocators reserve more than they use
+LARGE = 1 / 16  # of the memory: a graph of fewer bytes is not why it did not suffice
+BATCHES = "set batch_size, or a smaller one, or smaller hidden_channels"
+WORDS = re.compile("out of memory|not enough memory|allocate memory|alloc_failed|failed to map segment", re.IGNORECASE)
 
 
 class Memory(NamedTuple):
@@ -26,18 +38,52 @@ class Memory(NamedTuple):
 def memory(device: torch.device) -> Memory:
     """Return the total and the free memory of a device."""
     if device.type == "cuda":
+        import torch
+
         free, total = torch.cuda.mem_get_info(device)
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return Memory(total, free + cached)
+    limits = _limits().values()
+    return Memory(min(limit.total for limit in limits), max(0, min(limit.free for limit in limits)))
+
+
+def _limits() -> dict[str, Memory]:
+    """Return what limits the memory of this process, in words, and how many bytes."""
     machine = psutil.virtual_memory()
-    limits = [Memory(machine.total, machine.available)]
+    limits = {MACHINE: Memory(machine.total, machine.available)}
     cgroup = Path("/sys/fs/cgroup")
-    with contextlib.suppress(OSError, ValueError, KeyError):  # not Linux, no control group, or no limit
+    with suppress(OSError, ValueError, KeyError):  # not Linux, no control group, or no limit
         maximum, used = (int((cgroup / name).read_text()) for name in ("memory.max", "memory.current"))
         statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
         reclaimable = int(statistics["inactive_file"])  # page cache, which the kernel drops on demand
-        limits.append(Memory(maximum, maximum - used + reclaimable))
+        limits["the container (its control group)"] = Memory(maximum, maximum - used + reclaimable)
     if resource is not None and (maximum := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
         reserved = psutil.Process().memory_info().vms
-        limits.append(Memory(maximum, int(USABLE_ADDRESSES * (maximum - reserved))))
-    return Memory(min(limit.total for limit in limits), max(0, min(limit.free for limit in limits)))
+        limits["the process (ulimit -v)"] = Memory(maximum, int(USABLE_ADDRESSES * (maximum - reserved)))
+    return limits
+
+
+@contextmanager
+def memory_errors(size: int = 0) -> Iterator[None]:
+    """Turn every library's way of saying that memory did not suffice into OutOfMemory.
+
+    Args:
+        size: bytes that the graph takes whose computation it is; batches and packing are advised where they matter.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError, ImportError) as problem:
+        if not isinstance(problem, MemoryError) and not WORDS.search(str(problem)):
+            raise
+        if "CUDA" in str(problem):
+            raise OutOfMemory(f"memory did not suffice: that of the GPU is full; {BATCHES}") from problem
+        raise OutOfMemory(_explanation(size)) from problem
+
+
+def _explanation(size: int) -> str:
+    """Say which limit is the lowest, and what would help."""
+    name, lowest = min(_limits().items(), key=lambda item: item[1].total)
+    remedy = "end other programs" if name == MACHINE else "raise this limit"
+    if size > LARGE * lowest.total:
+        remedy = f"{BATCHES}, or pack the graph (recoslip pack), or {remedy}"
+    return f"memory did not suffice: {name} may use {lowest.total / 2**30:.2g} GiB; {remedy}"

@@ -6,6 +6,7 @@ Tables that people open in a spreadsheet are written so that none of their texts
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +36,53 @@ EXPECTED = {
 }
 NAMES = ("scores.csv", "scores.parquet")
 REVIEW = "review.sqlite"  # verdicts on a run's nodes, in its folder
-# Texts that a spreadsheet takes for a formula, and texts that begin with an apostrophe, so that removing one apostrophe
-# from what is written restores every text.
+# Where a cell of a spreadsheet begins in a text: at its start, and after what may separate cells or rows there, for a
+# spreadsheet may split a file of commas at its own list separator. What then is taken for a formula gets an apostrophe,
+# and so does what begins with an apostrophe, so that removing one at each such place restores every text.
 FORMULA = r"^['=+\-@\t\r\n＝＋－＠]"
 NUMBER = r"^[-+]?[0-9.]+$"
+INNER_FORMULA = r"""([;\t\r\n])(['"=+\-@＝＋－＠])"""
+INNER_APOSTROPHE = r"([;\t\r\n])'"
 
 AGAIN = "run detect or score again, or take the folder from a backup"
 
 
 def for_spreadsheets(table: pl.DataFrame) -> pl.DataFrame:
-    """Put an apostrophe before texts that a spreadsheet would run as formulas; numbers stay as they are.
+    """Put an apostrophe before what a spreadsheet would run as a formula, in texts and names of columns.
 
-    >>> for_spreadsheets(pl.DataFrame({"id": ["=1+1", "-7", "it's", "'"]}))["id"].to_list()
-    ["'=1+1", '-7', "it's", "''"]
+    Numbers stay as they are.
+
+    >>> for_spreadsheets(pl.DataFrame({"+id": ["=1+1", "-7", "it's", "'", "x;=1"]})).to_dict(as_series=False)
+    {"'+id": ["'=1+1", '-7', "it's", "''", "x;'=1"]}
     """
-    text = pl.col(pl.String)
+    return _with_texts(table, _escaped)
+
+
+def from_spreadsheets(table: pl.DataFrame) -> pl.DataFrame:
+    """Remove the apostrophes that `for_spreadsheets` put into a table.
+
+    >>> from_spreadsheets(pl.DataFrame({"'+id": ["'=1+1", "-7", "it's", "''", "x;'=1"]})).to_dict(as_series=False)
+    {'+id': ['=1+1', '-7', "it's", "'", 'x;=1']}
+    """
+    return _with_texts(table, _restored)
+
+
+def _with_texts(table: pl.DataFrame, change: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
+    """Change the texts of a table and the names of its columns."""
+    names = pl.DataFrame({"name": pl.Series(table.columns, dtype=pl.String)}).select(change(pl.col("name")))
+    changed = table.with_columns(change(pl.col(pl.String)))
+    changed.columns = names["name"].to_list()
+    return changed
+
+
+def _escaped(text: pl.Expr) -> pl.Expr:
     is_formula = text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
-    return table.with_columns(pl.when(is_formula).then(text.str.replace("^", "'")).otherwise(text))
+    inner = text.str.replace_all(INNER_FORMULA, "${1}'${2}")
+    return pl.when(is_formula).then(inner.str.replace("^", "'")).otherwise(inner)
+
+
+def _restored(text: pl.Expr) -> pl.Expr:
+    return text.str.strip_prefix("'").str.replace_all(INNER_APOSTROPHE, "${1}")
 
 
 def read_scores(folder: str | os.PathLike[str]) -> pl.DataFrame:
@@ -59,7 +90,7 @@ def read_scores(folder: str | os.PathLike[str]) -> pl.DataFrame:
 
     Columns: id (text, whatever it was), domain ("source" or "target"), score, p_value (null for source nodes), listed,
     group (null for nodes that are not listed, and everywhere in results without groups), then all others of the file.
-    The apostrophes that scores.csv has before texts that look like formulas are removed. The order is the file's.
+    The apostrophes that scores.csv has before what looks like a formula are removed. The order is the file's.
     """
     path = scores_file(_result_folder(folder))
     table = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
@@ -120,7 +151,7 @@ def _read_csv(path: Path) -> pl.DataFrame:
             table = pl.read_csv(file, infer_schema_length=None, schema_overrides=text)
     except (OSError, UnicodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as problem:
         raise _unreadable(path, problem) from problem
-    return table.with_columns(pl.col(pl.String).str.strip_prefix("'"))
+    return from_spreadsheets(table)
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:

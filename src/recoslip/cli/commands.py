@@ -23,6 +23,7 @@ from recoslip.cli.watch import watch
 from recoslip.console.messages import exit_if_done, print_problem, stderr
 from recoslip.console.process import exit_code
 from recoslip.errors import RecoslipError, RecoslipWarning
+from recoslip.memory import memory_errors
 from recoslip.storage import forget_outputs, placed_outputs
 
 
@@ -35,7 +36,7 @@ class CommandGroup(TyperGroup):
         forget_outputs()
         logging_before = log.handlers, log.level, log.propagate
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), memory_errors():
                 warnings.showwarning = _print_warning
                 return super().invoke(ctx)
         except RecoslipError as problem:
@@ -43,9 +44,6 @@ class CommandGroup(TyperGroup):
             sys.exit(2)
         except OSError as problem:  # of the system: no temporary folder, too many open files
             print_problem("error", f"the system refused: {problem}")
-            sys.exit(2)
-        except MemoryError:
-            print_problem("error", "out of memory; pack the graph (recoslip pack) and give the folder")
             sys.exit(2)
         except KeyboardInterrupt as problem:
             exit_if_done(placed_outputs())

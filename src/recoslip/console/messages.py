@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import re
 import shlex
@@ -18,10 +19,11 @@ from recoslip.read_options import declared
 from recoslip.storage import placed_outputs, printable
 
 # An argument in a message, as Python writes it; the command line shows its option instead.
-ARGUMENT = re.compile(r"\b(?P<name>[a-z_]+)=(?P<value>\.\.\.|True|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[-\w.]*\w)")
+ARGUMENT = re.compile(
+    r"\b(?P<name>[a-z_]+)=(?P<value>\.\.\.|True|'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[-\w.]*\w)"
+)
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*declared(), "allow_leak", "align", "fdr", "max_fpr")}
 OPTIONS |= {"method": "--method", "rotations": "--rotations", "rename": "--rename", "old": "--with", "seed": "--seed"}
-TEXTS = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 stdout = Console()
 stderr = Console(stderr=True)
@@ -40,11 +42,35 @@ def with_flags(message: str) -> str:
         option, value = OPTIONS.get(match["name"]), match["value"]
         if option is None or value in ("True", "..."):
             return option or match[0]
-        texts = [a or b for a, b in TEXTS.findall(value)]
-        joined = ("=" if value.startswith("{") else ",").join(texts) if texts else value
-        return f"{option} {shlex.quote(joined)}"
+        text = _option_text(value)
+        return f"{option}{'=' if text.startswith('-') else ' '}{_shell_word(text)}"
 
     return ARGUMENT.sub(flag, message)
+
+
+def _option_text(value: str) -> str:
+    """Return a text, a list or a dictionary of Python's as the command line takes it, and anything else as it is."""
+    if value[0] not in "'\"[{" or "..." in value:
+        return value
+    try:
+        read = ast.literal_eval(value)
+    except (SyntaxError, ValueError):  # a message's own words
+        return value
+    if isinstance(read, dict):
+        return ",".join(f"{left}={right}" for left, right in read.items())
+    return ",".join(map(str, read)) if isinstance(read, list) else str(read)
+
+
+def _shell_word(text: str) -> str:
+    """Quote a text for a shell; what cannot be seen, such as a tab, by its number, so that it can be copied.
+
+    >>> print(_shell_word("North Sea"), _shell_word("source\\t"))
+    'North Sea' $'source\\U00000009'
+    """
+    if text.isprintable():
+        return shlex.quote(text)
+    seen = (c if c.isprintable() and c not in "\\'" else f"\\U{ord(c):08x}" for c in text)
+    return f"$'{''.join(seen)}'"
 
 
 def make_console(quiet: bool) -> Console:

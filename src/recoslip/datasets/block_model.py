@@ -1,5 +1,7 @@
 """Size, homophily, noise, shift, novel share -> a graph drawn from a contextual stochastic block model."""
 
+from operator import index
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +43,7 @@ def csbm(
         novel_categories: how many of the categories are novel, of equal size.
         seed: seed of numpy's generator, which everything is drawn from.
     """
+    nodes, categories, features, novel_categories = map(index, (nodes, categories, features, novel_categories))
     if nodes < 4 * categories or categories < 2:
         raise SettingError(f"csbm needs 2 or more categories and 4 nodes for each; got {categories}, {nodes} nodes")
     known = categories - novel_categories

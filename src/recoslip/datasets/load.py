@@ -7,6 +7,7 @@ import io
 import os
 import tempfile
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def load_dataset(
         )
     if options and entry.origin != "csbm":
         raise SettingError(f"{name} takes no further options; got {sorted(options)}")
-    seed = entry.split_seed if split_seed is None else split_seed
+    seed = entry.split_seed if split_seed is None else index(split_seed)
     generator = torch.Generator().manual_seed(seed)
     if entry.origin == "csbm":
         graph = csbm(**{"seed": seed, **options})

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
-import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeAlias, dataclass_transform
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import polars as pl
@@ -25,13 +24,15 @@ from recoslip.detectors import conformal, model_file, params
 from recoslip.detectors.params import Number, Whole, learned, param
 from recoslip.detectors.regions import merge_alike, source_regions
 from recoslip.detectors.verdicts import VerdictModel
-from recoslip.errors import Diverged, GraphError, OutOfMemory, RecoslipWarning, SettingError, TableError
+from recoslip.errors import Diverged, GraphError, RecoslipWarning, SettingError, TableError
 from recoslip.fleet.counter_rng import derive
-from recoslip.fleet.device import check_device
+from recoslip.fleet.defaults import torch_defaults
+from recoslip.fleet.device import check_device, memory_needed
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes, id_order
 from recoslip.graph.neighbourhood import similarity_features
 from recoslip.graph.split import Mask, Split, hide, present, rotate
+from recoslip.memory import memory_errors
 from recoslip.progress import Progress
 from recoslip.tables.new_nodes import NewNodes, read_new_nodes
 from recoslip.tables.read import Table
@@ -39,10 +40,10 @@ from recoslip.tables.table_encoder import TableEncoder, describe_encoding, same_
 from recoslip.wording import counted
 
 Scores: TypeAlias = NDArray[np.float64]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 log = logging.getLogger("recoslip")
 
-OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|alloc_failed", re.IGNORECASE)
 MAX_ROTATIONS = 20  # more fits than these bring nothing
 MAX_SIMILARITY = 2_000_000  # nodes whose similarities are kept: 256 MB
 CALIBRATE = "Fit it with fit(graph, rotations=5), or call recoslip.detect."
@@ -58,6 +59,24 @@ class Callbacks:
 
     progress: Progress
     learn_rotations: LearnRotations | None = None  # instead of the detector's own `_learn_rotations`
+
+
+def computes(method: Method) -> Method:
+    """Decorate a method that computes on a graph: it does so in PyTorch's default state, whatever the caller's is."""
+
+    @functools.wraps(method)
+    def call(self: Any, graph: NodeGraph, *args: Any, **kwargs: Any) -> Any:
+        require_graph(graph)
+        with torch_defaults(), memory_errors(memory_needed(graph, 1)):
+            return method(self, graph.without_inference(), *args, **kwargs)
+
+    return cast(Method, call)
+
+
+def require_graph(graph: Any) -> None:
+    """Raise unless it is a NodeGraph."""
+    if not isinstance(graph, NodeGraph):
+        raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(param, learned))
@@ -115,6 +134,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         params.make_estimator(cls)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A setting of NumPy's type overflows, is refused by generators and cannot be saved; as Python's it is the same.
+        super().__setattr__(name, params.plain(value))
 
     @abstractmethod
     def _learn(
@@ -187,6 +210,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self.__dict__.update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
         return self
 
+    @computes
     def fit_seeds(
         self,
         graph: NodeGraph,
@@ -204,24 +228,29 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         Up to rounding, each copy is what `fit` with that `random_state` and the same split gives; with calibration, all
         have the same calibration nodes, those of this detector's `random_state`.
         """
-        if not isinstance(graph, NodeGraph):
-            raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")
         graph.require_both_domains()
         self.check_params()
         Number(0, 0.9)("calibration", calibration)
         Whole(1, MAX_ROTATIONS)("rotations", rotations)
+        rotations = int(rotations)
         if truth and not self.requires_truth:
             raise SettingError(f"{self.name} must not see the truth; leave {', '.join(truth)} out")
         if split is not None:
+            if not isinstance(split, Split):
+                raise SettingError(
+                    f"split must be a Split; got {type(split).__name__}: nothing is learned from labels, which are "
+                    "left out, as in fit(graph)"
+                )
             split.check_length(graph)
         # Every draw follows the order of ids, so that the same nodes in another order get the same scores.
         order = id_order(graph)
         if order is not None:
             graph, split = graph.permuted(order), None if split is None else split.permuted(order)
             truth = {name: _permuted_truth(values, order) for name, values in truth.items()}
-        seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
-        for seed in seeds:
-            clone(self).set_params(random_state=seed).check_params()
+        own = [clone(self).set_params(random_state=seed) for seed in seeds]
+        for copy in own:
+            copy.check_params()
+        seeds = [copy.random_state for copy in own]
         if rotations == 1 and learn_rotations is not None:
             raise SettingError("learn_rotations is for several rotations; there is one fit")
         callbacks = Callbacks(progress or (lambda done, total: None), learn_rotations)
@@ -386,13 +415,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         threshold = conformal.threshold if self.calibrated_ else conformal.empirical_threshold
         self.threshold_ = threshold(self.scores_[self.calibration_], self.max_fpr)
 
+    @computes
     def learn_presented(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
     ) -> list[dict[str, Any]]:
         """Learn. Seeds whose loss becomes non-finite are found one by one and replaced by seeds derived from them."""
         try:
-            with memory_errors():
-                per_seed = self._learn(graph, split, seeds, callbacks, **truth)
+            per_seed = self._learn(graph, split, seeds, callbacks, **truth)
             for attributes in per_seed:
                 self._check_scores(attributes["scores_"])
             return [{"seed_": seed, **attributes} for seed, attributes in zip(seeds, per_seed, strict=True)]
@@ -402,12 +431,12 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             diverged = problem
         for attempt in range(1, MAX_RESTARTS + 1):
             derived = int(derive(torch.tensor(seeds[0]), 97, attempt)) & (2**63 - 1)
-            with contextlib.suppress(Diverged), memory_errors():
+            with contextlib.suppress(Diverged):
                 (attributes,) = self._learn(graph, split, [derived], callbacks, **truth)
                 self._check_scores(attributes["scores_"])
                 warnings.warn(
                     RecoslipWarning(f"training diverged from seed {seeds[0]} and was begun again from seed {derived}"),
-                    stacklevel=4,
+                    stacklevel=6,
                 )
                 return [{"seed_": derived, **attributes}]
         raise diverged
@@ -419,6 +448,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             return self.scores_.copy()
         return np.asarray(np.mean(self._scores_by_fit(graph), axis=0))
 
+    @computes
     def _scores_by_fit(self, graph: NodeGraph) -> list[Scores]:
         """Score the nodes of a graph by each fit, as it was presented."""
         graph, order = self._as_fitted(graph)
@@ -434,6 +464,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def calibrates(self, graph: NodeGraph) -> Mask:
         """Return which source nodes of a graph it was calibrated by, which their ids tell: (nodes,)."""
+        require_graph(graph)
         calibrated_by = self.node_[self.calibration_]
         return np.asarray(np.isin(id_hashes(graph.ids), calibrated_by) & ~graph.is_target.numpy())
 
@@ -479,6 +510,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         )
         return frame.filter(new.is_new)
 
+    @computes
     def transfer(self, graph: NodeGraph, nodes: NDArray[np.int64] | None = None) -> Self:
         """Return a copy whose scores, p-values, regions and calibration nodes are those of another graph.
 
@@ -522,6 +554,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def is_fitted_on(self, graph: NodeGraph) -> bool:
         """Return whether the scores are those of a graph: its nodes, in its order, and its domains."""
         self.check_is_fitted()
+        require_graph(graph)
         return (
             len(self.scores_) == graph.num_nodes
             and np.array_equal(self.is_target_, graph.is_target.numpy())
@@ -551,8 +584,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _score_all(self, graph: NodeGraph) -> dict[str, Any]:
         """Return the learned attributes with one entry per node that follow from the networks: `scores_` at least."""
-        with memory_errors():
-            scores = self._score(graph)
+        scores = self._score(graph)
         self._check_scores(scores)
         return {"scores_": scores}
 
@@ -743,19 +775,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 params.make_estimator(Detector)
-
-
-@contextmanager
-def memory_errors() -> Iterator[None]:
-    """Turn every library's way of saying that memory did not suffice into OutOfMemory."""
-    try:
-        yield
-    except (MemoryError, torch.OutOfMemoryError, RuntimeError) as problem:
-        if isinstance(problem, RuntimeError) and not OUT_OF_MEMORY.search(str(problem)):
-            raise
-        raise OutOfMemory(
-            "memory did not suffice; set batch_size, or a smaller one, or smaller hidden_channels, or pack the graph"
-        ) from problem
 
 
 def _rotated_seed(seed: int, rotation: int) -> int:

@@ -14,10 +14,12 @@ from recoslip.detectors import model_file
 from recoslip.detectors.base import Detector
 from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.errors import ModelFileError, SettingError
+from recoslip.fleet.defaults import torch_defaults
 
 CHANGEABLE = ("device", "batch_size", "max_fpr")  # settings that nothing learned depends on
 
 
+@torch_defaults()
 def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
     """Read a detector that `save` wrote.
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.base import Callbacks, Detector, Scores, computes
 from recoslip.detectors.model_file import tensors_below
 from recoslip.detectors.params import Choice, Number, Optional, Whole, learned, param
 from recoslip.errors import ModelFileError, OutOfMemory, SettingError
@@ -194,6 +194,7 @@ class NetworkDetector(Detector):
         self.fleet_.to("cpu")
         return logits
 
+    @computes
     def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the representations of all learned networks side by side, of one alone where the graph is large."""
         data, fleet = self.graph_input(graph), self.fleet_

@@ -18,6 +18,14 @@ import numpy as np
 
 from recoslip.errors import SettingError, nearest
 
+
+def plain(value: Any) -> Any:
+    """Return a number or text of NumPy, or a whole number of any library, as Python's own; anything else as it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
 Check: TypeAlias = Callable[[str, Any], None]  # name and value of a setting; raises SettingError
 
 

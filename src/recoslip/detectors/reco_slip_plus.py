@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recoslip.detectors.base import Callbacks, Scores, memory_errors
+from recoslip.detectors.base import Callbacks, Scores, computes
 from recoslip.detectors.committee import DOMAIN_STAGE, CommitteeMember, check_encoders, domain_auroc, encoder_weights
 from recoslip.detectors.ensemble import (
     NO_FOLD,
@@ -161,8 +161,7 @@ class RecoSlipPlus(NetworkDetector):
             del training  # with it, what it holds on a GPU
             return super()._learn_rotations(graph, presented, seeds, callbacks, **truth)
         try:
-            with memory_errors():
-                learned = training.learn(seeds)
+            learned = training.learn(seeds)
             for own_seeds, of_rotation in zip(seeds, learned, strict=True):
                 for seed, attributes in zip(own_seeds, of_rotation, strict=True):
                     self._check_scores(attributes["scores_"])
@@ -252,6 +251,7 @@ class RecoSlipPlus(NetworkDetector):
         self._check_scores(prediction.f)
         return {"scores_": prediction.f, "uncertainty_": prediction.disagreement}
 
+    @computes
     def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the representations of all encoders' last networks, of one alone where the graph is large."""
         parts = []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recoslip.detectors.catalogue import AUTO, DEFAULT, METHODS, Method
 from recoslip.errors import RecoslipWarning, SettingError, nearest
+from recoslip.memory import memory_errors
 
 if TYPE_CHECKING:
     from recoslip.detectors.base import Detector
@@ -65,6 +66,7 @@ def _offered(point: EntryPoint) -> Method | None:
 DETECTORS = Registry()
 
 
+@memory_errors()
 def detector(name: str, **params: Any) -> Detector:
     """Build a detector by its registry name, or the default one as "auto".
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from functools import partial
 from typing import TypeAlias
 
 import torch
 
 PATIENCE = 0.1  # seconds between looks whether the process was told to end
+
+SETTING = threading.Lock()  # held while PyTorch gives new threads another number of cores than before
 
 Check: TypeAlias = Callable[[], None]  # raises where the work has become pointless
 
@@ -41,18 +42,27 @@ def side_by_side(trainings: Sequence[Callable[[Check], None]], at_once: int) -> 
         if stop.is_set():
             raise AbandonedError
 
-    cores = torch.get_num_threads()
-    own_cores = partial(torch.set_num_threads, max(1, cores // threads))
-    try:
-        with ThreadPoolExecutor(threads, initializer=own_cores) as pool:
-            try:
-                pending = {pool.submit(training, check) for training in trainings}
-                while pending:
-                    done, pending = wait(pending, timeout=PATIENCE, return_when=FIRST_COMPLETED)
-                    for training_done in done:
-                        training_done.result()
-            except BaseException:
-                stop.set()
-                raise
-    finally:
-        torch.set_num_threads(cores)  # threads to come would have as few as those above
+    share = max(1, torch.get_num_threads() // threads)
+    with ThreadPoolExecutor(threads, initializer=use_cores, initargs=(share,)) as pool:
+        try:
+            pending = {pool.submit(training, check) for training in trainings}
+            while pending:
+                done, pending = wait(pending, timeout=PATIENCE, return_when=FIRST_COMPLETED)
+                for training_done in done:
+                    training_done.result()
+        except BaseException:
+            stop.set()
+            raise
+
+
+def use_cores(count: int) -> None:
+    """Let this thread use so many cores, and threads to come as many as they would have.
+
+    PyTorch gives the number to the threads to come, too: they would sum in another order, to other last bits.
+    """
+    with SETTING:
+        before = torch.get_num_threads()  # of a new thread; asked now, PyTorch does not set it later
+        torch.set_num_threads(count)
+        restoring = threading.Thread(target=torch.set_num_threads, args=(before,))
+        restoring.start()
+        restoring.join()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,8 +71,20 @@ def networkx_arguments(
             ids, [graph.nodes[node] for node in ids], features, is_target=is_target, categories=category, times=time
         ),
         "edge_index": _edge_index([(position[a], position[b]) for a, b in graph.edges()]),
-        "edge_weight": None if weight is None else [d for _, _, d in graph.edges(data=weight)],
+        "edge_weight": None if weight is None else _weights(graph.edges(data=weight), weight),
     }
+
+
+def _weights(edges: Iterable[tuple[Any, Any, Any]], name: str) -> list[Any]:
+    """Return the weights of edges; raise where one has none, which NetworkX's own algorithms count as 1."""
+    given = list(edges)
+    missing = [(start, end) for start, end, weight in given if weight is None]
+    if missing:
+        raise GraphError(
+            f"{len(missing)} edges have no attribute {name!r} (first: the one from {missing[0][0]!r} to "
+            f"{missing[0][1]!r}); set it on every edge, or leave weight out"
+        )
+    return [weight for *_, weight in given]
 
 
 def igraph_arguments(
@@ -92,8 +104,13 @@ def igraph_arguments(
             ids, [v.attributes() for v in graph.vs], features, is_target=is_target, categories=category, times=time
         ),
         "edge_index": _edge_index(graph.get_edgelist()),
-        "edge_weight": None if weight is None else graph.es[weight],
+        "edge_weight": None if weight is None else _weights(_named_edges(graph, ids, weight), weight),
     }
+
+
+def _named_edges(graph: igraph.Graph, ids: Sequence[Any], weight: str) -> Iterable[tuple[Any, Any, Any]]:
+    """Return the ends of each edge by their names, and its weight."""
+    return ((ids[a], ids[b], value) for (a, b), value in zip(graph.get_edgelist(), graph.es[weight], strict=True))
 
 
 def scipy_arguments(adjacency: Any, **more: Any) -> dict[str, Any]:

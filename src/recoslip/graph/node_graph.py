@@ -290,6 +290,16 @@ class NodeGraph:
             one_domain=True,
         )
 
+    def without_inference(self) -> Self:
+        """Return the same graph with tensors that gradients can be computed with: those of inference mode cannot."""
+        made = {name: getattr(self, name) for name in ("x", "edge_index", "edge_weight", "is_target")}
+        if not any(tensor is not None and tensor.is_inference() for tensor in made.values()):
+            return self
+        other = copy.copy(self)
+        for name, tensor in made.items():
+            object.__setattr__(other, name, None if tensor is None else tensor.clone())
+        return other
+
     def permuted(self, order: ArrayLike) -> Self:
         """Return the same graph with its nodes in another order: new node k is old node `order[k]`."""
         index = torch.as_tensor(np.ascontiguousarray(order), dtype=torch.long)

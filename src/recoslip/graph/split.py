@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 import torch
@@ -112,7 +113,7 @@ def random_split(
 
 def default_split(graph: NodeGraph, seed: int) -> Split:
     """Draw the split a detector makes when it is given none: 80 % train, 20 % validation in each domain."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(index(seed))
     fractions = (0.8, 0.2)
     return random_split(graph.is_target, generator, source=fractions, target=fractions)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from recoslip.errors import GraphError
 from recoslip.graph.sparse import to_csr, to_scipy
+
+MAX_WHOLE = 2**53  # up to which floats hold every whole number
 
 
 @dataclass(frozen=True)
@@ -35,25 +38,41 @@ class EdgeRepairs:
 
 def check_features(x: Any) -> Tensor:
     """Return features as a float32 tensor, strided or CSR."""
-    if isinstance(x, Tensor) and x.layout != torch.strided:
-        coo = x.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
-        x = sp.coo_array((coo.values().numpy(), coo.indices().numpy()), shape=tuple(coo.shape))
+    if isinstance(x, Tensor):
+        x = _without_layout(x)
     if sp.issparse(x):
         _check_feature_shape(x.shape)
+        _refuse_complex("x", x.dtype)
         features = to_csr(x)
         bad = ~torch.isfinite(features.values())
         if bad.any():
             _refuse_not_finite(np.column_stack(to_scipy(features).tocoo().coords)[bad.numpy()], x.shape)
         return features
+    given = as_numbers("x", x)
     try:
         with np.errstate(over="ignore"):
-            array = np.array(as_array("x", x), dtype=np.float32, order="C")
+            array = np.array(given, dtype=np.float32, order="C")
     except (TypeError, ValueError, OverflowError) as problem:
         raise GraphError(f"x must hold numbers, shape (nodes, features): {problem}") from problem
     _check_feature_shape(array.shape)
     if not np.isfinite(array).all():
         _refuse_not_finite(np.argwhere(~np.isfinite(array)), array.shape)
     return torch.from_numpy(array)
+
+
+def _without_layout(x: Tensor) -> Any:
+    """Return a sparse tensor as a SciPy matrix, and any other as it is."""
+    if x.layout == torch.strided or x.is_nested:
+        return x
+    try:
+        if x.dense_dim():  # each entry is a row of its own, so that little is sparse
+            return x.to_dense()
+        coo = x.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+        values = as_array("x", coo.values())
+        with np.errstate(over="ignore"):
+            return sp.coo_array((values.astype(np.float32), coo.indices().numpy()), shape=tuple(coo.shape))
+    except (RuntimeError, TypeError) as problem:
+        raise GraphError(f"x cannot be read as a sparse matrix: {problem}") from problem
 
 
 def _check_feature_shape(shape: tuple[int, ...]) -> None:
@@ -78,15 +97,17 @@ def check_edges(edge_index: Tensor | ArrayLike, nodes: int) -> NDArray[np.int64]
     if raw.ndim != 2 or raw.shape[0] != 2:
         hint = "; it looks transposed" if raw.ndim == 2 and raw.shape[1] == 2 else ""
         raise GraphError(f"edge_index must have shape (2, edges); got shape {raw.shape}{hint}")
-    if not np.issubdtype(raw.dtype, np.integer):
+    if raw.dtype == object and all(isinstance(value, Integral) for value in raw.flat):  # pandas' nullable numbers
+        raw = np.array(raw.tolist())
+    if raw.dtype.kind not in "iu":
         raise GraphError(f"edge_index must hold whole numbers (node positions); got {raw.dtype}")
-    edges: NDArray[np.int64] = raw.astype(np.int64, copy=False)
-    if edges.min() < 0 or edges.max() >= nodes:
-        outside = np.unique(edges[(edges < 0) | (edges >= nodes)])
+    if raw.min() < 0 or raw.max() >= nodes:
+        outside = np.unique(raw[(raw < 0) | (raw >= nodes)])
         raise GraphError(
             f"edge_index must hold node positions 0..{nodes - 1}; got {outside[:5].tolist()}"
             f"{' and more' if len(outside) > 5 else ''}"
         )
+    edges: NDArray[np.int64] = raw.astype(np.int64, copy=False)
     return edges
 
 
@@ -126,8 +147,9 @@ def _adjacency(values: NDArray[Any], ends: NDArray[Any], nodes: int) -> sp.csr_a
 
 
 def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]:
+    given = as_numbers("edge_weight", edge_weight)
     try:
-        weight: NDArray[np.float64] = np.asarray(as_array("edge_weight", edge_weight), dtype=np.float64)
+        weight: NDArray[np.float64] = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as problem:
         raise GraphError(f"edge_weight must hold one number per edge: {problem}") from problem
     if weight.shape != (edges,):
@@ -159,8 +181,8 @@ def check_domains(is_target: Tensor | ArrayLike, nodes: int, *, one_domain: bool
     raw = as_array("is_target", is_target)
     if raw.shape != (nodes,):
         raise GraphError(f"is_target must have shape ({nodes},), one per node; got shape {raw.shape}")
-    if raw.dtype != bool and (strange := [value for value in raw.tolist() if value not in (0, 1)]):
-        raise GraphError(f"is_target must hold true/false or 0/1; got {strange[:5]}")
+    if raw.dtype != bool and (strange := [value for value in raw.tolist() if not _is_flag(value)]):
+        raise GraphError(f"is_target must hold true/false or 0/1 for each node; got {strange[:5]}")
     target = torch.from_numpy(raw.astype(bool))
     if not one_domain and (target.all() or not target.any()):
         which = "source" if target.all() else "target"
@@ -168,31 +190,88 @@ def check_domains(is_target: Tensor | ArrayLike, nodes: int, *, one_domain: bool
     return target
 
 
-def check_ids(ids: Sequence[Hashable] | NDArray[Any] | None, nodes: int) -> NDArray[Any]:
-    """Return one unique id per node, positions by default."""
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, Number | np.bool_) and value in (0, 1)
+
+
+def check_ids(ids: Iterable[Hashable] | NDArray[Any] | None, nodes: int) -> NDArray[Any]:
+    """Return one unique id per node, positions by default.
+
+    Scalars of NumPy and PyTorch and whole floats become Python's numbers, so that the same ids in another container
+    have the same order and the same draws.
+    """
     if ids is None:
         return _frozen(np.arange(nodes))
-    array = ids.copy() if isinstance(ids, np.ndarray) else _object_array(ids)
-    if len(array) != nodes:
-        raise GraphError(f"ids must name each of the {nodes} nodes; got {len(array)}")
-    seen: set[Hashable] = set()
+    array = _id_array(ids)
+    if array.shape != (nodes,):
+        raise GraphError(f"ids must name each of the {nodes} nodes, shape ({nodes},); got shape {array.shape}")
+    names = list(array) if array.dtype.kind in "mM" else array.tolist()
+    missing = [] if set(map(type, names)) <= {int, str} else [k for k, name in enumerate(names) if _is_missing(name)]
+    if missing:
+        raise GraphError(
+            f"ids must name each of the {nodes} nodes; {len(missing)} are missing (first: at position {missing[0]})"
+        )
     try:
-        repeated = [name for name in array.tolist() if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+        repeated = _repeated(names)
     except TypeError as problem:
         raise GraphError(f"ids must be hashable names such as numbers or texts, one per node: {problem}") from problem
     if repeated:
         raise GraphError(
-            f"ids must be unique; {len(repeated)} are repeated (first: {', '.join(map(repr, repeated[:3]))})"
+            f"ids must be unique, also as text; {len(repeated)} are repeated "
+            f"(first: {', '.join(map(repr, repeated[:3]))})"
         )
     return _frozen(array)
 
 
+def _id_array(ids: Iterable[Hashable] | NDArray[Any]) -> NDArray[Any]:
+    """Return ids as an array of whole numbers where they are, else of what they are."""
+    if isinstance(ids, set | frozenset):
+        raise GraphError("ids must be in the order of the nodes; got a set, which has no order")
+    if isinstance(ids, Tensor) or hasattr(ids, "__array__"):
+        array = as_array("ids", ids)
+        if array.dtype.kind in "iu":
+            return array.astype(array.dtype.newbyteorder("="))
+        if array.dtype.kind == "f" and ((array == np.floor(array)) & (np.abs(array) <= MAX_WHOLE)).all():
+            return array.astype(np.int64)
+        if array.ndim != 1 or array.dtype != object:
+            return array.copy()
+        ids = array.tolist()
+    try:
+        values = list(ids)
+    except TypeError as problem:
+        raise GraphError(f"ids must name each of the nodes: {problem}") from problem
+    return _object_array(values if set(map(type, values)) <= {int, str} else [_plain(value) for value in values])
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of NumPy or PyTorch as Python's, and a float that is whole as a whole number."""
+    if isinstance(value, np.number | np.str_ | np.bool_) or (isinstance(value, Tensor) and not value.dim()):
+        value = value.item()
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_WHOLE else value
+
+
+def _is_missing(name: Any) -> bool:
+    try:
+        return name is None or bool(name != name)
+    except TypeError:  # pandas' NA is neither equal to itself nor different
+        return True
+    except ValueError:  # an array, which is no name
+        return False
+
+
+def _repeated(names: Sequence[Hashable]) -> list[Hashable]:
+    """Return the names that came before, equal or with the same text: 7 and "7" are the same id everywhere."""
+    seen: set[Hashable] = set()
+    if len(set(map(type, names))) <= 1:
+        return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    return [name for name in names if not seen.isdisjoint(both := (name, str(name))) or seen.update(both)]  # type: ignore[func-returns-value]
+
+
 def _object_array(values: Sequence[Hashable]) -> NDArray[Any]:
-    """Python values -> one-dimensional array: numpy's own type for plain ints and strings, else objects."""
-    values = list(values)
-    if values and len({type(v) for v in values}) == 1 and isinstance(values[0], int | str):
+    """Python values -> one-dimensional array: numpy's own type for whole numbers, else objects."""
+    if set(map(type, values)) == {int}:
         array = np.array(values)
-        if array.dtype.kind in "iuU" and array.tolist() == values:  # numpy rounds large ints and cuts off final NULs
+        if array.dtype.kind in "iu":
             return array
     array = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):  # one by one: assigned at once, tuples would become rows
@@ -233,11 +312,48 @@ def check_feature_names(names: Sequence[str] | None, features: int) -> tuple[str
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:
-    """Return values as an array, off any device."""
+    """Return values as an array, off any device; masked values and complex numbers are refused."""
     try:
-        return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    except (TypeError, ValueError, OverflowError) as problem:  # rows of different lengths, say
+        if isinstance(values, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in values):
+            values = np.ma.array(values)  # as a plain array it would lose the masks
+        array = _off_device(values) if isinstance(values, Tensor) else np.asanyarray(values)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as problem:  # rows of different lengths, say
         raise GraphError(f"{name} cannot be read as an array: {problem}") from problem
+    if np.ma.is_masked(array):
+        hidden = np.argwhere(np.ma.getmaskarray(array))
+        raise GraphError(
+            f"{name} holds {len(hidden)} masked values (first: {hidden[0].tolist()}), whose numbers mean nothing; "
+            "fill or drop them"
+        )
+    _refuse_complex(name, array.dtype)
+    return np.asarray(array)
+
+
+def as_numbers(name: str, values: Any) -> NDArray[Any]:
+    """Return values that shall be numbers as an array; dates and durations, which NumPy would count, are refused."""
+    array = as_array(name, values)
+    kinds = {type(value) for value in array.flat} if array.dtype == object else {array.dtype.type}
+    if strange := kinds & {np.datetime64, np.timedelta64}:
+        raise GraphError(
+            f"{name} must hold numbers; got {strange.pop().__name__}, divide the time since a date by a unit "
+            "such as a day"
+        )
+    return array
+
+
+def _refuse_complex(name: str, dtype: np.dtype[Any]) -> None:
+    if dtype.kind == "c":
+        raise GraphError(f"{name} must hold real numbers; got {dtype}, take the real part or the absolute value")
+
+
+def _off_device(tensor: Tensor) -> NDArray[Any]:
+    """Return the values of a tensor; NumPy has no type for the shorter floats."""
+    if tensor.is_nested:
+        raise ValueError("it is a nested tensor, whose rows may differ in length")
+    if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+        tensor = tensor.float()
+    result: NDArray[Any] = tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return result
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

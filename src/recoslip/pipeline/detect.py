@@ -20,6 +20,7 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.split import default_rotations
 from recoslip.inspection import check as inspection
 from recoslip.inspection.check import Align, Check, refuse_leaks
+from recoslip.memory import memory_errors
 from recoslip.packed import open_packed
 from recoslip.pipeline.result import Result
 from recoslip.progress import Progress, shown
@@ -55,6 +56,7 @@ def read(nodes: Any, edges: Any = None, *, use_rep: str | None = None, **read: A
 
 
 @reads()
+@memory_errors()
 def check(nodes: Any, edges: Any = None, *, align: Align = "auto", **read_options: Any) -> Check:
     """Check a graph before anything is trained: columns that leak the domain, and how far source and target differ.
 
@@ -70,6 +72,7 @@ def check(nodes: Any, edges: Any = None, *, align: Align = "auto", **read_option
 
 
 @reads()
+@memory_errors()
 def detect(
     nodes: Any,
     edges: Any = None,

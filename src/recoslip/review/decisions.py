@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.errors import TableError, nearest
-from recoslip.results import for_spreadsheets
+from recoslip.results import INNER_APOSTROPHE, for_spreadsheets
 from recoslip.review.ranking import Ranking
 from recoslip.review.store import LONGEST, Entry, Event, new_key
 from recoslip.storage import printable
@@ -347,8 +348,8 @@ def _known_node(text: str, known: dict[str, bool]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Remove the apostrophe that `for_spreadsheets` puts before what would be a formula."""
-    return text.removeprefix("'")
+    """Remove the apostrophes that `for_spreadsheets` puts before what would be a formula."""
+    return re.sub(INNER_APOSTROPHE, r"\1", text.removeprefix("'"))
 
 
 def only_new(entries: Sequence[Entry], decisions: Decisions) -> list[Entry]:

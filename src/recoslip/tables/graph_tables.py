@@ -104,8 +104,27 @@ def _tables(
         free_name(name, ENDS): series(values) for name, values in edge_attributes.items()
     }
     frame = pl.DataFrame(edges)
-    is_weighted = WEIGHT in frame.columns and frame[WEIGHT].dtype.is_numeric() and not frame[WEIGHT].null_count()
-    return GraphTables(pl.DataFrame(nodes), frame, WEIGHT if is_weighted and frame.height else None)
+    is_weighted = WEIGHT in frame.columns and frame[WEIGHT].dtype.is_numeric() and frame[WEIGHT].count() > 0
+    return GraphTables(pl.DataFrame(nodes), frame, WEIGHT if is_weighted else None)
+
+
+def require_weights(graph: GraphTables) -> None:
+    """Raise unless every edge has a positive and finite weight, where the graph has weights.
+
+    NetworkX's own algorithms count an edge without a weight as 1, which may be far from all others: the user decides.
+    """
+    if graph.weight is None:
+        return
+    weight = graph.edges[graph.weight].cast(pl.Float64)
+    wrong = (~((weight > 0) & weight.is_finite())).fill_null(True)
+    if wrong.any():
+        start, end, value = graph.edges.filter(wrong).select(*ENDS, graph.weight).row(0)
+        found = "no weight" if value is None else f"weight {value}"
+        raise TableError(
+            f"each edge of the graph must have a positive and finite weight, as others have; {wrong.sum()} have not "
+            f"(first: the edge from {start!r} to {end!r} has {found}); set it, such as to 1, or leave out all weights: "
+            "weight=''"
+        )
 
 
 def free_name(name: str, taken: Sequence[str]) -> str:

@@ -63,19 +63,22 @@ def domains_from_column(table: ColumnReader, name: str, target: object, origin: 
             f"the domain column {name!r} is empty in {column.null_count()} rows (first: "
             f"{origin.first(column.is_null())}; {origin.counting}); give every node a domain"
         )
-    values = sorted(column.unique().to_list(), key=lambda value: value.strip().lower())
+    values = sorted(column.unique().to_list(), key=lambda value: (_plain(value), value))
     if len(values) != 2:
         shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
         raise TableError(
             f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}"
         )
     if target is not None:
-        found = _find_value(str(target), values)
-        if found is None:
-            raise TableError(f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, not {target!r}")
-        return np.asarray(column == found)
-    normalised = [value.strip().lower() for value in values]
-    if normalised in (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"]):
+        found = _find_values(str(target), values)
+        if len(found) != 1:
+            problem = "which both read like" if found else "not"
+            raise TableError(
+                f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, {problem} {str(target)!r}; give "
+                f"one of them as it is written (target={values[0]!r} or target={values[1]!r})"
+            )
+        return np.asarray(column == found[0])
+    if [_plain(value) for value in values] in (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"]):
         return np.asarray(column == values[1])
     raise TableError(
         f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}: say which one is the target "
@@ -83,11 +86,13 @@ def domains_from_column(table: ColumnReader, name: str, target: object, origin: 
     )
 
 
-def _find_value(wanted: str, values: Sequence[str]) -> str | None:
-    """Return the value equal to `wanted`, or else one that differs only in case and surrounding spaces."""
-    if wanted in values:
-        return wanted
-    return next((value for value in values if value.strip().lower() == wanted.strip().lower()), None)
+def _plain(value: str) -> str:
+    return value.strip().lower()
+
+
+def _find_values(wanted: str, values: Sequence[str]) -> list[str]:
+    """Return the value equal to `wanted`, or else all that differ from it only in case and surrounding spaces."""
+    return [wanted] if wanted in values else [value for value in values if _plain(value) == _plain(wanted)]
 
 
 def domains_from_time(table: ColumnReader, name: str, since: Since | None, origin: Origin = FRAME) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from recoslip.errors import TableError
+from recoslip.graph.validation import as_array
 from recoslip.storage import printable
 from recoslip.tables.graph_tables import ENDS, ID, WEIGHT, GraphTables
 
@@ -36,10 +37,11 @@ def homogeneous_tables(data: Any) -> GraphTables:
         raise TableError("the graph of PyTorch Geometric needs x and edge_index")
     nodes = pl.DataFrame({ID: range(data.num_nodes), **_fields(data, data.num_nodes, "")})
     weight = data.get("edge_weight")
-    ends = {end: data.edge_index[k].numpy() for k, end in enumerate(ENDS)}
-    edges = pl.DataFrame({**ends, **({} if weight is None else {WEIGHT: weight.numpy().astype(float)})})
+    ends = dict(zip(ENDS, as_array("edge_index", data.edge_index), strict=True))
+    weights = {} if weight is None else {WEIGHT: as_array("edge_weight", weight).astype(float).ravel()}
+    edges = pl.DataFrame({**ends, **weights})
     if isinstance(attributes := data.get("edge_attr"), Tensor) and len(attributes) == edges.height:
-        rows = attributes.detach().cpu().reshape(edges.height, -1).double().numpy()
+        rows = as_array("edge_attr", attributes).reshape(edges.height, -1).astype(float)
         edges = edges.with_columns(pl.Series(f"edge_attr[{k}]", rows[:, k]) for k in range(rows.shape[1]))
     features = ["x"] if "x" in nodes.columns else None
     return GraphTables(nodes, edges, None if weight is None else WEIGHT, features)
@@ -50,7 +52,7 @@ def _fields(store: Any, nodes: int, prefix: str) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name, value in store.items():
         if isinstance(value, Tensor) and value.dim() and len(value) == nodes and value.layout == torch.strided:
-            array = value.detach().cpu().numpy()
+            array = as_array(name, value)
             if array.ndim == 1:
                 columns[name] = array
             elif array.ndim == 2 and array.shape[1]:

@@ -18,7 +18,7 @@ from recoslip.read_options import ReadOptions, reads
 from recoslip.tables.cells import cell_tables
 from recoslip.tables.columns import Origin, require_column
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
-from recoslip.tables.graph_tables import edge_table, graph_tables
+from recoslip.tables.graph_tables import edge_table, graph_tables, require_weights
 from recoslip.tables.kept_columns import column_arrays
 from recoslip.tables.node_columns import checked_ids
 from recoslip.tables.options import end_columns, node_rows
@@ -57,6 +57,8 @@ def read_graph(
     if given is not None:
         if edges is not None:
             raise TableError("a graph or a file of cells has its own edges; leave the edges out")
+        if read.get("weight") in (None, given.weight):
+            require_weights(given)
         nodes, edges = given.nodes, given.edges
         names = ("weight", "features", "node_type", "relation")
         of_graph = {name: value for name in names if (value := getattr(given, name)) is not None}

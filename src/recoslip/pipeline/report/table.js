@@ -98,8 +98,9 @@ $("previous").addEventListener("click", () => { if (offset > 0) { offset -= ROWS
 $("next").addEventListener("click", () => { if (offset + ROWS < rows.length) { offset += ROWS; show(); } });
 levelChanged.push(select);
 
-// As results.py's for_spreadsheets: a cell that would be taken for a formula gets an apostrophe in front.
-const safe = (text) => (/^['=+\-@\t\r\n＝＋－＠]/.test(text) && !/^[-+]?[0-9.]+$/.test(text) ? `'${text}` : text);
+// As results.py's for_spreadsheets: what would be taken for a formula gets an apostrophe in front.
+const withinSafe = (text) => text.replaceAll(/([;\t\r\n])(['"=+\-@＝＋－＠])/g, "$1'$2");
+const safe = (text) => (/^['=+\-@\t\r\n＝＋－＠]/.test(text) && !/^[-+]?[0-9.]+$/.test(text) ? `'${withinSafe(text)}` : withinSafe(text));
 const quoted = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 // The columns of scores.csv, where the group is 0 for listed nodes in no group and empty for nodes that are not listed;
 // then the user's own. Listed is what is listed at the level that the page is set to.

@@ -310,8 +310,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         **truth: Any,
     ) -> list[Self]:
         """Fit several times, each time with another part of the source among the target, and combine the fits."""
-        similarity = similarity_features(graph)
-        region = source_regions(similarity, ~graph.is_target.numpy())
+        similarity = self._similarities(graph)
+        region = self._regions(similarity, ~graph.is_target.numpy())
         one: Self = clone(self).set_params(**self.rotation_params())
         hidden = rotate(graph, rotations, region, self.random_state)
         presented, splits = [], []
@@ -387,6 +387,14 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 "transferred_": first.transferred_,
             }
         )
+
+    def _similarities(self, graph: NodeGraph) -> NDArray[np.float32]:
+        """Return vectors whose inner products are the similarities of nodes, (nodes, width)."""
+        return similarity_features(graph)
+
+    def _regions(self, similarity: NDArray[np.float32], is_source: Mask) -> NDArray[np.int64]:
+        """Divide the nodes into regions, within which p-values compare them."""
+        return source_regions(similarity, is_source)
 
     def rotation_params(self) -> dict[str, Any]:
         """Return the settings that differ in each of several fits whose scores are averaged; by default none do."""
@@ -543,8 +551,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         result = copies[0]
         if self.rotations_:
             result = clone(self)
-            similarity = similarity_features(graph)
-            region = source_regions(similarity, ~is_target)
+            similarity = self._similarities(graph)
+            region = self._regions(similarity, ~is_target)
             result.__dict__.update(self._combined(tuple(copies), region, similarity))
         if result.calibration_.any():
             result.set_threshold()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,6 +39,16 @@ log = logging.getLogger("recoslip")
 Features: TypeAlias = "Tensor | ArrayLike | sp.sparray | sp.spmatrix"
 
 
+class Permutable(Protocol):
+    """What is derived from a graph, and can follow its nodes into another order."""
+
+    def permuted(self, order: NDArray[np.int64]) -> Permutable:
+        """Return the same of the same nodes in another order."""
+
+
+Derived = TypeVar("Derived", bound=Permutable)
+
+
 class NodeGraph:
     """An undirected graph with node features, each node *source* (known world) or *target* (new world).
 
@@ -65,7 +75,7 @@ class NodeGraph:
     [[0, 1, 1, 2], [1, 0, 2, 1]]
     """
 
-    __slots__ = (
+    FIELDS = (
         "categories",
         "columns",
         "edge_index",
@@ -80,6 +90,7 @@ class NodeGraph:
         "times",
         "x",
     )
+    __slots__ = (*FIELDS, "_derived")
 
     x: Tensor  # (nodes, features), float32, strided or CSR
     edge_index: Tensor  # (2, 2 * edges), int64, both directions, sorted by row then column
@@ -94,6 +105,7 @@ class NodeGraph:
     columns: dict[str, NDArray[Any]]  # name -> (nodes,); None for a missing value
     label: str | None  # the column that names the nodes
     repairs: EdgeRepairs
+    _derived: dict[str, Any]
 
     def __init__(
         self,
@@ -132,6 +144,7 @@ class NodeGraph:
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "_derived", {})
         if repairs != EdgeRepairs(0, 0, 0):
             log.info("edges: %s", repairs)
 
@@ -139,9 +152,17 @@ class NodeGraph:
     def from_checked(cls, **fields: Any) -> Self:
         """Build from attributes that were checked elsewhere, given by name."""
         graph = cls.__new__(cls)
-        for name in cls.__slots__:
+        for name in cls.FIELDS:
             object.__setattr__(graph, name, fields[name])
+        object.__setattr__(graph, "_derived", {})
         return graph
+
+    def derived(self, key: str, make: Callable[[], Derived]) -> Derived:
+        """Return what follows from features and edges alone: it is made once, and kept for all domains."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        found: Derived = self._derived[key]
+        return found
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"NodeGraph is immutable; build a new one instead of setting {name!r}")
@@ -150,7 +171,7 @@ class NodeGraph:
         raise AttributeError(f"NodeGraph is immutable; {name!r} cannot be deleted")
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: getattr(self, name) for name in self.__slots__}
+        state = {name: getattr(self, name) for name in self.FIELDS}
         if self.x.layout != torch.strided:
             state["x"] = to_scipy(self.x)  # PyTorch cannot pickle CSR tensors
         return state
@@ -158,9 +179,10 @@ class NodeGraph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             object.__setattr__(self, name, to_csr(value) if sp.issparse(value) else value)
+        object.__setattr__(self, "_derived", {})
 
     def __copy__(self) -> Self:
-        return self.from_checked(**{name: getattr(self, name) for name in self.__slots__})
+        return self.from_checked(**{name: getattr(self, name) for name in self.FIELDS})
 
     def __repr__(self) -> str:
         target = int(self.is_target.sum())
@@ -252,6 +274,7 @@ class NodeGraph:
         """Return the same graph with other domains; everything else is shared."""
         other = copy.copy(self)
         object.__setattr__(other, "is_target", check_domains(is_target, self.num_nodes))
+        object.__setattr__(other, "_derived", self._derived)
         return other
 
     def without_edges(self) -> Self:
@@ -298,6 +321,7 @@ class NodeGraph:
         other = copy.copy(self)
         for name, tensor in made.items():
             object.__setattr__(other, name, None if tensor is None else tensor.clone())
+        object.__setattr__(other, "_derived", self._derived)
         return other
 
     def permuted(self, order: ArrayLike) -> Self:
@@ -311,7 +335,7 @@ class NodeGraph:
             name: None if (value := getattr(self, name)) is None else value[index.numpy()]
             for name in ("ids", "categories", "times")
         }
-        return type(self)(
+        other = type(self)(
             select_rows(self.x, index),
             position[self.edge_index],
             self.is_target[index],
@@ -324,6 +348,8 @@ class NodeGraph:
             one_domain=True,
             **kept,
         )
+        other._derived.update({key: value.permuted(index.numpy()) for key, value in self._derived.items()})
+        return other
 
     def subgraph(self, nodes: ArrayLike) -> Self:
         """Return the graph of some of the nodes and the edges among them; one domain may be left.

@@ -1,0 +1,233 @@
+r"""The scan: counts of source and target nodes in the bins of partitions that know no domain, and a linear student."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.params import Choice, Number, Optional, Whole, param
+from recoslip.graph import NodeGraph
+from recoslip.graph.adjacency import Neighbours, diffuse
+from recoslip.graph.ids import id_hashes
+from recoslip.graph.partitions import TREES, Partitions
+from recoslip.graph.split import Mask, Split
+from recoslip.graph.vectors import F32, Reducer, Vectors
+
+Student = Literal["linear"]
+
+CORE = 0.05  # fraction of the target that the student takes for novel
+LEAST_CORE = 10  # nodes of it
+SOURCE_WEIGHT = 0.3  # of a source node, where a node of the lower half of the target has 1
+FOLDS = 3
+PENALTY = 1e-3  # of the student's squared weights
+FEATURE_LENGTH = 4.0
+MAX_ROWS = 20_000  # of either kind that the student learns from
+SMOOTHING = 0.5
+RANKS = 10_000  # values that ranks are found by
+
+
+def share_bound(source: NDArray[np.integer], size: NDArray[np.integer], confidence: float) -> NDArray[np.float64]:
+    r"""Return the upper confidence bound of the source share of bins, $B^{-1}(c;\, s + 1,\, m - s)$ (Clopper-Pearson).
+
+    The source share of a bin is that of the population which its nodes are drawn from; with probability c it is at most
+    the bound.
+
+    >>> share_bound(np.array([0, 0, 1]), np.array([1, 20, 20]), 0.8).round(3).tolist()
+    [0.8, 0.077, 0.142]
+    """
+    from scipy.stats import beta
+
+    pairs, place = np.unique(np.stack([source, size]), axis=1, return_inverse=True)
+    s, m = pairs
+    bound = np.where(s < m, beta.ppf(confidence, s + 1, np.maximum(m - s, 1)), 1.0)
+    return np.asarray(bound[place.reshape(-1)])
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Values of nodes -> their ranks among those of the nodes that were fitted, in [0, 1]."""
+
+    value: NDArray[np.float64]  # (points,) ascending
+    rank: NDArray[np.float64]  # (points,)
+
+    @classmethod
+    def of(cls, values: NDArray[np.floating]) -> Ranks:
+        """Take the nodes' values; equal ones share the mean of their ranks."""
+        distinct, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
+        rank = (np.cumsum(counts) - (counts + 1) / 2) / max(1, counts.sum() - 1)
+        points = np.unique(np.linspace(0, len(distinct) - 1, RANKS).round().astype(np.int64))
+        return cls(distinct[points], rank[points])
+
+    def __call__(self, values: NDArray[np.floating]) -> Scores:
+        """Return ranks, interpolated between values."""
+        return np.asarray(np.interp(values, self.value, self.rank))
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What one presentation of a graph taught."""
+
+    reducer: Reducer
+    partitions: Partitions
+    novelty: NDArray[np.float64]  # (bins,) how much the bin, or one around it, says against "known"
+    weights: F32 | None  # (folds, features + 1) of the student
+    ranks: tuple[Ranks, ...]  # of the scan's values and the student's
+
+
+class Scan(Detector):
+    r"""Divide all nodes into bins, many times, at many scales, by vectors that do not depend on the domains, and count.
+
+    In a bin with s source nodes among m, the upper confidence bound u of its source share says how much it speaks
+    against "known". A node's value is the largest $-\log u$ of any bin that it lies in. This is the recall-constrained
+    problem solved exactly on a partition (sort its bins by source share), for all recall targets and scales at once.
+
+    The student is a logistic regression on the nodes' vectors that learns, out of fold, to tell the 5 % of the target
+    with the largest values from the source and the lower half of the target. The score of a node is the mean of its
+    ranks by the scan and by the student.
+    """
+
+    name: ClassVar[str] = "scan"
+    uses_validation: ClassVar[bool] = False
+
+    trees: int = param(TREES, Whole(1, 1000), "how many times to divide the nodes, by each kind of vectors")
+    confidence: float = param(0.8, Number(0, 1, open_ends=True), "of the bound of a bin's source share")
+    student: Student | None = param("linear", Optional(Choice(Student)), "the model taught by the scan, or None")
+
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
+    ) -> list[dict[str, Any]]:
+        learned = []
+        for done, seed in enumerate(seeds):
+            callbacks.progress(done, len(seeds))
+            learned.append(self._learn_once(graph, seed))
+        callbacks.progress(len(seeds), len(seeds))
+        return learned
+
+    def _learn_rotations(
+        self,
+        graph: NodeGraph,
+        presented: Sequence[tuple[NodeGraph, Split]],
+        seeds: Sequence[Sequence[int]],
+        callbacks: Callbacks,
+        **truth: Any,
+    ) -> list[list[dict[str, Any]]]:
+        """Learn from several presentations with the same partitions: hiding changes the counts alone."""
+        return super()._learn_rotations(graph, presented, [seeds[0]] * len(seeds), callbacks, **truth)
+
+    def _similarities(self, graph: NodeGraph) -> NDArray[np.float32]:
+        return Vectors.of(graph).summary()
+
+    def _regions(self, similarity: NDArray[np.float32], is_source: Mask) -> NDArray[np.int64]:
+        """Compare all nodes with each other: bins compare a node with its own kind already."""
+        return np.zeros(len(is_source), dtype=np.int64)
+
+    def _learn_once(self, graph: NodeGraph, seed: int) -> dict[str, Any]:
+        vectors, is_target = Vectors.of(graph), graph.is_target.numpy()
+        partitions = Partitions.of(graph, seed, self.trees)
+        bins = _novelty(partitions, is_target, self.confidence)
+        value = bins[partitions.leaf].max(axis=0)
+        values, weights = [value], None
+        if self.student is not None:
+            features, fold = vectors.beside(), _folds(graph)
+            weights = _teach(features, is_target, value, fold, seed)
+            values.append(_student_values(features, fold, weights, graph))
+        ranks = tuple(Ranks.of(each) for each in values)
+        scores = np.mean([rank(each) for rank, each in zip(ranks, values, strict=True)], axis=0)
+        return {"scores_": scores, "learned_": Learned(vectors.reducer, partitions, bins, weights, ranks)}
+
+    def _score(self, graph: NodeGraph) -> Scores:
+        own: Learned = self.learned_
+        vectors = Vectors.of(graph, own.reducer)
+        values = [own.novelty[own.partitions.assign(vectors.views())].max(axis=0)]
+        if own.weights is not None:
+            values.append(_student_values(vectors.beside(), _folds(graph), own.weights, graph))
+        return np.asarray(np.mean([rank(each) for rank, each in zip(own.ranks, values, strict=True)], axis=0))
+
+    def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
+        """Return the vectors that nodes are compared by, (nodes, width)."""
+        return Vectors.of(graph).summary()[nodes].astype(np.float64)
+
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        own: Learned = self.learned_
+        arrays = {f"reducer.{name}": value for name, value in own.reducer.arrays().items()}
+        arrays |= {f"partitions.{name}": value for name, value in own.partitions.arrays().items()}
+        arrays["novelty"] = own.novelty
+        if own.weights is not None:
+            arrays["weights"] = own.weights
+        for k, ranks in enumerate(own.ranks):
+            arrays |= {f"ranks.{k}.value": ranks.value, f"ranks.{k}.rank": ranks.rank}
+        return {}, {name: torch.from_numpy(value) for name, value in arrays.items()}
+
+    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+
+        def below(prefix: str) -> dict[str, NDArray[Any]]:
+            return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+        ranks = [Ranks(arrays[f"ranks.{k}.value"], arrays[f"ranks.{k}.rank"]) for k in range(1 + ("weights" in arrays))]
+        learned = Learned(
+            Reducer.from_arrays(below("reducer.")),
+            Partitions.from_arrays(below("partitions.")),
+            arrays["novelty"],
+            arrays.get("weights"),
+            tuple(ranks),
+        )
+        return {"learned_": learned}
+
+
+def _novelty(partitions: Partitions, is_target: Mask, confidence: float) -> NDArray[np.float64]:
+    """Return of each bin the most that it or a bin around it says against "known", (bins,)."""
+    counts = partitions.count(is_target)
+    size = counts.sum(axis=1)
+    value = np.where(size > 0, -np.log(share_bound(counts[:, 0], size, confidence)), 0.0)
+    return np.asarray(value[partitions.strongest(value)])
+
+
+def _folds(graph: NodeGraph) -> NDArray[np.int64]:
+    """Return the fold of each node, which its id decides."""
+    return np.asarray((id_hashes(graph.ids) >> 3) % FOLDS)
+
+
+def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDArray[np.int64], seed: int) -> F32:
+    """Fit the student of each fold on the others: (folds, features + 1), the intercept last."""
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    target = np.flatnonzero(is_target)
+    order = target[np.argsort(-value[target], kind="stable")]
+    novel, known = np.zeros(len(value), bool), np.where(is_target, 0.0, SOURCE_WEIGHT)
+    novel[order[: max(LEAST_CORE, int(CORE * len(order)))]] = True
+    known[order[len(order) // 2 :]] = 1
+    known[novel] = 0
+    weights = np.zeros((FOLDS, features.shape[1] + 1), np.float32)
+    for k in range(FOLDS):
+        rows = np.concatenate([_thinned(np.flatnonzero(side & (fold != k))) for side in (novel, known > 0)])
+        y, weight = novel[rows], np.where(novel[rows], 1.0, known[rows])
+        if y.all() or not y.any():
+            continue
+        weight = weight / np.where(y, weight[y].sum(), weight[~y].sum())
+        model = LogisticRegression(C=1 / PENALTY, max_iter=80, tol=1e-4)
+        with threadpool_limits(1, user_api="blas"), np.errstate(all="ignore"):
+            model.fit(FEATURE_LENGTH * features[rows], y, weight)
+        weights[k] = np.append(FEATURE_LENGTH * model.coef_[0], model.intercept_)
+    return weights
+
+
+def _thinned(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return every row, or every second or third, so that there are at most `MAX_ROWS`."""
+    return rows[:: max(1, -(-len(rows) // MAX_ROWS))]
+
+
+def _student_values(features: F32, fold: NDArray[np.int64], weights: F32, graph: NodeGraph) -> NDArray[np.float64]:
+    """Return the margin of each node by the student of its fold, averaged with that of its neighbours."""
+    margins = features @ weights[:, :-1].T + weights[:, -1]
+    margin = margins[np.arange(len(fold)), fold].astype(np.float64)
+    neighbours = Neighbours(graph)
+    return diffuse(margin, neighbours.mean, SMOOTHING, 1, isolated=neighbours.degree == 0)

@@ -110,6 +110,13 @@ class Partitions:
             strongest[level] = np.where(wins, around, level)
         return strongest
 
+    def at_depth(self, depth: int) -> NDArray[np.int32]:
+        """Return one partition: the bin of each node in the last tree, with so many bins around it at most, (nodes,)."""
+        bins = self.leaf[-1]
+        for _ in range(int(self.depth.max())):
+            bins = np.where(self.depth[bins] > depth, self.parent[bins], bins)
+        return bins
+
     def assign(self, views: Sequence[F32]) -> NDArray[np.int32]:
         """Return the smallest bin of other nodes in every tree, (trees, nodes)."""
         roots = np.flatnonzero(self.parent < 0)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from recoslip.detectors.catalogue import DEFAULT
 from recoslip.detectors.regions import region_count
@@ -65,8 +63,8 @@ class Check:
                 return "There are too few source or target nodes to measure whether the domains are separable."
             case "proportions":
                 return (
-                    f"Source and target are not separable: a classifier distinguishes them with an AU-ROC of at most "
-                    f"{APART} in regions with {mixed}. They may differ in proportions."
+                    f"Source and target are not separable: in regions with {mixed} they share groups of similar nodes "
+                    f"(AU-ROC at most {APART}). They may differ in proportions."
                 )
             case "new kind":
                 alone = sum(region.target for region in mixing.regions if region.is_target_alone)
@@ -155,7 +153,7 @@ class Check:
             rows.append(
                 (
                     "neighbours",
-                    f"{_against_chance(mixing.neighbours)} nearest neighbours of the other domain as by chance.",
+                    f"{_against_chance(mixing.neighbours)} pairs of similar nodes are of both domains as by chance.",
                 )
             )
         rows.append(("separability", self.situation()))
@@ -229,9 +227,9 @@ def check_align(align: str) -> None:
         raise SettingError(f"align must be one of {', '.join(ALIGN)}; got {align!r}")
 
 
-def check_as_given(graph: NodeGraph, reduced: NDArray[np.float64], neighbourhood: NDArray[np.float64]) -> Check:
-    """Check a graph without a remedy, given its reduced and its neighbourhood features."""
-    return Check(graph, check_columns(graph), measure_mixing(graph, reduced, neighbourhood), None, False, graph, "off")
+def check_as_given(graph: NodeGraph) -> Check:
+    """Check a graph without a remedy."""
+    return Check(graph, check_columns(graph), measure_mixing(graph), None, False, graph, "off")
 
 
 def _mixes(graph: NodeGraph) -> bool:

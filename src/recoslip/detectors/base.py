@@ -92,6 +92,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     requires_truth: ClassVar[bool] = False  # whether `fit` must be told which nodes are novel
     supports_batches: ClassVar[bool] = False  # whether it can train on batches of a graph
     scores_need_source: ClassVar[bool] = False  # whether it can score only a graph that has source nodes
+    allowed_growth: ClassVar[float | None] = None  # of known categories, for the novel share; None: by its regions
 
     max_fpr: float = param(0.01, Number(0, 1), "fraction of the calibration nodes that may score above the threshold")
     device: str = param("auto", check_device, '"auto", "cpu", "cuda", ...')

@@ -71,4 +71,4 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 )
 
 AUTO = "auto"  # stands for the default method
-DEFAULT = "reco-slip-plus"
+DEFAULT = "scan"

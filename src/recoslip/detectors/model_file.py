@@ -68,8 +68,10 @@ def write(
         }
     per_node = ("is_target", "region", "node", *(["similarity"] if "similarity_" in attributes else []))
     stored |= {key: torch.from_numpy(attributes[f"{key}_"]) for key in per_node}
+    document["same"] = _stored_elsewhere(stored)
     with atomic_folder(folder, ours=FILES, replace=True) as temporary:
-        content = save({key: t.detach().cpu().contiguous() for key, t in stored.items()})
+        own = {key: t for key, t in stored.items() if key not in document["same"]}
+        content = save({key: t.detach().cpu().contiguous() for key, t in own.items()})
         (temporary / TENSORS).write_bytes(content)  # safetensors takes no path that is not UTF-8
         document["sha256"] = checksum(document, temporary / TENSORS)
         (temporary / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -100,6 +102,7 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
             f"{folder} is damaged or truncated: it is not what was saved (its checksum differs); copy or fit it again"
         )
     tensors = load((path / TENSORS).read_bytes())
+    tensors |= {key: tensors[other] for key, other in document["same"].items()}
     names = document["feature_names"]
     attributes = _of_fit("", document, tensors) | {
         "is_target_": tensors["is_target"].numpy(),
@@ -122,6 +125,13 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
         for k, values in enumerate(document["learned"])
     ]
     return SavedDetector(document["detector"], settings, attributes, rotations, learned)
+
+
+def _stored_elsewhere(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the tensors that are the same memory as an earlier one, which several fits share, with its name."""
+    first: dict[tuple[int, ...], str] = {}
+    places = {key: (t.data_ptr(), *t.shape) for key, t in tensors.items() if t.numel()}
+    return {key: name for key, place in places.items() if (name := first.setdefault(place, key)) != key}
 
 
 def _of_fit(prefix: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from recoslip.detectors.params import Choice, Number, Optional, Whole, param
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours, diffuse
 from recoslip.graph.ids import id_hashes
-from recoslip.graph.partitions import TREES, Partitions
+from recoslip.graph.partitions import TREES, Partitions, share_bound
 from recoslip.graph.split import Mask, Split
 from recoslip.graph.vectors import F32, Reducer, Vectors
 
@@ -31,23 +31,6 @@ FEATURE_LENGTH = 4.0
 MAX_ROWS = 20_000  # of either kind that the student learns from
 SMOOTHING = 0.5
 RANKS = 10_000  # values that ranks are found by
-
-
-def share_bound(source: NDArray[np.integer], size: NDArray[np.integer], confidence: float) -> NDArray[np.float64]:
-    r"""Return the upper confidence bound of the source share of bins, $B^{-1}(c;\, s + 1,\, m - s)$ (Clopper-Pearson).
-
-    The source share of a bin is that of the population which its nodes are drawn from; with probability c it is at most
-    the bound.
-
-    >>> share_bound(np.array([0, 0, 1]), np.array([1, 20, 20]), 0.8).round(3).tolist()
-    [0.8, 0.077, 0.142]
-    """
-    from scipy.stats import beta
-
-    pairs, place = np.unique(np.stack([source, size]), axis=1, return_inverse=True)
-    s, m = pairs
-    bound = np.where(s < m, beta.ppf(confidence, s + 1, np.maximum(m - s, 1)), 1.0)
-    return np.asarray(bound[place.reshape(-1)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +78,7 @@ class Scan(Detector):
 
     name: ClassVar[str] = "scan"
     uses_validation: ClassVar[bool] = False
+    allowed_growth: ClassVar[float | None] = 5.0
 
     trees: int = param(TREES, Whole(1, 1000), "how many times to divide the nodes, by each kind of vectors")
     confidence: float = param(0.8, Number(0, 1, open_ends=True), "of the bound of a bin's source share")

@@ -20,8 +20,8 @@ from recoslip.findings.guarantee import guarantee, withheld_regions
 from recoslip.findings.novel_share import NovelShare, novel_share
 from recoslip.findings.verdict import Verdict, decide
 from recoslip.graph import NodeGraph
-from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.graph.split import Mask
+from recoslip.graph.vectors import Vectors
 from recoslip.inspection.check import Check, check_as_given
 from recoslip.wording import counted
 
@@ -44,7 +44,7 @@ class Findings:
     diagnosis: Diagnosis
     verdict: Verdict
     check: Check  # at the graph, before training
-    neighbourhood: NDArray[np.float64] = field(repr=False)  # (nodes, width) neighbourhood features
+    similarity: NDArray[np.float32] = field(repr=False)  # (nodes, width) whose inner products are similarities
     described: NodeGraph = field(repr=False)  # the same nodes, with the features that groups and nodes are described by
     before_scoring: tuple[tuple[str, str], ...] = ()  # of new nodes: what a look at their table found, row by row
 
@@ -138,20 +138,20 @@ def analyse(
             )
     listed = detector.predict() if fdr is None else detector.shortlist(fdr)
     seed = detector.random_state % 2**31  # NumPy's older generators take no larger ones
-    reduced = reduced_features(graph)
-    neighbourhood, similarity = neighbourhood_features(graph, reduced), similarity_features(graph)
-    check = check_as_given(graph, reduced, neighbourhood) if check is None else check
+    vectors = Vectors.of(graph)
+    similarity = vectors.summary()
+    check = check_as_given(graph) if check is None else check
     described = graph if described is None else described
     features = FeatureStatistics(described)
     p, region = detector.p_values(), detector.region_
-    diagnosis = diagnose(detector, graph, listed, reduced, similarity, features, seed=seed)
+    diagnosis = diagnose(detector, graph, listed, vectors.own, similarity, features, seed=seed)
     if max_growth is None:
         regions = region_count(int((~is_target).sum())) if detector.rotations_ else 1
         seen = [growth_in_region(cluster, region, is_target) for cluster in diagnosis.grown]
-        max_growth = max([growth_within(regions), *seen])
+        max_growth = max([detector.allowed_growth or growth_within(regions), *seen])
     share = novel_share(p[is_target], region[is_target], region[detector.calibration_], max_growth=max_growth)
     withheld = withheld_regions(detector, listed, fdr, features)
-    partition = find_groups(graph, listed, neighbourhood, similarity, seed=seed) if grouped else single_group(listed)
+    partition = find_groups(graph, listed, similarity, seed=seed) if grouped else single_group(listed)
     verdict = decide(detector, listed, fdr, share, diagnosis, withheld, check)
     guaranteed = guarantee(detector, fdr, withheld, supported=verdict.supported)
     groups = profile_groups(
@@ -170,6 +170,6 @@ def analyse(
         diagnosis=diagnosis,
         verdict=verdict,
         check=check,
-        neighbourhood=neighbourhood,
+        similarity=similarity,
         described=described,
     )

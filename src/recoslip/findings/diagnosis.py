@@ -44,7 +44,7 @@ def diagnose(
     detector: Detector,
     graph: NodeGraph,
     listed: Mask,
-    reduced: NDArray[np.float64],
+    own: NDArray[np.float32],
     similarity: NDArray[np.float32],
     features: FeatureStatistics,
     *,
@@ -56,7 +56,7 @@ def diagnose(
         detector: fitted on `graph`.
         graph: the graph.
         listed: (nodes,) the listed nodes.
-        reduced: (nodes, width) reduced features.
+        own: (nodes, width) vectors of the nodes' own features.
         similarity: (nodes, width) vectors whose inner products are similarities.
         features: of the graph, to name clusters by.
         seed: of clusters and folds.
@@ -68,11 +68,11 @@ def diagnose(
     return Diagnosis(
         unevenness=unevenness(clusters),
         clusters=clusters,
-        warnings=(*_data_warnings(is_target, reduced, joined=joined), *_fit_warnings(detector)),
+        warnings=(*_data_warnings(is_target, own, joined=joined), *_fit_warnings(detector)),
     )
 
 
-def _data_warnings(is_target: Mask, reduced: NDArray[np.float64], *, joined: bool) -> list[str]:
+def _data_warnings(is_target: Mask, own: NDArray[np.float32], *, joined: bool) -> list[str]:
     """Say what the graph itself cannot support."""
     source = int((~is_target).sum())
     warnings = []
@@ -80,7 +80,7 @@ def _data_warnings(is_target: Mask, reduced: NDArray[np.float64], *, joined: boo
         warnings.append(f"There are only {source} source nodes. They may not represent all known categories.")
     if not joined:
         warnings.append("No edge joins two target nodes, so edges do not show which target nodes belong together.")
-    if np.ptp(reduced, axis=0).max(initial=0) < 1e-12:
+    if np.ptp(own, axis=0).max(initial=0) < 1e-6:
         warnings.append("All nodes have the same features. Only edges can distinguish them.")
     return warnings
 

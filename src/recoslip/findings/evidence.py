@@ -1,26 +1,24 @@
-"""A group of target nodes -> how far it is from being a known category: source and target nodes where it lies."""
+"""Bins of similar nodes -> how much a known category would have to have grown to explain a group of listed nodes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.findings.growth import least_growth
-from recoslip.graph.split import Mask
+from recoslip.graph import NodeGraph
+from recoslip.graph.partitions import Partitions, share_bound
 from recoslip.wording import at_least, counted
 
-NEAREST = 5  # members of the group that a node must have near it, to lie where the group lies
-MAX_MEMBERS = 1000  # of the group that nodes are compared with
-BLOCK = 2048  # nodes compared at a time
 MIN_GROWTH = 1.1  # a smaller bound is no evidence
-TIE = 1e-6  # similarities that differ by less are equal
+ERROR = 0.05  # probability that any bin's bound is wrong
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Source and target nodes where a group lies, and what follows from them."""
+    """Source and target nodes in the bin that says most about a group."""
 
     source: int
     target: int
@@ -33,46 +31,46 @@ class Evidence:
 
     def sentence(self) -> str:
         """Say what follows."""
-        similar = f"{counted(self.source, 'source node')} and {self.target:,} target nodes are similar to this group."
+        similar = f"Of {counted(self.source + self.target, 'node')} like these, {self.source:,} are source."
         if not self.is_convincing:
-            return f"{similar} These counts do not show that it is novel."
+            return f"{similar} These counts do not show that they are novel."
         return (
-            f"{similar} If it is known, such nodes are at least {at_least(self.least_growth)} times as frequent as in "
-            "the source (95 % bound, not corrected for the selection of the group)."
+            f"{similar} If they are known, such nodes are at least {at_least(self.least_growth)} times as frequent as "
+            "in the source (95 % bound for all groups of similar nodes at once, assuming that a node's domain does not "
+            "depend on its neighbours')."
         )
 
 
-def group_evidence(similarity: NDArray[np.float32], members: NDArray[np.int64], is_target: Mask) -> Evidence:
-    """Count the nodes that have as many members of a group near them as its typical member has.
+@dataclass(frozen=True, eq=False)
+class BinCounts:
+    r"""Counts of source and target nodes in all bins, and what growth of known categories they exclude.
 
-    Near is what the fifth nearest member is to a member, in the median. If the group is known, the source nodes there
-    are a sample of the same categories, and their number bounds how much these must have grown.
-
-    Args:
-        similarity: (nodes, width) vectors whose inner products are similarities.
-        members: the target nodes of the group, two or more.
-        is_target: (nodes,).
-
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.normal([[1.0, 0.0]] * 60 + [[0.0, 1.0]] * 40, 0.05).astype(np.float32)
-    >>> is_target = np.arange(100) >= 50
-    >>> evidence = group_evidence(x / np.linalg.norm(x, axis=1, keepdims=True), np.arange(60, 100), is_target)
-    >>> evidence.source, evidence.least_growth > 1
-    (0, True)
+    A known category that is g times as frequent in the target as in the source has a source share of $S / (S + g T)$,
+    where S and T are the sizes of the domains. In every bin the share is at most its exact upper bound u, all bins at
+    once (Bonferroni), so that $g \ge S (1 - u) / (T u)$.
     """
-    compared = members[:: -(-len(members) // MAX_MEMBERS)]
-    nearest = min(NEAREST, len(compared) - 1)
-    among = similarity[compared] @ similarity[compared].T
-    np.fill_diagonal(among, -np.inf)
-    near = float(np.median(np.partition(among, -nearest, axis=1)[:, -nearest])) - TIE
-    own = np.full(len(similarity), -1)
-    own[compared] = np.arange(len(compared))
-    inside = np.zeros(len(similarity), dtype=bool)
-    for begin in range(0, len(similarity), BLOCK):
-        rows = slice(begin, begin + BLOCK)
-        alike = similarity[rows] @ similarity[compared].T >= near
-        is_member = np.flatnonzero(own[rows] >= 0)
-        alike[is_member, own[rows][is_member]] = False
-        inside[rows] = alike.sum(axis=1) >= nearest
-    source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
-    return Evidence(source, target, least_growth(source, target, int((~is_target).sum()), int(is_target.sum())))
+
+    partitions: Partitions
+    counts: NDArray[np.int64]  # (bins, 2) source and target nodes
+
+    @classmethod
+    def of(cls, graph: NodeGraph) -> BinCounts:
+        """Count the domains of a graph in its bins."""
+        partitions = Partitions.of(graph)
+        return cls(partitions, partitions.count(graph.is_target.numpy()))
+
+    @cached_property
+    def least_growth(self) -> NDArray[np.float64]:
+        """Lower bound of the growth of known categories that would explain each bin, (bins,)."""
+        sources, targets = self.counts[self.partitions.parent < 0][0]
+        u = share_bound(self.counts[:, 0], self.counts.sum(axis=1), 1 - ERROR / len(self.counts))
+        return np.asarray(sources * (1 - u) / np.maximum(targets * u, 1e-300))
+
+    def evidence(self, members: NDArray[np.int64]) -> Evidence:
+        """Return the evidence that a set of nodes is new: of the bins with half of them, the one that excludes most."""
+        inside = np.zeros(self.partitions.leaf.shape[1], dtype=bool)
+        inside[members] = True
+        with_half = 2 * self.partitions.count(inside)[:, 1] >= len(members)
+        chosen = int(np.argmax(np.where(with_half, self.least_growth, -1.0)))
+        source, target = self.counts[chosen]
+        return Evidence(int(source), int(target), float(self.least_growth[chosen]))

@@ -113,11 +113,11 @@ def feature_names(graph: NodeGraph) -> tuple[str, ...]:
 
 
 def nearest_source(
-    graph: NodeGraph, neighbourhood: NDArray[np.float64], nodes: Sequence[int], count: int = REFERENCES
+    graph: NodeGraph, similarity: NDArray[np.floating], nodes: Sequence[int], count: int = REFERENCES
 ) -> NDArray[np.int64]:
-    """Return the source nodes with the neighbourhood features nearest to those of some nodes: (nodes, count)."""
+    """Return the source nodes most like some nodes: (nodes, count)."""
     from sklearn.neighbors import NearestNeighbors
 
     source = np.flatnonzero(~graph.is_target.numpy())
-    index = NearestNeighbors(n_neighbors=min(count, len(source))).fit(neighbourhood[source])
-    return np.asarray(source[index.kneighbors(neighbourhood[list(nodes)], return_distance=False)])
+    index = NearestNeighbors(n_neighbors=min(count, len(source))).fit(similarity[source])
+    return np.asarray(source[index.kneighbors(similarity[list(nodes)], return_distance=False)])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.detectors.base import Scores
-from recoslip.findings.evidence import Evidence, group_evidence
+from recoslip.findings.evidence import BinCounts, Evidence
 from recoslip.findings.explanations import FeatureStatistics, Trait
 from recoslip.findings.groups import MIN_GROUP_SIZE, Partition
 from recoslip.graph import NodeGraph
@@ -60,7 +60,7 @@ def profile_groups(
 
     Nodes that are listed by chance lie where, by chance, no source node is; of these no evidence is given.
     """
-    neighbours = Neighbours(graph)
+    neighbours, bins = Neighbours(graph), BinCounts.of(graph)
     is_target, label = graph.is_target.numpy(), partition.label
     groups = []
     for number in range(1, partition.count + 1):
@@ -80,9 +80,7 @@ def profile_groups(
                 edges_to_listed=int((listed[far_ends] & (label[far_ends] != number)).sum()),
                 edges_to_target=int((is_target[far_ends] & ~listed[far_ends]).sum()),
                 edges_to_source=int((~is_target[far_ends]).sum()),
-                evidence=group_evidence(similarity, members, is_target)
-                if with_evidence and len(members) >= MIN_GROUP_SIZE
-                else None,
+                evidence=bins.evidence(members) if with_evidence and len(members) >= MIN_GROUP_SIZE else None,
             )
         )
     return tuple(sorted(groups, key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0)))

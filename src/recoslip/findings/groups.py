@@ -47,7 +47,6 @@ class Partition:
 def find_groups(
     graph: NodeGraph,
     listed: Mask,
-    neighbourhood: NDArray[np.float64],
     similarity: NDArray[np.float32],
     *,
     seed: int = 0,
@@ -62,7 +61,6 @@ def find_groups(
     Args:
         graph: the whole graph.
         listed: (nodes,) the nodes to partition.
-        neighbourhood: (nodes, width) neighbourhood features.
         similarity: (nodes, width) vectors whose inner products are similarities.
         seed: of the algorithm and the resampling.
     """
@@ -73,7 +71,7 @@ def find_groups(
     is_large = len(nodes) > MAX_TUNING_NODES
     tuning = np.sort(rng.choice(nodes, MAX_TUNING_NODES, replace=False)) if is_large else nodes
     neighbours = Neighbours(graph)
-    x, edges = neighbourhood[tuning], neighbours.subgraph(tuning)
+    x, edges = similarity[tuning], neighbours.subgraph(tuning)
     weights = _affinity(edges, x)
     tried: list[tuple[float, float]] = []  # stability, resolution
     for resolution in RESOLUTIONS:
@@ -87,7 +85,7 @@ def find_groups(
     if stability < _null_stability(edges, x, resolution, seed) + MIN_EXCESS_STABILITY:
         return single_group(listed, best)
     if is_large:
-        weights = _affinity(neighbours.subgraph(nodes), neighbourhood[nodes])
+        weights = _affinity(neighbours.subgraph(nodes), similarity[nodes])
     membership = _leiden(weights, resolution, seed)
     source = similarity[~graph.is_target.numpy()]
     membership = merge_alike_communities(membership, similarity[nodes], _cluster_means(source, seed))
@@ -169,7 +167,7 @@ def _stability(weights: sp.csr_array, membership: NDArray[np.int64], resolution:
     return float(np.mean(agreement))
 
 
-def _null_stability(edges: sp.csr_array, x: NDArray[np.float64], resolution: float, seed: int) -> float:
+def _null_stability(edges: sp.csr_array, x: NDArray[np.floating], resolution: float, seed: int) -> float:
     """Stability without structure: of as many nodes in one Gaussian cloud of the same shape, their edges rewired."""
     rng = np.random.default_rng(seed)
     stabilities = []
@@ -193,7 +191,7 @@ def _rewired(edges: sp.csr_array, rng: np.random.Generator) -> sp.csr_array:
     return both
 
 
-def _affinity(edges: sp.csr_array, x: NDArray[np.float64]) -> sp.csr_array:
+def _affinity(edges: sp.csr_array, x: NDArray[np.floating]) -> sp.csr_array:
     """Weights between nodes: 1 for an edge, plus up to 1 for the nearest features where a node lacks edges."""
     lacking = np.clip(1 - np.diff(edges.indptr) / NEAREST, 0, 1)
     rows = np.flatnonzero(lacking)
@@ -205,7 +203,7 @@ def _affinity(edges: sp.csr_array, x: NDArray[np.float64]) -> sp.csr_array:
     return sp.csr_array(edges + similar.maximum(similar.T))
 
 
-def _nearest(x: NDArray[np.float64], rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def _nearest(x: NDArray[np.floating], rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Return the other nodes with the nearest features, of some nodes: (rows, count).
 
     Of very many nodes, they are looked for among every k-th.

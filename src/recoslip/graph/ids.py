@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recoslip.graph.node_graph import NodeGraph
+from recoslip.graph.node_graph import Derived, NodeGraph
 from recoslip.memory import memory
 
 log = logging.getLogger("recoslip")
@@ -43,3 +43,16 @@ def id_order(graph: NodeGraph) -> NDArray[np.int64] | None:
         log.info("the nodes stay in the order they are given in, for want of memory: another order has other draws")
         return None
     return order
+
+
+def derived(graph: NodeGraph, key: str, make: Callable[[NodeGraph], Derived]) -> Derived:
+    """Return what follows from a graph's features and edges, made once, with its nodes in the order of their ids.
+
+    So the same nodes in another order have the same, to the last bit.
+    """
+
+    def made() -> Derived:
+        order = id_order(graph)
+        return make(graph) if order is None else cast(Derived, make(graph.permuted(order)).permuted(np.argsort(order)))
+
+    return graph.derived(key, made)

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from recoslip.graph.ids import derived
 from recoslip.graph.node_graph import NodeGraph
 from recoslip.graph.vectors import F32, Vectors
 
@@ -42,11 +43,12 @@ class Partitions:
     def of(cls, graph: NodeGraph, seed: int = 0, trees: int = TREES) -> Partitions:
         """Return the partitions of a graph, which are computed once for a seed and kept with the graph."""
 
-        def make() -> Partitions:
-            count = max(1, min(trees, trees * NODES_OF_ALL_TREES // max(1, graph.num_nodes)))
-            return cls.fit(Vectors.of(graph).views(), count, seed)
+        count = max(1, min(trees, trees * NODES_OF_ALL_TREES // max(1, graph.num_nodes)))
 
-        return graph.derived(f"partitions {seed} {trees}", make)
+        def make(ordered: NodeGraph) -> Partitions:
+            return cls.fit(Vectors.of(ordered).views(), count, seed)
+
+        return derived(graph, f"partitions {seed} {trees}", make)
 
     @classmethod
     def fit(cls, views: Sequence[F32], trees: int, seed: int) -> Self:
@@ -111,10 +113,10 @@ class Partitions:
         return strongest
 
     def at_depth(self, depth: int) -> NDArray[np.int32]:
-        """Return one partition: the bin of each node in the last tree, with so many bins around it at most, (nodes,)."""
-        bins = self.leaf[-1]
+        """Return a partition by the last tree: the bin of each node with at most so many bins around it, (nodes,)."""
+        bins: NDArray[np.int32] = self.leaf[-1]
         for _ in range(int(self.depth.max())):
-            bins = np.where(self.depth[bins] > depth, self.parent[bins], bins)
+            bins = np.where(self.depth[bins] > depth, self.parent[bins], bins).astype(np.int32)
         return bins
 
     def assign(self, views: Sequence[F32]) -> NDArray[np.int32]:
@@ -150,6 +152,23 @@ class Partitions:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Build from what `arrays` returned, without any nodes."""
         return cls(np.empty((0, 0), np.int32), *(arrays[name] for name in ("parent", "first", "view", "centre")))
+
+
+def share_bound(source: NDArray[np.integer], size: NDArray[np.integer], confidence: float) -> NDArray[np.float64]:
+    r"""Return the upper confidence bound of the source share of bins, $B^{-1}(c;\, s + 1,\, m - s)$ (Clopper-Pearson).
+
+    The source share of a bin is that of the population which its nodes are drawn from; with probability c it is at most
+    the bound.
+
+    >>> share_bound(np.array([0, 0, 1]), np.array([1, 20, 20]), 0.8).round(3).tolist()
+    [0.8, 0.077, 0.142]
+    """
+    from scipy.stats import beta
+
+    pairs, place = np.unique(np.stack([source, size]), axis=1, return_inverse=True)
+    s, m = pairs
+    bound = np.where(s < m, beta.ppf(confidence, s + 1, np.maximum(m - s, 1)), 1.0)
+    return np.asarray(bound[place.reshape(-1)])
 
 
 def _grow(x: F32, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], F32]:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from recoslip.graph.adjacency import Neighbours
+from recoslip.graph.ids import derived
 from recoslip.graph.node_graph import NodeGraph
 from recoslip.graph.sparse import is_mostly_zero, to_scipy
 
@@ -103,7 +104,7 @@ class Vectors:
         """Return the vectors of a graph; those of its own reducer are computed once, and kept with the graph."""
         if reducer is not None:
             return cls._compute(graph, reducer)
-        return graph.derived("vectors", lambda: cls._compute(graph, Reducer.fit(graph)))
+        return derived(graph, "vectors", lambda ordered: cls._compute(ordered, Reducer.fit(ordered)))
 
     @classmethod
     def _compute(cls, graph: NodeGraph, reducer: Reducer) -> Vectors:

@@ -125,9 +125,7 @@ def _row_sizes(graph: NodeGraph) -> NDArray[np.float64]:
     return np.log1p(np.stack([norm, count], axis=1).astype(np.float64))
 
 
-def _regions(
-    label: NDArray[np.integer], scores: Sequence[NDArray[np.float64]], is_target: Mask
-) -> tuple[Region, ...]:
+def _regions(label: NDArray[np.integer], scores: Sequence[NDArray[np.float64]], is_target: Mask) -> tuple[Region, ...]:
     """Compare the domains within each region, by whichever of the scores tells them apart best."""
     from sklearn.metrics import roc_auc_score
 

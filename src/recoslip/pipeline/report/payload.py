@@ -54,7 +54,8 @@ def payload(
     position = np.full(graph.num_nodes, -1)  # on the page; -1 for a node that is not shown
     position[shown] = np.arange(len(shown))
     representation = detector.fits[0].representation(graph, shown)
-    xy = projection(findings.neighbourhood[shown] if representation is None else representation, findings.listed[shown])
+    represented = findings.similarity[shown].astype(np.float64) if representation is None else representation
+    xy = projection(represented, findings.listed[shown])
     columns, cut_after = shown_columns(graph, shown, show)
     features = FeatureStatistics(findings.described)
     summary = facts(findings)
@@ -189,7 +190,7 @@ def _details(
         }
     with_traits = listed[:MAX_WITH_TRAITS].tolist()
     if with_traits:
-        references = nearest_source(graph, findings.neighbourhood, with_traits).tolist()
+        references = nearest_source(graph, findings.similarity, with_traits).tolist()
         for node, similar in zip(with_traits, references, strict=True):
             details[str(position[node])] |= {
                 "references": len(similar),

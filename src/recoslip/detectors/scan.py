@@ -2,6 +2,7 @@ r"""The scan: counts of source and target nodes in the bins of partitions that k
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -27,6 +28,7 @@ LEAST_CORE = 10  # nodes of it
 SOURCE_WEIGHT = 0.3  # of a source node, where a node of the lower half of the target has 1
 FOLDS = 3
 PENALTY = 1e-3  # of the student's squared weights
+STEPS = 80  # of its optimiser
 FEATURE_LENGTH = 4.0
 MAX_ROWS = 20_000  # of either kind that the student learns from
 SMOOTHING = 0.5
@@ -181,6 +183,7 @@ def _folds(graph: NodeGraph) -> NDArray[np.int64]:
 
 def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDArray[np.int64], seed: int) -> F32:
     """Fit the student of each fold on the others: (folds, features + 1), the intercept last."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -197,8 +200,9 @@ def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDA
         if y.all() or not y.any():
             continue
         weight = weight / np.where(y, weight[y].sum(), weight[~y].sum())
-        model = LogisticRegression(C=1 / PENALTY, max_iter=80, tol=1e-4)
-        with threadpool_limits(1, user_api="blas"), np.errstate(all="ignore"):
+        model = LogisticRegression(C=1 / PENALTY, max_iter=STEPS)
+        with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # further steps change no rank that matters
             model.fit(FEATURE_LENGTH * features[rows], y, weight)
         weights[k] = np.append(FEATURE_LENGTH * model.coef_[0], model.intercept_)
     return weights

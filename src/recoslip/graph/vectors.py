@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.ids import derived
 from recoslip.graph.node_graph import NodeGraph
-from recoslip.graph.sparse import is_mostly_zero, to_scipy
+from recoslip.graph.sparse import to_scipy
 
 F32: TypeAlias = NDArray[np.float32]
 
 WIDTH = 128
 MAX_FIT = 100_000  # nodes that singular vectors are fitted on at most
+MAX_SAMPLED = 10_000  # nodes that tell whether most values are zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +148,13 @@ def _features(graph: NodeGraph, rows: slice) -> Any:
     if graph.x.layout != torch.strided:
         return to_scipy(graph.x)[rows]
     x = graph.x[rows].numpy()
-    return sp.csr_array(x) if is_mostly_zero(graph.x[:MAX_FIT]) else x
+    return sp.csr_array(x) if _is_sparse(graph) else x
+
+
+def _is_sparse(graph: NodeGraph) -> bool:
+    """Return whether most values of a strided matrix are zero, as those of counts of words are."""
+    sample = graph.x[:MAX_SAMPLED]
+    return bool(2 * torch.count_nonzero(sample) < sample.numel())
 
 
 def _inverse_spread(rows: Any, mean: F32 | None) -> F32:

@@ -11,13 +11,20 @@ from hypothesis import strategies as st
 from recoslip.detectors.conformal import benjamini_hochberg, p_values, threshold
 from recoslip.detectors.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
 from recoslip.detectors.pseudo_labels import choose_pseudo_labels, label_weights
-from recoslip.fleet.negative_sampling import NonEdges
+from recoslip.fleet.sampling import NonEdges
 from recoslip.graph import paths
 from recoslip.objectives import links
 from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
 from recoslip.objectives.prior import best_bin
-from recoslip.objectives.propensity import log_likelihood, posterior_known
-from recoslip.objectives.pu import domain_risk, entropy, label_distribution, non_negative_risk, non_negative_step
+from recoslip.objectives.pu import (
+    domain_risk,
+    entropy,
+    label_distribution,
+    log_likelihood,
+    non_negative_risk,
+    non_negative_step,
+    posterior_known,
+)
 from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
 
 

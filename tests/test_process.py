@@ -183,13 +183,13 @@ def test_a_signal_after_the_output_is_in_place_leaves_code_0(tables, tmp_path, m
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recoslip.cli.detect.print_most_novel", interrupt)
+    monkeypatch.setattr("recoslip.cli.detect.print_result", interrupt)
     result = run(detect(tables, tmp_path / "out"))
     assert result.exit_code == 0
     assert "interrupted, after" in result.output
     assert "nothing was written" not in result.output
     assert names(tmp_path / "out") == WHOLE
-    monkeypatch.setattr("recoslip.pipeline.result.make_report", interrupt)
+    monkeypatch.setattr("recoslip.pipeline.result.payload", interrupt)
     result = run(detect(tables, tmp_path / "other"))
     assert result.exit_code == 130
     assert "interrupted; nothing was written" in result.output

@@ -81,15 +81,11 @@ def _without_server(
         if decisions is not None:
             count = room.take_in(read_decisions(decisions, room.ranking, name))
             what = "decision is" if count == 1 else "decisions are"
-            console.print(
-                f"{count:,} {what} new in {escape(printable(decisions))}.",
-                soft_wrap=True,
-            )
+            console.print(f"{count:,} {what} new in {escape(printable(decisions))}.", soft_wrap=True)
         if sample is not None:
             _draw(console, room, name, sample)
         console.print(room.summary())
-        certificate = room.certificate()
-        if certificate is not None:
+        if (certificate := room.certificate()) is not None:
             console.print(escape(certificate.sentence), soft_wrap=True)
         if decisions is not None and room.can_learn():
             _learn(console, room)
@@ -129,13 +125,11 @@ def _draw(console: Console, room: Room, who: str, size: int) -> None:
     nodes = room.draw(who, size or None) if drawn is None else list(drawn.nodes)
     path = room.folder / SAMPLE
     atomic_write(path, to_fill_in(room.ranking, nodes))
-    console.print(
-        f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}", soft_wrap=True
-    )
-    console.print(
+    for sentence in (
+        f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}",
         f"Fill in the column verdict, then: recoslip review {escape(printable(room.folder))} --decisions FILE",
-        soft_wrap=True,
-    )
+    ):
+        console.print(sentence, soft_wrap=True)
 
 
 def _serve(

@@ -12,8 +12,7 @@ from recoslip.detectors.base import Scores
 from recoslip.detectors.params import Number, Whole, param
 from recoslip.detectors.untrained import UntrainedDetector
 from recoslip.graph import NodeGraph
-from recoslip.graph.adjacency import SymmetricNormalisation, adjacency_of, diffuse
-from recoslip.graph.paths import mean_distance
+from recoslip.graph.adjacency import SymmetricNormalisation, adjacency_of, diffuse, mean_distance
 
 
 class LpPul(UntrainedDetector):

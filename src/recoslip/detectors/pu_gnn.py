@@ -13,10 +13,9 @@ from recoslip.detectors.params import Number, Whole, param
 from recoslip.detectors.prior_detector import PriorDetector, WarmUp, estimated_priors
 from recoslip.detectors.risk_objectives import DomainNodes, Risk, RiskObjective, domain_nodes, positions
 from recoslip.fleet.interfaces import GraphInput, Objective, Output, ProblemState
-from recoslip.fleet.negative_sampling import NonEdges
+from recoslip.fleet.sampling import NonEdges
 from recoslip.graph import NodeGraph
-from recoslip.graph.adjacency import adjacency_of
-from recoslip.graph.paths import within_hops
+from recoslip.graph.adjacency import adjacency_of, within_hops
 from recoslip.graph.split import Mask, Split
 from recoslip.objectives.links import inner_products, structure_loss
 from recoslip.objectives.pu import label_distribution

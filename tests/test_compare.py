@@ -437,7 +437,7 @@ def test_the_command_prints_one_summary(two_weeks):
 
 def test_json_prints_everything_and_nothing_else(two_weeks):
     facts = json.loads(run(*two_weeks, "--json").stdout)
-    assert facts == compare(*two_weeks).facts()
+    assert facts == compare(*two_weeks).to_dict()
     assert [row["id"] for row in facts["changes"]] == ids("t", 0, 8)
     assert facts["groups"][0]["first"] == {"groups": [{"number": 1, "name": "rotor, [red]"}], "size": 10}
     assert facts["differences"] == [{"name": "seed", "first": 0, "second": 7}]

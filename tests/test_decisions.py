@@ -93,7 +93,7 @@ def realised(method, draws, *, shift, fdr=0.2, **settings):
         p = fitted.p_values()
         assert np.isnan(p[~target]).all()
         false_positive.append((p[target & ~novel] <= 0.1).mean())
-        listed = fitted.shortlist(fdr)
+        listed = fitted.select(fdr)
         assert not listed[~target].any()
         false_discovery.append((listed & ~novel).sum() / max(1, listed.sum()))
         # One half of the calibration nodes calibrates the other: known source nodes that the detector took for target.

@@ -60,7 +60,7 @@ class GroupChange:
         """Return the fraction of the second's nodes that was in the first's groups; None for new or gone groups."""
         return self.shared / self.second_size if self.first and self.second else None
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         sides = (
             ("first", self.first, self.first_names, self.first_size),
@@ -106,7 +106,7 @@ class Outcome:
         """Say whether another result comes to the same, whatever its folder."""
         return replace(self, folder=other.folder) == other
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {**vars(self), "novel_share": None if self.novel_share is None else dict(self.novel_share)}
 
@@ -176,11 +176,11 @@ class Comparison:
                 found.append(f"The {side} result has no groups, so groups are not compared.")
         return found
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
         return {
-            "first": self.first.facts(),
-            "second": self.second.facts(),
+            "first": self.first.to_dict(),
+            "second": self.second.to_dict(),
             "identical": self.identical,
             "nodes": {
                 "both": self.both,
@@ -192,7 +192,7 @@ class Comparison:
             "rank_correlation": self.rank_correlation,
             "sentences": self.sentences(),
             "changes": self.changes.to_dicts(),
-            "groups": [group.facts() for group in self.groups],
+            "groups": [group.to_dict() for group in self.groups],
             "differences": [vars(difference) for difference in self.differences],
         }
 

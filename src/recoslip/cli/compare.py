@@ -44,7 +44,7 @@ def compare(
     if out is not None:
         comparison.write_changes(compared, out, force=force)
     if as_json:
-        print(json.dumps(compared.facts()))
+        print(json.dumps(compared.to_dict()))
         return
     _print_comparison(compared, console)
     if out is not None:

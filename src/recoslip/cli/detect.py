@@ -116,7 +116,7 @@ def check(
     nodes, edges = input_files(graph_files, nodes_option, edges_option)
     found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
     if as_json:
-        print(json.dumps(found.facts()))
+        print(json.dumps(found.to_dict()))
     else:
         print_check(found.rows(), make_console(quiet))
     refuse_leaks(found, split_names(allow_leak))
@@ -170,7 +170,7 @@ def detect(
     *,
     read: dict[str, Any],
 ) -> None:
-    """Find the target nodes of your own graph that belong to no category of the source.
+    """Find the target nodes of your own graph whose categories the source does not have.
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """

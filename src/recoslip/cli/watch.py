@@ -87,7 +87,7 @@ def watch(
             raise SettingError(f"--{name.replace('_', '-')} was fixed when the watch began; leave it out")
     outcome = Watch(state).add(nodes, edges, **read)
     if as_json:
-        print(json.dumps(outcome.facts()))
+        print(json.dumps(outcome.to_dict()))
     else:
         batch = outcome.batch
         if outcome.again:

@@ -68,7 +68,7 @@ def _summary(detector: Detector, check: DriftCheck, table: pl.DataFrame) -> dict
         "recoslip": __version__,
         "method": detector.name,
         "settings": detector.json_params(),
-        "check_before_scoring": check.facts(),
+        "check_before_scoring": check.to_dict(),
         "nodes": new,
         "listed": listed,
         "list": f"{listed:,} of {counted(new, 'new node')} {'is' if listed == 1 else 'are'} listed.",
@@ -103,5 +103,5 @@ def _score_alone(detector: Detector, check: DriftCheck, fdr: float | None) -> Sc
     summary = _summary(detector, check, table)
     said = {"verdict": "inconclusive", "headline": summary["list"], "advice": guarantee, "supported": False}
     return Scored(
-        table, summary | said | {"guarantee": guarantee, "check": check.facts() | {"rows": check.rows()}}, None
+        table, summary | said | {"guarantee": guarantee, "check": check.to_dict() | {"rows": check.rows()}}, None
     )

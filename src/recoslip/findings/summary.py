@@ -85,7 +85,7 @@ def summarise(findings: Findings) -> dict[str, Any]:
 def facts(findings: Findings) -> dict[str, Any]:
     """Return what the findings add to a run's summary, as JSON values."""
     detector, share = findings.detector, findings.novel_share
-    partition, diagnosis, check = findings.partition, findings.diagnosis, findings.check.facts()
+    partition, diagnosis, check = findings.partition, findings.diagnosis, findings.check.to_dict()
     return {
         "verdict": findings.verdict.kind,
         "headline": findings.headline(),
@@ -105,7 +105,7 @@ def facts(findings: Findings) -> dict[str, Any]:
             "count": partition.count,
             "stability": partition.stability,
             "has_structure": partition.has_structure,
-            "found": [group.facts() for group in findings.groups],
+            "found": [group.to_dict() for group in findings.groups],
         },
         "check": check | {"rows": [*map(list, findings.before_scoring), *check["rows"]]},
         "diagnosis": {

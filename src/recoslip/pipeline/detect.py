@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from recoslip.detectors.base import Detector
 from recoslip.detectors.catalogue import AUTO, DEFAULT
-from recoslip.detectors.params import Number, Whole
+from recoslip.detectors.params import Integer, Number
 from recoslip.detectors.registry import detector
 from recoslip.errors import SettingError
 from recoslip.findings.analysis import analyse as find
@@ -94,7 +94,7 @@ def detect(
     progress: Progress | bool = True,
     **read_options: Any,
 ) -> Result:
-    """Find the target nodes that belong to no category of the source.
+    """Find the target nodes of categories that the source does not have.
 
     It reads the graph, checks it, fits the method, and says what follows: `result.verdict`, `result.table`,
     `result.groups`, `result.report("report.html")`. Nothing is written before `result.save("out")`.
@@ -126,7 +126,7 @@ def detect(
     if fdr is not None:
         Number(0, 1, open_ends=True)("fdr", fdr)
     if rotations is not None:
-        Whole(2)("rotations", rotations)
+        Integer(2)("rotations", rotations)
     cells = open_if_cells(nodes)
     given = read(nodes if cells is None else cells, edges, use_rep=use_rep, **read_options)
     found = inspection.check(given, align=align)

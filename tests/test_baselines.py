@@ -205,7 +205,7 @@ def test_distances_and_hop_sets_are_those_of_brute_force(seed):
 
 
 def test_distances_do_not_depend_on_the_block(monkeypatch, graph):
-    from recoslip.graph import paths
+    from recoslip.graph import adjacency as paths
 
     sources = np.flatnonzero(~graph.is_target.numpy())
     whole = mean_distance(adjacency_of(graph), sources)

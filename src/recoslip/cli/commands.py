@@ -78,10 +78,9 @@ def root(
         raise typer.Exit
 
 
-SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}  # detect takes those of the method
 for each in (demo, check):
     app.command()(each)
-app.command(cls=DetectCommand, context_settings=SETTINGS)(detect)
+app.command(cls=DetectCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(detect)
 for each in (score, watch, compare, pack, report, review, methods, datasets):
     app.command()(each)
 app.add_typer(bench_app, name="bench")

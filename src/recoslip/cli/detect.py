@@ -155,7 +155,7 @@ def detect(
         Path | None, typer.Option(help="Folder for finished fits of the cluster, which a second run does not do again.")
     ] = None,
     title: Title = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the initial weights, dropout and the split.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of initial weights, dropout and splits; default: 0.")] = None,
     device: Device = None,
     quiet: Quiet = False,
     as_json: Json = False,

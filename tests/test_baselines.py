@@ -205,11 +205,11 @@ def test_distances_and_hop_sets_are_those_of_brute_force(seed):
 
 
 def test_distances_do_not_depend_on_the_block(monkeypatch, graph):
-    from recoslip.graph import adjacency as paths
+    from recoslip.graph import adjacency
 
     sources = np.flatnonzero(~graph.is_target.numpy())
     whole = mean_distance(adjacency_of(graph), sources)
-    monkeypatch.setattr(paths, "BLOCK", 7)
+    monkeypatch.setattr(adjacency, "SEARCHED", 7)
     np.testing.assert_allclose(mean_distance(adjacency_of(graph), sources), whole)
 
 

@@ -190,7 +190,7 @@ def diffuse(
     return current
 
 
-BLOCK = 64 * 64  # sources searched from at once; each takes a bit per node
+SEARCHED = 64 * 64  # sources searched from at once; each takes a bit per node
 
 
 def mean_distance(adjacency: sp.csr_array, sources: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -201,8 +201,8 @@ def mean_distance(adjacency: sp.csr_array, sources: NDArray[np.int64]) -> NDArra
     """
     nodes = adjacency.shape[0]
     total, reached = np.zeros(nodes), np.zeros(nodes)
-    for start in range(0, len(sources), BLOCK):
-        block = sources[start : start + BLOCK]
+    for start in range(0, len(sources), SEARCHED):
+        block = sources[start : start + SEARCHED]
         seen = np.zeros((nodes, -(-len(block) // 64)), dtype=np.uint64)
         bit = np.arange(len(block))
         np.bitwise_or.at(seen, (block, bit // 64), np.uint64(1) << (bit % 64).astype(np.uint64))

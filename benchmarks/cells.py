@@ -61,7 +61,7 @@ def measure(job: tuple[str, int, str]) -> dict:
     ):
         record[name] = float(roc_auc_score(novel[is_query], scores))
     for level in LEVELS:
-        listed = fitted.shortlist(level)
+        listed = fitted.select(level)
         record[f"listed {level}"] = int(listed.sum())
         record[f"false {level}"] = float((listed & ~novel).sum() / max(1, listed.sum()))
         record[f"found {level}"] = float((listed & novel).sum() / novel.sum())

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 import recoslip
 from recoslip.findings.analysis import analyse
-from recoslip.pipeline.report.html import report
+from recoslip.pipeline.result import Result
 
 CATEGORIES = 8  # the last one is novel: it occurs in the target alone
 
@@ -127,7 +127,7 @@ def main() -> None:
         with Measurement("analyse"):
             findings = analyse(model, graph)
         with Measurement("page"):
-            report(model, graph, findings=findings)
+            Result.of(findings).report()
 
 
 if __name__ == "__main__":

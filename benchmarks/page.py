@@ -12,7 +12,6 @@ from pathlib import Path
 
 import recoslip
 from recoslip.datasets import csbm
-from recoslip.pipeline.report.html import report
 
 
 def ready_seconds(path: Path) -> float | None:
@@ -38,7 +37,7 @@ def main() -> None:
     fitted = recoslip.detector("domain-discriminator", epochs=50).fit(graph, rotations=3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "report.html")
-        report(fitted, graph).save(path)
+        recoslip.analyse(fitted, graph).report().save(path)
         seconds = ready_seconds(path)
         shown = "no browser" if seconds is None else f"ready after {seconds:.2f} s"
         print(f"{options.nodes:,} nodes: {path.stat().st_size / 1e6:.2f} MB, {shown}")

@@ -22,7 +22,7 @@ import recoslip
 from recoslip.detectors import nearness, network_detector, reco_slip_plus
 from recoslip.findings.analysis import analyse
 from recoslip.fleet.device import resolve_device
-from recoslip.pipeline.report.html import report
+from recoslip.pipeline.result import Result
 
 CASES = ("cora-s", "computers-s", "wide", "large")
 # Functions whose time, calls included, is a part of the fit.
@@ -126,7 +126,7 @@ def main() -> None:
         stopwatch.measure("fit", lambda m=model, d=data: m.fit(d.graph, d.split, rotations=arguments.rotations))
         if arguments.after:
             findings = stopwatch.measure("analysis", lambda m=model, d=data: analyse(m, d.graph))
-            stopwatch.measure("page", lambda m=model, d=data, f=findings: report(m, d.graph, findings=f))
+            stopwatch.measure("page", lambda f=findings: Result.of(f).report())
         parts = sorted(stopwatch.seconds.items(), key=lambda part: -part[1])
         print(f"{case}: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts), flush=True)
         if arguments.operators:

@@ -95,7 +95,7 @@ def compare(fitted: Detector, shown: Case) -> Record:
         "estimates": {"regions": share.estimate} | other_estimates(fitted, target),
     }
     for level in LEVELS:
-        record |= compare_list(f"at {level}", fitted.shortlist(level), known, novel)
+        record |= compare_list(f"at {level}", fitted.select(level), known, novel)
     # The list of before: one fit that hides a fifth of the source, compared with all of it.
     first = fitted.fits[0]
     p_once = p_values(first.scores_[target], first.scores_[first.calibration_])

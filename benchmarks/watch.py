@@ -139,7 +139,7 @@ def _drifting(share: NDArray[np.float64], growing: int, rng: np.random.Generator
 
 
 def run(name: str, root: Path, draw: int, born: bool, grown: bool) -> dict[str, Any]:
-    """Test every batch of a stream until it rings, or is called worlds apart."""
+    """Test every batch of a stream until an alarm is raised, or it is found separable."""
     rng = np.random.default_rng([SEED, draw, born, grown, *name.encode()])
     stream = draw_stream(load(name, root, SEED + draw), rng, born=born, grown=grown)
     rings, apart, seconds, precision = None, None, [], None

@@ -27,18 +27,18 @@ from recoslip.detectors import (
 from recoslip.detectors.dominant import squared_error
 from recoslip.detectors.lp_pul import propagate
 from recoslip.errors import SettingError
-from recoslip.graph.adjacency import adjacency_of
-from recoslip.graph.paths import mean_distance, within_hops
+from recoslip.graph.adjacency import adjacency_of, mean_distance, within_hops
 from recoslip.metrics import auroc
 from recoslip.objectives.links import structure_loss
 from recoslip.objectives.prior import best_bin
-from recoslip.objectives.propensity import log_likelihood, posterior_known
 from recoslip.objectives.pu import (
     domain_risk,
     entropy,
     label_distribution,
+    log_likelihood,
     non_negative_risk,
     non_negative_step,
+    posterior_known,
     unbiased_risk,
 )
 
@@ -205,11 +205,11 @@ def test_distances_and_hop_sets_are_those_of_brute_force(seed):
 
 
 def test_distances_do_not_depend_on_the_block(monkeypatch, graph):
-    from recoslip.graph import paths
+    from recoslip.graph import adjacency
 
     sources = np.flatnonzero(~graph.is_target.numpy())
     whole = mean_distance(adjacency_of(graph), sources)
-    monkeypatch.setattr(paths, "BLOCK", 7)
+    monkeypatch.setattr(adjacency, "SEARCHED", 7)
     np.testing.assert_allclose(mean_distance(adjacency_of(graph), sources), whole)
 
 

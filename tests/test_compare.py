@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 from typer.testing import CliRunner
 
 from recoslip.cli import app
-from recoslip.comparison import compare, rank_correlation, write_changes
+from recoslip.comparison import compare, write_changes
 from recoslip.errors import RecoslipError
 from recoslip.results import for_spreadsheets, read_scores, read_summary
 
@@ -122,13 +122,20 @@ def test_a_node_that_became_source_left_the_list_and_changed_its_domain(tmp_path
     assert (compared.changed_domain, compared.ranked) == (1, 9)
 
 
-def test_the_rank_correlation_is_spearmans_with_ties():
+def scored(folder, values):
+    rows = [(f"n{k}", "target", float(value), 0.5, False, None) for k, value in enumerate(values)]
+    columns = ["id", "domain", "score", "p_value", "listed", "group"]
+    return result(folder, {}, table=pl.DataFrame(rows, schema=columns, orient="row"))
+
+
+def test_the_rank_correlation_is_spearmans_with_ties(tmp_path):
     random = np.random.default_rng(0)
-    one, other = random.integers(0, 20, (2, 300)) + np.arange(300) // 20
-    assert rank_correlation(pl.Series(one), pl.Series(other)) == pytest.approx(spearmanr(one, other).statistic)
-    assert rank_correlation(pl.Series([1.0, 2.0, 3.0]), pl.Series([9.0, 5.0, 1.0])) == pytest.approx(-1)
-    assert rank_correlation(pl.Series([1.0, 1.0]), pl.Series([1.0, 2.0])) is None
-    assert rank_correlation(pl.Series([1.0]), pl.Series([1.0])) is None
+    tied = random.integers(0, 20, (2, 300)) + np.arange(300) // 20
+    cases = (tied, ([1, 2, 3], [9, 5, 1]), ([1, 1], [1, 2]), ([1], [1]))
+    expected = (pytest.approx(spearmanr(*tied).statistic), pytest.approx(-1), None, None)
+    for case, (values, correlation) in enumerate(zip(cases, expected, strict=True)):
+        folders = [scored(tmp_path / f"{case}-{side}", each) for side, each in enumerate(values)]
+        assert compare(*folders).rank_correlation == correlation
 
 
 def test_only_nodes_that_are_target_in_both_are_ranked(tmp_path):
@@ -175,16 +182,16 @@ def test_split_merged_new_and_gone_groups_are_named_as_such(tmp_path):
         ("new", (), (4,)),
     }
     changed = dict(compared.changes["change"].value_counts().iter_rows())
-    assert changed == {"joined": 7, "left": 5, "split": 20, "merged": 14}
+    assert changed == {"joined": 7, "left": 5, "regrouped": 34}
     assert "34 nodes on both lists changed group." in compared.sentences()
 
 
-def test_groups_grow_and_shrink_and_say_how_much_is_found_again(tmp_path):
+def test_groups_that_grow_and_shrink_are_the_same_and_say_how_much_is_found_again(tmp_path):
     one = result(tmp_path / "one", {1: ids("a", 0, 4), 2: ids("b", 0, 20)}, ids("t", 0, 4))
     two = result(tmp_path / "two", {1: ids("a", 0, 16), 2: ids("b", 0, 5)}, ids("t", 0, 4))
     grew, shrank = compare(one, two).groups
-    assert (grew.kind, grew.found_again, grew.known_before, grew.jaccard) == ("grew", 1.0, 0.25, 0.25)
-    assert (shrank.kind, shrank.found_again, shrank.known_before) == ("shrank", 0.25, 1.0)
+    assert (grew.kind, grew.found_again, grew.known_before) == ("same", 1.0, 0.25)
+    assert (shrank.kind, shrank.found_again, shrank.known_before) == ("same", 0.25, 1.0)
 
 
 def test_half_of_both_groups_is_not_more_than_half(tmp_path):
@@ -430,7 +437,7 @@ def test_the_command_prints_one_summary(two_weeks):
 
 def test_json_prints_everything_and_nothing_else(two_weeks):
     facts = json.loads(run(*two_weeks, "--json").stdout)
-    assert facts == compare(*two_weeks).facts()
+    assert facts == compare(*two_weeks).to_dict()
     assert [row["id"] for row in facts["changes"]] == ids("t", 0, 8)
     assert facts["groups"][0]["first"] == {"groups": [{"number": 1, "name": "rotor, [red]"}], "size": 10}
     assert facts["differences"] == [{"name": "seed", "first": 0, "second": 7}]

@@ -25,7 +25,7 @@ from recoslip.findings.groups import _nearest, find_groups, single_group
 from recoslip.findings.novel_share import novel_share
 from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.graph.split import assign_source, hide
-from recoslip.pipeline.report.html import report
+from recoslip.pipeline.result import Result
 
 unit = st.floats(0, 1, allow_subnormal=False)
 
@@ -93,7 +93,7 @@ def realised(method, draws, *, shift, fdr=0.2, **settings):
         p = fitted.p_values()
         assert np.isnan(p[~target]).all()
         false_positive.append((p[target & ~novel] <= 0.1).mean())
-        listed = fitted.shortlist(fdr)
+        listed = fitted.select(fdr)
         assert not listed[~target].any()
         false_discovery.append((listed & ~novel).sum() / max(1, listed.sum()))
         # One half of the calibration nodes calibrates the other: known source nodes that the detector took for target.
@@ -403,7 +403,7 @@ def test_findings_are_one_table_and_one_sentence(marked):
 def test_nodes_that_are_all_alike_make_a_page(graph):
     same = NodeGraph(np.ones((300, 2)), graph.edge_index, graph.is_target)
     fitted = detector("domain-discriminator", epochs=5, encoder="mlp").fit(same, calibration=0.3)
-    page = report(fitted, same)
+    page = Result.of(analyse(fitted, same)).report()
     assert np.isfinite(page.data["nodes"]["x"]).all()
     assert any("the same features" in words for words in page.data["facts"]["diagnosis"]["warnings"])
 
@@ -430,5 +430,5 @@ def test_a_page_computes_the_neighbourhood_features_once(graph, monkeypatch):
                 monkeypatch.setattr(module, function.__name__, counted(function))
     found = analyse(fitted, graph)
     assert found.listed.sum() >= 10  # so that groups, traits and reference nodes are computed
-    report(fitted, graph, findings=found)
+    Result.of(found).report()
     assert sorted(calls) == ["neighbourhood_features", "similarity_features"]

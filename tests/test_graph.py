@@ -2,7 +2,6 @@ import copy
 import logging
 import pickle
 
-import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -123,28 +122,6 @@ def test_pyg_round_trip():
     assert again.categories.tolist() == [0, 1, 1, 2]
     with pytest.raises(GraphError, match="no field 'old'"):
         NodeGraph.from_pyg(data, is_target="old")
-
-
-def test_from_networkx_takes_nodes_as_ids_and_attributes_as_features():
-    g = nx.Graph()
-    for name, age, new in (("ann", 1.0, False), ("bob", 2.0, False), ("cyd", 3.0, True)):
-        g.add_node(name, age=age, size=0.0, new=new)
-    g.add_edge("cyd", "ann", w=2.0)
-    graph = NodeGraph.from_networkx(g, features=["age", "size"], is_target="new", weight="w")
-    assert graph.ids.tolist() == ["ann", "bob", "cyd"]
-    assert graph.x[:, 0].tolist() == [1, 2, 3]
-    assert graph.edge_index.tolist() == [[0, 2], [2, 0]]
-    assert graph.feature_names == ("age", "size")
-    with pytest.raises(GraphError, match="no attribute 'height'"):
-        NodeGraph.from_networkx(g, features=["height"], is_target="new")
-    g.nodes["ann"]["age"] = [1.0, 2.0]
-    with pytest.raises(GraphError, match="features cannot be read as an array"):
-        NodeGraph.from_networkx(g, features="age", is_target="new")
-    nx.set_node_attributes(g, {"ann": "source", "bob": "source", "cyd": "target"}, "new")
-    with pytest.raises(GraphError, match="is_target must hold true/false"):
-        NodeGraph.from_networkx(g, features=["size"], is_target="new")
-    with pytest.raises(GraphError, match="at least one of each"):
-        NodeGraph.from_networkx(nx.Graph(), features=["size"], is_target="new")
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])

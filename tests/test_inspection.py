@@ -371,9 +371,9 @@ def test_what_is_no_graph_or_no_choice_is_refused(graph):
 
 
 def test_the_check_does_not_depend_on_the_caller(graph):
-    before = recoslip.check(graph).facts()
+    before = recoslip.check(graph).to_dict()
     assert isinstance(recoslip.check(graph), Check)
-    assert recoslip.check(graph).facts() == before
+    assert recoslip.check(graph).to_dict() == before
     forced = recoslip.check(graph, align="on")
     assert forced.remedy == "aligned"
     assert forced.prepared is not graph

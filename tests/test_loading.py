@@ -109,5 +109,5 @@ def test_memory_that_runs_out_after_a_restart_is_said_in_our_words(graph, monkey
         raise next(problems)
 
     monkeypatch.setattr(type(model), "_learn", fail)
-    with pytest.raises(OutOfMemory, match="memory did not suffice"):
+    with pytest.raises(OutOfMemory, match="out of memory"):
         model.fit(graph)

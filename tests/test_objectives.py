@@ -11,13 +11,20 @@ from hypothesis import strategies as st
 from recoslip.detectors.conformal import benjamini_hochberg, p_values, threshold
 from recoslip.detectors.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
 from recoslip.detectors.pseudo_labels import choose_pseudo_labels, label_weights
-from recoslip.fleet.negative_sampling import NonEdges
-from recoslip.graph import paths
+from recoslip.fleet.sampling import NonEdges
+from recoslip.graph.adjacency import mean_distance, or_neighbours
 from recoslip.objectives import links
 from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
 from recoslip.objectives.prior import best_bin
-from recoslip.objectives.propensity import log_likelihood, posterior_known
-from recoslip.objectives.pu import domain_risk, entropy, label_distribution, non_negative_risk, non_negative_step
+from recoslip.objectives.pu import (
+    domain_risk,
+    entropy,
+    label_distribution,
+    log_likelihood,
+    non_negative_risk,
+    non_negative_step,
+    posterior_known,
+)
 from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
 
 
@@ -209,10 +216,10 @@ def test_distances_from_more_sources_than_a_word_has_bits():
     adjacency = sp.csr_array(sp.diags_array([np.ones(nodes - 1)] * 2, offsets=[-1, 1]))
     for count in (1, 63, 64, 65, 128, 129):
         expected = np.abs(np.arange(nodes)[:, None] - np.arange(count)).mean(axis=1)
-        np.testing.assert_allclose(paths.mean_distance(adjacency, np.arange(count)), expected)
+        np.testing.assert_allclose(mean_distance(adjacency, np.arange(count)), expected)
     nobody = sp.csr_array((3, 3))
-    assert paths.mean_distance(nobody, np.array([1])).tolist() == [math.inf, 0, math.inf]
-    assert paths.or_neighbours(nobody, np.ones((3, 1), dtype=np.uint64)).tolist() == [[0], [0], [0]]
+    assert mean_distance(nobody, np.array([1])).tolist() == [math.inf, 0, math.inf]
+    assert or_neighbours(nobody, np.ones((3, 1), dtype=np.uint64)).tolist() == [[0], [0], [0]]
 
 
 @pytest.mark.parametrize(("members", "out", "pairs"), [(2, 3, 200_000), (7, 11, 20_000), (1, 2**19, 5)])

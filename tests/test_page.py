@@ -482,7 +482,7 @@ def test_the_slider_lists_what_the_library_lists(visit, run, tmp_path, fdr):
         page.locator("#level").fill(str(step))
         level = float(page.locator("#level-value").inner_text().removesuffix(" %")) / 100
         p = fitted.p_values()
-        listed = p <= level * (1 + 1e-9) if fdr is None else fitted.shortlist(level)
+        listed = p <= level * (1 + 1e-9) if fdr is None else fitted.select(level)
         text = page.locator("#level-text").inner_text()
         start = f"{listed.sum()} of {graph.is_target.sum()} target nodes" if listed.any() else "none of the"
         assert f", {start}" in text

@@ -26,7 +26,7 @@ from recoslip.review import listening
 from recoslip.review import server as review_server
 from recoslip.review.decisions import Decisions, export, only_new, parse_decisions, to_fill_in
 from recoslip.review.ranking import Ranking
-from recoslip.review.room import REVIEWED, Room
+from recoslip.review.room import REVIEWED, ReviewSession
 from recoslip.review.store import CannotWriteError, ConflictError, Entry, ReviewError, Store, new_key
 
 HOSTILE = ["<img src=x onerror=\"document.title='hacked'\">", "=cmd|' /C calc'!A0", "'quoted", 'line\nbreak, "quote"']
@@ -62,7 +62,7 @@ def store(folder):
 
 @pytest.fixture
 def room(folder):
-    with Room(folder) as opened:
+    with ReviewSession(folder) as opened:
         yield opened
 
 
@@ -413,8 +413,8 @@ def test_what_stands_is_the_same_event_by_event_and_at_once(store):
             events += store.append([Entry(f"u{number}", str(who), "undo", value=f"k{number}")])
         bit_by_bit.take(events)
     at_once = Decisions(store.events())
-    assert {s: standing.facts() for s, standing in bit_by_bit.standing.items()} == {
-        s: standing.facts() for s, standing in at_once.standing.items()
+    assert {s: standing.to_dict() for s, standing in bit_by_bit.standing.items()} == {
+        s: standing.to_dict() for s, standing in at_once.standing.items()
     }
 
 
@@ -439,7 +439,7 @@ def test_a_table_goes_out_and_comes_back(room):
     assert only_new(entries, room.decisions) == []  # the same decisions
     events = [Entry(e.key, e.who, e.kind, e.node, e.group, e.value, e.note) for e in entries]
     (room.folder / REVIEW).unlink()
-    with Room(room.folder) as fresh:
+    with ReviewSession(room.folder) as fresh:
         fresh.record(events)
         assert fresh.decisions.decided(fresh.ranking) == room.decisions.decided(room.ranking)
         assert fresh.decisions.contradictions() == [node]
@@ -450,7 +450,7 @@ def test_a_corrected_row_is_recorded_and_what_stands_is_not(room):
     rows = f"id,verdict,note,who\n{node},{{}},seen,Ada\n{other},known,,Ada\n"
     counts = []
     for word in ("new", "new", "known", "known", "new", "unsure"):
-        counts.append(room.take_in(parse_decisions(rows.format(word).encode(), room.ranking, "x", "table")))
+        counts.append(room.import_decisions(parse_decisions(rows.format(word).encode(), room.ranking, "x", "table")))
     assert counts == [2, 0, 1, 0, 1, 1]
     assert [event.value for event in room.store.events() if event.node == node] == [
         "confirmed", "rejected", "confirmed", "unsure"
@@ -462,7 +462,7 @@ def test_a_row_that_settles_a_contradiction_is_recorded(room):
     room.record([verdict(node, "rejected", "Bo"), verdict(node, "confirmed", "Ada")])
     assert room.decisions.contradictions() == [node]
     row = f"id,verdict,who\n{node},known,Ada\n".encode()
-    assert room.take_in(parse_decisions(row, room.ranking, "x", "table")) == 1
+    assert room.import_decisions(parse_decisions(row, room.ranking, "x", "table")) == 1
     assert room.decisions.verdict(node, -1) == "rejected"
 
 
@@ -556,7 +556,7 @@ class Served:
 @pytest.fixture(scope="module")
 def served(finished, tmp_path_factory):
     copied = shutil.copytree(finished, tmp_path_factory.mktemp("served") / "out")
-    with Room(copied) as room:
+    with ReviewSession(copied) as room:
         serving = Served(room)
         yield serving
         serving.close()
@@ -798,7 +798,7 @@ def run(*arguments, code=0):
 
 
 def test_decisions_without_the_server(folder, tmp_path):
-    with Room(folder) as room:
+    with ReviewSession(folder) as room:
         one, other = targets(room, 2)
     table = tmp_path / "mine.csv"
     table.write_text(f"id,verdict,note,who\n{one},new,shiny,\n{other},known,,Bo\n")
@@ -815,7 +815,7 @@ def test_decisions_without_the_server(folder, tmp_path):
 
 def test_decisions_are_kept_where_the_model_does_not_learn(tmp_path):
     folder = make_folder(tmp_path / "out", rotations=1)
-    with Room(folder) as room:
+    with ReviewSession(folder) as room:
         node = targets(room, 1)[0]
     (tmp_path / "mine.csv").write_text(f"id,verdict\n{node},new\n")
     said = run(folder, "--decisions", tmp_path / "mine.csv")
@@ -833,9 +833,9 @@ def test_a_sample_without_the_server(folder):
     assert "a sample of 4 nodes was drawn already" in run(folder, "--sample", 5, code=2)
     sample.with_columns(verdict=pl.lit("confirmed")).write_csv(folder / "sample.csv")
     said = run(folder, "--decisions", folder / "sample.csv")
-    with Room(folder) as room:
+    with ReviewSession(folder) as room:
         assert room.certificate().sentence in said.replace("\n", " ")
-        assert room.certificate().facts()
+        assert room.certificate().to_dict()
 
 
 @pytest.mark.parametrize("name", ["x\udcff", "\ud800"])

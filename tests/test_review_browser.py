@@ -14,7 +14,7 @@ from test_injections import INJECTIONS
 from test_review import HOSTILE, make_folder
 
 from recoslip.review.decisions import check_name
-from recoslip.review.room import Room
+from recoslip.review.room import ReviewSession
 from recoslip.review.store import Entry, Store, new_key
 
 RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
@@ -181,7 +181,7 @@ def test_two_people_review_by_keyboard_and_a_killed_server_loses_nothing(browser
             person.page.wait_for_selector(".room-banner", state="hidden")
         for person in (ada, bo):
             assert verdicts_of(run_folder, person.name) == person.verdicts
-    with Room(run_folder) as room:
+    with ReviewSession(run_folder) as room:
         kinds = [event.kind for event in room.store.events()]
         assert (kinds.count("note"), kinds.count("undo")) == (1, 1)
         assert len({event.key for event in room.store.events()}) == len(kinds)
@@ -199,7 +199,7 @@ def test_learning_and_the_certificate_are_in_the_review(browser, server, run_fol
         di.reach("Draw the sample")
         di.press("Enter")
         di.sees("Review the sample: ")
-        with Room(run_folder) as room:
+        with ReviewSession(run_folder) as room:
             nodes = room.sampled().nodes
             assert room.store.sample().who == "Di"
             di.sees(room.certificate().sentence)
@@ -220,7 +220,7 @@ def test_hostile_ids_and_notes_stay_text(browser, server, run_folder):
 
 def test_no_word_of_a_review_becomes_an_element_or_a_script(browser, tmp_path):
     folder = make_folder(tmp_path / "out")
-    with Room(folder) as room:
+    with ReviewSession(folder) as room:
         listed = [room.ranking.ids[k] for k in np.flatnonzero(room.ranking.listed)[:8]]
         group = int(room.ranking.group.max())
         for number, words in enumerate(INJECTIONS):

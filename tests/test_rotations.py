@@ -142,7 +142,7 @@ def test_all_scores_tied_and_one_cluster_promise_nothing_and_list_nobody():
     graph = NodeGraph(np.ones((60, 2)), np.empty((2, 0), dtype=int), [False] * 30 + [True] * 30)
     fitted = detector("domain-discriminator", **CHEAP).fit(graph, rotations=3)
     assert (fitted.region_ == 0).all()
-    assert not fitted.shortlist(0.2).any()
+    assert not fitted.select(0.2).any()
 
 
 def test_a_known_kind_that_grew_stays_off_the_list_that_it_fills_without_regions():

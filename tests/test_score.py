@@ -508,8 +508,8 @@ def arrivals(rows=60, **columns):
 
 def look(clerk, nodes, edges=None, **options):
     check = check_new(clerk, clerk.read_table(nodes, edges, **options))
-    assert json.loads(json.dumps(check.facts())) == check.facts()
-    assert check.facts()["rows"] == [list(row) for row in check.rows()]
+    assert json.loads(json.dumps(check.to_dict())) == check.to_dict()
+    assert check.to_dict()["rows"] == [list(row) for row in check.rows()]
     return dict(check.rows())
 
 

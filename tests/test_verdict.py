@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from recoslip import NodeGraph, detector
-from recoslip.cli.printing import print_outcome
+from recoslip.cli.printing import print_result
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import p_values
 from recoslip.detectors.regions import growth_within
@@ -101,7 +101,7 @@ def test_something_new_is_said_with_how_much_and_how_sure():
         assert "are unlike anything in the source" in findings.headline()
         assert "95 % confidence, unless a known category is more than 2.2 times" in findings.verdict.advice
         assert "No single node" not in findings.verdict.advice
-    assert kinds_said == ["new"] * 8
+    assert kinds_said == ["novel"] * 8
     assert np.mean(covered) >= 7 / 8
 
 
@@ -203,7 +203,7 @@ def test_two_source_nodes_end_in_words(edges):
     findings = analyse(detector("lp-pul").fit(graph), graph)
     assert findings.headline() == "Inconclusive: 2 source nodes are too few to learn from and to compare with."
     assert not findings.verdict.supported
-    assert "There are only 2 source nodes: they may not represent what is known." in findings.diagnosis.warnings
+    assert "There are only 2 source nodes. They may not represent all known categories." in findings.diagnosis.warnings
 
 
 def test_one_new_node_is_listed_without_a_wrong_reason():
@@ -331,12 +331,12 @@ def test_without_a_shift_none_is_said():
     said = []
     for seed in range(8):
         findings = found_unchanged(seed)
-        said.append("much the same proportions" in findings.diagnosis.shift())
+        said.append("similar proportions" in findings.diagnosis.shift())
     assert sum(said) >= 7
 
 
 @pytest.mark.parametrize(
-    ("unevenness", "words"), [(0.05, "much the same proportions"), (0.2, "shifted somewhat"), (0.5, "shifted strongly")]
+    ("unevenness", "words"), [(0.05, "similar proportions"), (0.2, "shifted somewhat"), (0.5, "shifted strongly")]
 )
 def test_the_shift_is_said_in_three_ways(unevenness, words):
     said = Diagnosis(unevenness, (), ()).shift()
@@ -344,8 +344,8 @@ def test_the_shift_is_said_in_three_ways(unevenness, words):
     assert f"{100 * unevenness:.0f} % of the source nodes would have to change cluster" in said
 
 
-def test_a_shift_of_nothing_known_cannot_be_told():
-    assert "cannot be told" in Diagnosis(None, (), ()).shift()
+def test_a_shift_of_nothing_known_is_not_estimated():
+    assert "not estimated" in Diagnosis(None, (), ()).shift()
 
 
 def test_a_cluster_that_grew_within_its_region_raises_what_the_share_allows_for():
@@ -363,9 +363,9 @@ def test_a_cluster_that_grew_within_its_region_raises_what_the_share_allows_for(
 
 def test_rejected_proposals_are_told():
     fit = SimpleNamespace(proposal_rejected_=True)
-    assert _fit_warnings(SimpleNamespace(fits=(fit,)))[0].startswith("In the fit, the nodes that stood out first had")
+    assert _fit_warnings(SimpleNamespace(fits=(fit,)))[0].startswith("In the fit, source nodes")
     other = SimpleNamespace(proposal_rejected_=False)
-    assert _fit_warnings(SimpleNamespace(fits=(fit, other, other)))[0].startswith("In 1 of 3 fits, the nodes")
+    assert _fit_warnings(SimpleNamespace(fits=(fit, other, other)))[0].startswith("In 1 of 3 fits, source nodes")
     assert _fit_warnings(SimpleNamespace(fits=(other, other))) == []
 
 
@@ -516,7 +516,7 @@ def test_nodes_without_names_have_no_names_for_groups():
 def test_the_terminal_says_what_the_page_says(tmp_path):
     findings, kinds = found_new()
     console = Console(file=StringIO(), width=10_000)
-    print_outcome(Result.of(findings, seconds=1.0), tmp_path, console)
+    print_result(Result.of(findings, seconds=1.0), tmp_path, console, as_json=False)
     printed = console.file.getvalue()
     for sentence in (findings.headline(), findings.verdict.advice, findings.list_sentence(), findings.guarantee):
         assert sentence in printed

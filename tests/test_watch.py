@@ -356,7 +356,7 @@ def test_a_category_that_is_born_rings_with_its_members_its_beginning_and_its_fe
         f"they were known, such nodes would have become more than {math.floor(group.growth)} times as frequent; the "
         f"alarm allows for 3.0. Look at these first: {', '.join(group.members[:10])}."
     )
-    assert found.facts()["group"]["members"] == group.members
+    assert found.to_dict()["group"]["members"] == group.members
     assert Watch(folder).state.groups == (group,)
 
 
@@ -562,7 +562,7 @@ def test_the_last_batch_given_again_changes_nothing_and_ends_as_before(story, tm
     with nothing_changes(watch.folder):
         again = watch.add(frame.reverse(), edges)
     assert again.again
-    assert again.facts() == outcomes[6].facts() | {"given_before": True}
+    assert again.to_dict() == outcomes[6].to_dict() | {"given_before": True}
 
 
 def test_a_corrected_row_in_the_batch_given_again_is_refused_and_not_passed_over(own):

@@ -15,7 +15,7 @@ from recoslip import NodeGraph, detector
 from recoslip.detectors import DETECTORS
 from recoslip.errors import RecoslipError, RecoslipWarning
 from recoslip.findings.analysis import analyse
-from recoslip.pipeline.report.html import report
+from recoslip.pipeline.result import Result
 
 QUICK = {
     "epochs": 3,
@@ -178,6 +178,6 @@ def test_what_is_scored_can_be_put_on_a_page(graph_name):
     for method in (detector("lp-pul", max_fpr=0.5), detector("domain-discriminator", epochs=2, max_fpr=0.5)):
         method.fit(graph)
         findings = analyse(method, graph)
-        page = report(method, graph, findings=findings)
+        page = Result.of(findings).report()
         assert json.loads(json.dumps(page.data, allow_nan=False))["counts"]["nodes"] == graph.num_nodes
         assert findings.table().height == graph.num_nodes

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from recoslip.detectors.base import Callbacks, Detector
 from recoslip.detectors.learned_file import fingerprint, pack_learned, read_learned, unpack_learned
 from recoslip.detectors.network_detector import NetworkDetector
-from recoslip.detectors.params import Whole
+from recoslip.detectors.params import Integer
 from recoslip.errors import RecoslipError, SettingError
 from recoslip.fleet.device import BATCH_SIZE
 from recoslip.graph import NodeGraph
@@ -88,7 +88,7 @@ def fit(
         rotations: as for `Detector.fit`; 2 or more.
         progress: called with steps done and steps in all.
     """
-    Whole(1)("workers", workers)
+    Integer(1)("workers", workers)
     if rotations == 1:
         raise SettingError("a cluster fits rotations, and rotations=1 is a single fit; use 2 or more, or detector.fit")
     packed = None if isinstance(graph, NodeGraph) else Path(graph).expanduser().absolute()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-import numpy as np
 import polars as pl
 
 from recoslip.errors import RecoslipError
@@ -15,8 +15,8 @@ from recoslip.results import AGAIN, for_spreadsheets, read_scores, read_summary
 from recoslip.storage import atomic_write, printable, resolve
 from recoslip.wording import counted
 
-NodeChange: TypeAlias = Literal["joined", "left", "new", "gone", "split", "merged", "regrouped"]
-GroupKind: TypeAlias = Literal["same", "grew", "shrank", "split", "merged", "rearranged", "new", "gone"]
+NodeChange: TypeAlias = Literal["joined", "left", "new", "gone", "regrouped"]
+GroupKind: TypeAlias = Literal["same", "split", "merged", "rearranged", "new", "gone"]
 
 COMPARED = ("domain", "score", "p_value", "listed", "group")  # columns of both results, side by side
 CHANGES = ("id", "change", *(f"{name}_{side}" for name in COMPARED for side in ("first", "second")))
@@ -36,9 +36,8 @@ class GroupChange:
     A group of the first and one of the second are linked if they share more than half of the listed nodes of either.
     Groups that links connect belong together:
 
-    - one and one: "same" if the shared nodes are more than half of both; "grew" if they are more than half of the
-      first group alone; "shrank" if of the second alone;
-    - one of the first and several of the second: "split"; several and one: "merged"; several and several: "rearranged";
+    - one and one: "same"; one of the first and several of the second: "split"; several and one: "merged"; several and
+      several: "rearranged";
     - a group of the first without a link is "gone", one of the second is "new".
     """
 
@@ -61,12 +60,7 @@ class GroupChange:
         """Return the fraction of the second's nodes that was in the first's groups; None for new or gone groups."""
         return self.shared / self.second_size if self.first and self.second else None
 
-    @property
-    def jaccard(self) -> float:
-        """Return the shared nodes as a fraction of all nodes of these groups."""
-        return self.shared / (self.first_size + self.second_size - self.shared)
-
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         sides = (
             ("first", self.first, self.first_names, self.first_size),
@@ -84,7 +78,6 @@ class GroupChange:
             "shared": self.shared,
             "found_again": self.found_again,
             "known_before": self.known_before,
-            "jaccard": self.jaccard,
         }
 
 
@@ -113,7 +106,7 @@ class Outcome:
         """Say whether another result comes to the same, whatever its folder."""
         return replace(self, folder=other.folder) == other
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {**vars(self), "novel_share": None if self.novel_share is None else dict(self.novel_share)}
 
@@ -141,8 +134,7 @@ class Comparison:
 
     - "joined", "left": the node is in both, and listed in the second or in the first alone;
     - "new", "gone": a listed node that only the second or only the first has;
-    - "split", "merged": the node is listed in both, and its group was split or merged;
-    - "regrouped": it is listed in both, and its groups do not belong together, or were rearranged.
+    - "regrouped": it is listed in both, in groups that are not the same.
     """
 
     @property
@@ -170,7 +162,7 @@ class Comparison:
         if count.keys() & {"new", "gone"}:
             new, gone = count.get("new", 0), count.get("gone", 0)
             found.append(f"Listed nodes that only one result has: {gone:,} in the first, {new:,} in the second.")
-        if regrouped := sum(count.get(name, 0) for name in ("split", "merged", "regrouped")):
+        if regrouped := count.get("regrouped", 0):
             found.append(f"{counted(regrouped, 'node')} on both lists changed group.")
         if self.changed_domain:
             found.append(f"{counted(self.changed_domain, 'node')} changed from source to target or back.")
@@ -184,11 +176,11 @@ class Comparison:
                 found.append(f"The {side} result has no groups, so groups are not compared.")
         return found
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
         return {
-            "first": self.first.facts(),
-            "second": self.second.facts(),
+            "first": self.first.to_dict(),
+            "second": self.second.to_dict(),
             "identical": self.identical,
             "nodes": {
                 "both": self.both,
@@ -200,7 +192,7 @@ class Comparison:
             "rank_correlation": self.rank_correlation,
             "sentences": self.sentences(),
             "changes": self.changes.to_dicts(),
-            "groups": [group.facts() for group in self.groups],
+            "groups": [group.to_dict() for group in self.groups],
             "differences": [vars(difference) for difference in self.differences],
         }
 
@@ -240,7 +232,7 @@ def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Co
         only_second=tables[1].height - both.height,
         changed_domain=both.filter(pl.col("domain_first") != pl.col("domain_second")).height,
         ranked=targets.height,
-        rank_correlation=rank_correlation(targets["score_first"], targets["score_second"]),
+        rank_correlation=_rank_correlation(targets),
         groups=groups,
         differences=differences,
         changes=_changes(nodes, groups),
@@ -262,17 +254,10 @@ def check_changes_file(path: str | os.PathLike[str], *, force: bool) -> None:
         raise RecoslipError(f"{printable(path)} is there already; choose another name, or use --force")
 
 
-def rank_correlation(one: pl.Series, other: pl.Series) -> float | None:
-    """Return Spearman's rank correlation, equal values having their mean rank; None if either has no two values.
-
-    >>> rank_correlation(pl.Series([0.1, 0.5, 0.9]), pl.Series([10, 20, 15]))
-    0.5
-    """
-    ranks = np.array([series.rank("average").to_numpy() for series in (one, other)], dtype=np.float64)
-    if ranks.shape[1] < 2 or (np.ptp(ranks, axis=1) == 0).any():
-        return None
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    return float(centred[0] @ centred[1] / np.sqrt((centred**2).sum(axis=1).prod()))
+def _rank_correlation(nodes: pl.DataFrame) -> float | None:
+    """Return Spearman's rank correlation of the scores; None if all scores of a result are equal."""
+    value: float | None = nodes.select(pl.corr("score_first", "score_second", method="spearman")).item()
+    return None if value is None or math.isnan(value) else value
 
 
 def _outcome(folder: str | os.PathLike[str], table: pl.DataFrame, summary: dict[str, Any]) -> Outcome:
@@ -342,24 +327,32 @@ def _group_changes(
     nodes: pl.DataFrame, first_names: dict[int, str | None], second_names: dict[int, str | None]
 ) -> tuple[GroupChange, ...]:
     """Say what became of each group; `GroupChange` states the rule. The largest of the second come first."""
+    import networkx as nx
+
     first, second = (_sizes(nodes, side) for side in ("first", "second"))
     grouped = nodes.filter("listed_first", "listed_second", pl.col("group_first") > 0, pl.col("group_second") > 0)
     counts = grouped.group_by("group_first", "group_second").len()
     overlap = {(one, other): shared for one, other, shared in counts.iter_rows()}
+    linked = nx.Graph()
+    linked.add_nodes_from([*((1, one) for one in first), *((2, other) for other in second)])
+    linked.add_edges_from(
+        ((1, one), (2, other))
+        for (one, other), shared in overlap.items()
+        if 2 * shared > min(first[one], second[other])
+    )
     found = []
-    for ones, others in _connected(first, second, overlap):
-        shared = sum(overlap.get((one, other), 0) for one in ones for other in others)
-        first_size, second_size = sum(first[one] for one in ones), sum(second[other] for other in others)
+    for together in nx.connected_components(linked):
+        ones, others = (tuple(sorted(number for side, number in together if side == wanted)) for wanted in (1, 2))
         found.append(
             GroupChange(
-                kind=_kind(len(ones), len(others), 2 * shared > first_size, 2 * shared > second_size),
+                kind=_kind(len(ones), len(others)),
                 first=ones,
                 second=others,
                 first_names=tuple(first_names.get(number) for number in ones),
                 second_names=tuple(second_names.get(number) for number in others),
-                first_size=first_size,
-                second_size=second_size,
-                shared=shared,
+                first_size=sum(first[one] for one in ones),
+                second_size=sum(second[other] for other in others),
+                shared=sum(overlap.get((one, other), 0) for one in ones for other in others),
             )
         )
     return tuple(sorted(found, key=lambda group: (-group.second_size, -group.first_size, group.second, group.first)))
@@ -371,29 +364,13 @@ def _sizes(nodes: pl.DataFrame, side: str) -> dict[int, int]:
     return dict(members[f"group_{side}"].value_counts().iter_rows())
 
 
-def _connected(
-    first: dict[int, int], second: dict[int, int], overlap: dict[tuple[int, int], int]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the groups of both results that links connect, each group once."""
-    together: list[tuple[set[int], set[int]]] = [({one}, set()) for one in sorted(first)]
-    together += [(set(), {other}) for other in sorted(second)]
-    for (one, other), shared in sorted(overlap.items()):
-        if 2 * shared > min(first[one], second[other]):
-            touched = [part for part in together if one in part[0] or other in part[1]]
-            together = [part for part in together if part not in touched]
-            together.append((set().union(*(part[0] for part in touched)), set().union(*(part[1] for part in touched))))
-    return [(tuple(sorted(ones)), tuple(sorted(others))) for ones, others in together]
-
-
-def _kind(ones: int, others: int, most_of_first: bool, most_of_second: bool) -> GroupKind:
+def _kind(ones: int, others: int) -> GroupKind:
     """Name what happened to groups that belong together, by how many there are in each result."""
     if not ones or not others:
         return "gone" if ones else "new"
-    if ones > 1 or others > 1:
-        return "rearranged" if ones > 1 and others > 1 else "merged" if ones > 1 else "split"
-    if most_of_first and most_of_second:
-        return "same"
-    return "grew" if most_of_first else "shrank"
+    if ones > 1:
+        return "rearranged" if others > 1 else "merged"
+    return "split" if others > 1 else "same"
 
 
 # Nodes.
@@ -410,7 +387,7 @@ def _changes(nodes: pl.DataFrame, groups: tuple[GroupChange, ...]) -> pl.DataFra
         .when(was & ~now).then(pl.lit("left"))
         .when(was & now).then(_regrouping(groups))
     )  # fmt: skip
-    kinds = pl.Enum(["joined", "left", "new", "gone", "split", "merged", "regrouped"])
+    kinds = pl.Enum(get_args(NodeChange))
     changed = nodes.with_columns(change=change.cast(kinds)).filter(pl.col("change").is_not_null())
     score = pl.coalesce("score_second", "score_first")
     order = changed.sort("change", score, descending=[False, True], maintain_order=True)
@@ -418,21 +395,12 @@ def _changes(nodes: pl.DataFrame, groups: tuple[GroupChange, ...]) -> pl.DataFra
 
 
 def _regrouping(groups: tuple[GroupChange, ...]) -> pl.Expr:
-    """Return what happened to the group of a node that is listed in both results; null if nothing did."""
+    """Return "regrouped" for a node that is listed in both results, in groups that are not the same; else null."""
     if not groups:
         return pl.lit(None, dtype=pl.String)
-    places: list[dict[int, int]] = [{0: -1}, {0: -1}]  # group -> the GroupChange that it is in; 0 means no group
-    for place, group in enumerate(groups):
-        places[0] |= dict.fromkeys(group.first, place)
-        places[1] |= dict.fromkeys(group.second, place)
-    first, second = (
-        pl.col(f"group_{side}").replace_strict(place, default=-1, return_dtype=pl.Int64)
-        for side, place in zip(("first", "second"), places, strict=True)
-    )
-    words: dict[GroupKind, NodeChange] = {"split": "split", "merged": "merged", "rearranged": "regrouped"}
-    kept = {place: words.get(group.kind) for place, group in enumerate(groups)}
-    in_place = first.replace_strict(kept, default=None, return_dtype=pl.String)
-    return pl.when(first != second).then(pl.lit("regrouped")).otherwise(in_place)
+    same = {0: 0} | {group.first[0]: group.second[0] for group in groups if group.kind == "same"}  # 0: in no group
+    expected = pl.col("group_first").replace_strict(same, default=-1, return_dtype=pl.Int64)
+    return pl.when(expected != pl.col("group_second")).then(pl.lit("regrouped"))
 
 
 # Summaries.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 MACHINE = "all processes of the machine"
 USABLE_ADDRESSES = 0.8  # of an address space: allocators reserve more than they use
-LARGE = 1 / 16  # of the memory: a graph of fewer bytes is not why it did not suffice
-BATCHES = "set batch_size, or a smaller one, or smaller hidden_channels"
+LARGE = 1 / 16  # of the memory: a graph of fewer bytes is not why it ran out
+BATCHES = "set or reduce batch_size, or reduce hidden_channels"
 WORDS = re.compile("out of memory|not enough memory|allocate memory|alloc_failed|failed to map segment", re.IGNORECASE)
 
 
@@ -65,7 +65,7 @@ def _limits() -> dict[str, Memory]:
 
 @contextmanager
 def memory_errors(size: int = 0) -> Iterator[None]:
-    """Turn every library's way of saying that memory did not suffice into OutOfMemory.
+    """Turn every library's error for too little memory into OutOfMemory.
 
     Args:
         size: bytes that the graph takes whose computation it is; batches and packing are advised where they matter.
@@ -76,7 +76,7 @@ def memory_errors(size: int = 0) -> Iterator[None]:
         if not isinstance(problem, MemoryError) and not WORDS.search(str(problem)):
             raise
         if "CUDA" in str(problem):
-            raise OutOfMemory(f"memory did not suffice: that of the GPU is full; {BATCHES}") from problem
+            raise OutOfMemory(f"out of memory: that of the GPU is full; {BATCHES}") from problem
         raise OutOfMemory(_explanation(size)) from problem
 
 
@@ -86,4 +86,4 @@ def _explanation(size: int) -> str:
     remedy = "end other programs" if name == MACHINE else "raise this limit"
     if size > LARGE * lowest.total:
         remedy = f"{BATCHES}, or pack the graph (recoslip pack), or {remedy}"
-    return f"memory did not suffice: {name} may use {lowest.total / 2**30:.2g} GiB; {remedy}"
+    return f"out of memory: {name} may use {lowest.total / 2**30:.2g} GiB; {remedy}"

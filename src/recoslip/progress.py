@@ -40,14 +40,14 @@ class Phases:
         return report
 
 
-class Together:
+class CombinedProgress:
     """Report computations that run side by side as one phase.
 
     Args:
         report: called with the steps that they have done together.
 
-    >>> together = Together(print)
-    >>> first, second = together.part(), together.part()
+    >>> together = CombinedProgress(print)
+    >>> first, second = together.task(), together.task()
     >>> first(2), second(1), first(3)
     2
     3
@@ -58,7 +58,7 @@ class Together:
     def __init__(self, report: Callable[[int], None]) -> None:
         self.report, self.done, self.lock = report, 0, threading.Lock()
 
-    def part(self) -> Callable[[int], None]:
+    def task(self) -> Callable[[int], None]:
         """Return the function that one of them calls with how many steps it has done."""
         before = 0
 

@@ -78,18 +78,9 @@ def root(
         raise typer.Exit
 
 
-app.command()(demo)
-app.command()(check)
-app.command(
-    cls=DetectCommand,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},  # settings of the method
-)(detect)
-app.command()(score)
-app.command()(watch)
-app.command()(compare)
-app.command()(pack)
-app.command()(report)
-app.command()(review)
-app.command()(methods)
-app.command()(datasets)
+for each in (demo, check):
+    app.command()(each)
+app.command(cls=DetectCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(detect)
+for each in (score, watch, compare, pack, report, review, methods, datasets):
+    app.command()(each)
 app.add_typer(bench_app, name="bench")

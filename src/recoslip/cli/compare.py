@@ -44,7 +44,7 @@ def compare(
     if out is not None:
         comparison.write_changes(compared, out, force=force)
     if as_json:
-        print(json.dumps(compared.facts()))
+        print(json.dumps(compared.to_dict()))
         return
     _print_comparison(compared, console)
     if out is not None:
@@ -65,15 +65,9 @@ def _print_comparison(compared: Comparison, console: Console) -> None:
 
 def _outcomes(first: Outcome, second: Outcome) -> Table:
     table = _table("", "first", "second")
-    for name, values in (
-        ("folder", [each.folder for each in (first, second)]),
-        ("verdict", [each.verdict for each in (first, second)]),
-        ("novel share", [_share(each) for each in (first, second)]),
-        ("target nodes", [each.target for each in (first, second)]),
-        ("listed", [each.listed for each in (first, second)]),
-        ("groups", [each.groups for each in (first, second)]),
-    ):
-        table.add_row(name, *(_cell(value) for value in values))
+    for name in ("folder", "verdict", "novel share", "target", "listed", "groups"):
+        values = (_share(each) if name == "novel share" else getattr(each, name) for each in (first, second))
+        table.add_row(name, *map(_cell, values))
     return table
 
 

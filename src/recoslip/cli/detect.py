@@ -29,7 +29,7 @@ from recoslip.cli.options import (
     kept,
     takes,
 )
-from recoslip.cli.printing import print_check, print_most_novel, print_outcome
+from recoslip.cli.printing import print_check, print_result
 from recoslip.console.messages import make_console
 from recoslip.console.option_values import parse_pairs, split_names
 from recoslip.console.progress import show_steps
@@ -85,10 +85,8 @@ class DetectCommand(TyperCommand):
 def input_files(given: list[Path] | None, nodes: Path | None, edges: Path | None) -> tuple[Path, Path | None]:
     """Return the files that arguments and options name: nodes or a whole graph, and perhaps edges."""
     files = list(given or [])
-    if nodes is None and files:
-        nodes = files.pop(0)
-    if edges is None and files:
-        edges = files.pop(0)
+    nodes = files.pop(0) if nodes is None and files else nodes
+    edges = files.pop(0) if edges is None and files else edges
     if nodes is None:
         raise SettingError("no graph was given: recoslip detect graph.graphml, or recoslip detect nodes.csv edges.csv")
     if files:
@@ -118,7 +116,7 @@ def check(
     nodes, edges = input_files(graph_files, nodes_option, edges_option)
     found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
     if as_json:
-        print(json.dumps(found.facts()))
+        print(json.dumps(found.to_dict()))
     else:
         print_check(found.rows(), make_console(quiet))
     refuse_leaks(found, split_names(allow_leak))
@@ -157,7 +155,7 @@ def detect(
         Path | None, typer.Option(help="Folder for finished fits of the cluster, which a second run does not do again.")
     ] = None,
     title: Title = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the initial weights, dropout and the split.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of initial weights, dropout and splits; default: 0.")] = None,
     device: Device = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -172,7 +170,7 @@ def detect(
     *,
     read: dict[str, Any],
 ) -> None:
-    """Find the target nodes of your own graph that belong to no category of the source.
+    """Find the target nodes of your own graph whose categories the source does not have.
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
@@ -183,8 +181,7 @@ def detect(
 
     console = make_console(quiet or as_json)
     nodes, edges = input_files(graph_files, nodes_option, edges_option)
-    settings = _settings(context, method, config)
-    scores_format = check_format(table_format)
+    settings, scores_format = _settings(context, method, config), check_format(table_format)
     graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
     if graph_format is not None:
         check_graph_format(graph_format)
@@ -211,11 +208,7 @@ def detect(
         report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
         more = _annotated_cells(nodes, result)
         result.save(out, replace=force, table=scores_format, graph=graph_format, report=report, more=more)
-    if as_json:
-        print(json.dumps(result.to_dict()))
-        return
-    print_most_novel(result.table.head(10), console)
-    print_outcome(result, out, console, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
+    print_result(result, out, console, as_json, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
 
 
 def _settings(context: typer.Context, method: str | None, config: Path | None) -> dict[str, Any]:
@@ -235,11 +228,10 @@ def _print_and_reserve(console: Console, show: list[str], out: Path, force: bool
     from recoslip.pipeline.folder import check_folder
 
     for name in show:
-        if name not in found.graph.columns:
-            columns = ", ".join(found.graph.columns) or "none"
+        if name not in (columns := found.graph.columns):
             raise SettingError(
-                f"--show {name}: the graph was packed without this column{nearest(name, list(found.graph.columns))}; "
-                f"it has {columns}; pack again with --show"
+                f"--show {name}: the graph was packed without this column{nearest(name, list(columns))}; "
+                f"it has {', '.join(columns) or 'none'}; pack again with --show"
             )
     check_folder(out, replace=force, nodes=found.graph.num_nodes)
     console.print(escape(repr(found.graph)))
@@ -298,8 +290,7 @@ def score(
     from recoslip.pipeline.result import score as run
     from recoslip.storage import printable
 
-    console = make_console(quiet or as_json)
-    scores_format = check_format(table_format)
+    console, scores_format = make_console(quiet or as_json), check_format(table_format)
     if old is not None and packed is not None:
         raise SettingError("give the old nodes as tables (--with) or as a packed graph (--with-packed), not both")
     tables = None if old is None else (Path(old[0]), None if old[1] == NO_EDGES else Path(old[1]))
@@ -321,11 +312,7 @@ def score(
             console.print("making the report", style="dim")
             report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
         result.save(out, replace=force, table=scores_format, report=report)
-    if as_json:
-        print(json.dumps(result.to_dict()))
-        return
-    print_most_novel(result.table.head(10), console)
-    print_outcome(result, out, console)
+    print_result(result, out, console, as_json)
 
 
 def demo(
@@ -343,8 +330,7 @@ def demo(
     from recoslip.pipeline.detect import detect as run
     from recoslip.pipeline.folder import reserved
 
-    scores_format = check_format(table_format)
-    console = make_console(quiet or as_json)
+    console, scores_format = make_console(quiet or as_json), check_format(table_format)
     data = load_dataset("digits")
     console.print("[bold]1,797 handwritten digits, each joined to the 10 images most like it.[/bold]")
     console.print(
@@ -362,9 +348,6 @@ def demo(
         result = replace(result, summary={**result.summary, "dataset": "digits", "truth": truth})
         report = result.report(title="Handwritten digits: what is new?", image_shape=(8, 8))
         result.save(out, replace=replaces, table=scores_format, report=report)
-    if as_json:
-        print(json.dumps(result.to_dict()))
-        return
     assert data.graph.categories is not None
     most_novel = data.graph.categories[result.table.head(20)["id"].to_list()].tolist()
     digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in most_novel)
@@ -373,7 +356,7 @@ def demo(
         f"AU-ROC against the truth: [bold]{truth['auroc_target']:.3f}[/] on the {result.summary['target']:,} target "
         f"nodes, of which {truth['novel_true']} are 9s"
     )
-    print_outcome(result, out, console)
+    print_result(result, out, console, as_json, shown=0)
 
 
 def is_demo(folder: Path) -> bool:

@@ -26,7 +26,7 @@ MaxFpr = Annotated[
 ]
 Fdr = Annotated[float | None, typer.Option(help="List nodes by this false-discovery rate instead of --max-fpr.")]
 Title = Annotated[str | None, typer.Option(help="Title of the report.")]
-Device = Annotated[str | None, typer.Option(help="Device to compute on: auto, cpu or cuda.")]
+Device = Annotated[str | None, typer.Option(help="Device to compute on: auto, cpu or cuda; default: auto.")]
 Align = Annotated[
     str,
     typer.Option(
@@ -78,9 +78,10 @@ def _parameters(own: Field[Any], option: Option) -> list[inspect.Parameter]:
     """Return the parameter of an option, and a hidden one for the name that it had before."""
     text = re.sub(r"`(\w+)`", r"--\1", option.help)
     text += " Separated by commas." if option.kind in ("names", "numbers") else ""
+    text += f" Default: {own.default}." if own.default and isinstance(own.default, str) else ""
     is_switch = option.kind == "switch"
     kind = bool if is_switch else str | None
-    shown: dict[str, Any] = {"help": text, "rich_help_panel": PANEL, "show_default": own.default or False}
+    shown: dict[str, Any] = {"help": text, "rich_help_panel": PANEL, "show_default": False}
     given = [(own.name, shown)] + ([(option.old, {"hidden": True})] if option.old else [])
     return [
         inspect.Parameter(

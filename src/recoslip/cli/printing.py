@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,6 @@ from rich.table import Table
 from recoslip.console.messages import with_flags
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from recoslip.pipeline.result import Result
 
 MAX_GROUPS = 5  # whose evidence is printed
@@ -29,20 +28,31 @@ def print_check(rows: list[tuple[str, str]], console: Console) -> None:
     console.print()
 
 
-def print_most_novel(scores: pl.DataFrame, console: Console) -> None:
-    """Print the first rows of the table of scores, those of listed nodes bold."""
-    table = Table("most novel", "score", box=None, pad_edge=False)
-    for row in scores.iter_rows(named=True):
-        table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["listed"] else None)
-    console.print()
-    console.print(table)
+def print_result(
+    result: Result, out: Path, console: Console, as_json: bool, *, more: Iterable[str] = (), shown: int = 10
+) -> None:
+    """Print the highest scores, the verdict, the guarantee, what to inspect first, notes, and what was written where.
 
-
-def print_outcome(result: Result, out: Path, console: Console, *, more: Iterable[str] = ()) -> None:
-    """Print the verdict, the guarantee, what to inspect first, notes, and what was written where."""
+    Args:
+        result: of a run.
+        out: the folder that it was written to.
+        console: where to print.
+        as_json: whether to print what summary.json holds, and nothing else.
+        more: further files that were written.
+        shown: how many scores; those of listed nodes are bold.
+    """
     from recoslip.storage import printable
 
     said = result.to_dict()
+    if as_json:
+        print(json.dumps(said))
+        return
+    if shown:
+        table = Table("most novel", "score", box=None, pad_edge=False)
+        for row in result.table.head(shown).iter_rows(named=True):
+            table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["listed"] else None)
+        console.print()
+        console.print(table)
     console.print(f"\n[bold]{escape(said['headline'])}[/bold]", soft_wrap=True)
     if result.findings is not None:
         console.print(escape(said["advice"]), soft_wrap=True)

@@ -14,7 +14,7 @@ from recoslip.console.messages import make_console, resumable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from recoslip.review.room import Room
+    from recoslip.review.room import ReviewSession
 
 PROPOSED = 0  # the size of a sample that was not given
 SAMPLE = "sample.csv"  # in the run's folder
@@ -73,23 +73,19 @@ def _without_server(
     who: str | None,
 ) -> None:
     from recoslip.review.decisions import check_name, export, read_decisions
-    from recoslip.review.room import Room, user_name
+    from recoslip.review.room import ReviewSession, user_name
     from recoslip.storage import atomic_write, printable, resolve
 
     name = check_name(user_name() if who is None else who)
-    with Room(folder) as room:
+    with ReviewSession(folder) as room:
         if decisions is not None:
-            count = room.take_in(read_decisions(decisions, room.ranking, name))
+            count = room.import_decisions(read_decisions(decisions, room.ranking, name))
             what = "decision is" if count == 1 else "decisions are"
-            console.print(
-                f"{count:,} {what} new in {escape(printable(decisions))}.",
-                soft_wrap=True,
-            )
+            console.print(f"{count:,} {what} new in {escape(printable(decisions))}.", soft_wrap=True)
         if sample is not None:
             _draw(console, room, name, sample)
         console.print(room.summary())
-        certificate = room.certificate()
-        if certificate is not None:
+        if (certificate := room.certificate()) is not None:
             console.print(escape(certificate.sentence), soft_wrap=True)
         if decisions is not None and room.can_learn():
             _learn(console, room)
@@ -99,7 +95,7 @@ def _without_server(
             console.print(f"written: {escape(printable(export_to))}", soft_wrap=True)
 
 
-def _learn(console: Console, room: Room) -> None:
+def _learn(console: Console, room: ReviewSession) -> None:
     """Write the ranking after the verdicts; a model that does not learn takes nothing from the decisions."""
     from recoslip.errors import RecoslipError
     from recoslip.review.room import REVIEWED
@@ -114,7 +110,7 @@ def _learn(console: Console, room: Room) -> None:
         console.print(f"The ranking after these verdicts: {escape(path)}", soft_wrap=True)
 
 
-def _draw(console: Console, room: Room, who: str, size: int) -> None:
+def _draw(console: Console, room: ReviewSession, who: str, size: int) -> None:
     """Draw the sample, or take the one that was drawn, and write it as a table to fill in."""
     from recoslip.review.decisions import to_fill_in
     from recoslip.review.store import ConflictError
@@ -129,13 +125,11 @@ def _draw(console: Console, room: Room, who: str, size: int) -> None:
     nodes = room.draw(who, size or None) if drawn is None else list(drawn.nodes)
     path = room.folder / SAMPLE
     atomic_write(path, to_fill_in(room.ranking, nodes))
-    console.print(
-        f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}", soft_wrap=True
-    )
-    console.print(
+    for sentence in (
+        f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}",
         f"Fill in the column verdict, then: recoslip review {escape(printable(room.folder))} --decisions FILE",
-        soft_wrap=True,
-    )
+    ):
+        console.print(sentence, soft_wrap=True)
 
 
 def _serve(
@@ -150,7 +144,7 @@ def _serve(
 ) -> None:
     from recoslip.errors import RecoslipError
     from recoslip.review import listening
-    from recoslip.review.room import Room
+    from recoslip.review.room import ReviewSession
     from recoslip.storage import printable
 
     try:
@@ -159,7 +153,7 @@ def _serve(
         if problem.name not in ("starlette", "uvicorn"):
             raise
         raise RecoslipError("recoslip review needs starlette and uvicorn: pip install 'recoslip[review]'") from problem
-    with Room(folder) as room, listening.bind_own(host, port, room.store.run) as bound:
+    with ReviewSession(folder) as room, listening.bind_own(host, port, room.store.run) as bound:
         if new_token:
             room.store.renew_token()
         number = bound.getsockname()[1]

@@ -49,8 +49,7 @@ def watch(
 ) -> None:
     """Watch batches of nodes for a new category: once with --begin, then once per batch.
 
-    It ends with code 0 without an alarm, with 10 while an alarm is open, until its group is accepted or rejected, and
-    with 11 if the batch cannot be judged.
+    Exit codes: 0 without an alarm, 10 while an alarm is open, 11 if the batch cannot be judged.
     """
     from recoslip.errors import SettingError
     from recoslip.storage import printable
@@ -87,7 +86,7 @@ def watch(
             raise SettingError(f"--{name.replace('_', '-')} was fixed when the watch began; leave it out")
     outcome = Watch(state).add(nodes, edges, **read)
     if as_json:
-        print(json.dumps(outcome.facts()))
+        print(json.dumps(outcome.to_dict()))
     else:
         batch = outcome.batch
         if outcome.again:

@@ -23,7 +23,14 @@ ARGUMENT = re.compile(
     r"\b(?P<name>[a-z_]+)=(?P<value>\.\.\.|True|'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[-\w.]*\w)"
 )
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*declared(), "allow_leak", "align", "fdr", "max_fpr")}
-OPTIONS |= {"method": "--method", "rotations": "--rotations", "rename": "--rename", "old": "--with", "seed": "--seed"}
+OPTIONS |= {
+    "method": "--method",
+    "rotations": "--rotations",
+    "rename": "--rename",
+    "old": "--with",
+    "seed": "--seed",
+    "graph": "--write-graph",
+}
 
 stdout = Console()
 stderr = Console(stderr=True)

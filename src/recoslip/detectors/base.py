@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from recoslip.detectors import conformal, model_file, params
-from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.params import Integer, Number, learned, param
 from recoslip.detectors.regions import merge_alike, source_regions
 from recoslip.detectors.verdicts import VerdictModel
 from recoslip.errors import Diverged, GraphError, RecoslipWarning, SettingError, TableError
@@ -97,7 +97,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     max_fpr: float = param(0.01, Number(0, 1), "fraction of the calibration nodes that may score above the threshold")
     device: str = param("auto", check_device, '"auto", "cpu", "cuda", ...')
     random_state: int = param(
-        0, Whole(0, 2**63 - 1), "seed of initial weights, dropout and, where no split is given, the split"
+        0, Integer(0, 2**63 - 1), "seed of initial weights, dropout and, where no split is given, the split"
     )
 
     scores_: Scores = learned("novelty of each node of the graph it was fitted on, (nodes,)", per_node=True)
@@ -232,7 +232,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         graph.require_both_domains()
         self.check_params()
         Number(0, 0.9)("calibration", calibration)
-        Whole(1, MAX_ROTATIONS)("rotations", rotations)
+        Integer(1, MAX_ROTATIONS)("rotations", rotations)
         rotations = int(rotations)
         if truth and not self.requires_truth:
             raise SettingError(f"{self.name} must not see the truth; leave {', '.join(truth)} out")
@@ -674,7 +674,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         rotations = [(fit.scores_, fit.calibration_) for fit in self.fits]
         return conformal.regional_p_values(rotations, part, self.is_target_)
 
-    def shortlist(self, fdr: float, graph: NodeGraph | None = None) -> Mask:
+    def select(self, fdr: float, graph: NodeGraph | None = None) -> Mask:
         """Choose target nodes of which at most a fraction `fdr` is expected to be known (Benjamini-Hochberg).
 
         The expectation holds where the known target nodes of a region have the source's proportions; docs/promises.md

@@ -101,6 +101,17 @@ def _exceeded_by(scores: NDArray[np.float64], allowed: int) -> float:
     return float(np.sort(scores)[-1 - allowed]) if allowed < len(scores) else float(np.nextafter(0, -1))
 
 
+def selected(p: ArrayLike, max_fpr: float | None, fdr: float | None) -> Mask:
+    """Choose p-values up to `max_fpr`, or by a false-discovery rate where one is given.
+
+    >>> selected([0.01, 0.2], 0.1, None).tolist()
+    [True, False]
+    """
+    if fdr is not None:
+        return benjamini_hochberg(p, fdr)
+    return np.asarray(np.asarray(p) <= np.float64(max_fpr or 0) * (1 + ROUNDING))
+
+
 def benjamini_hochberg(p: ArrayLike, fdr: float) -> NDArray[np.bool_]:
     r"""Choose the k smallest p-values for the largest k with $p_{(k)} \le k \cdot \text{fdr} / m$.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Scores
 from recoslip.detectors.network_detector import NetworkDetector
-from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.params import Integer, Number, learned, param
 from recoslip.detectors.recall_constrained import Dual, RecallConstrained
 from recoslip.detectors.selection import (
     CANDIDATES_SCHEMA,
@@ -50,7 +50,7 @@ class CoNoC(NetworkDetector):
     max_fpr: float = param(0.01, Number(0, 1), r"$\tilde\beta$, the highest FPR that a head and the threshold may have")
     multiplier: float = MULTIPLIER
     dual: Dual = DUAL
-    epochs: int = param(1000, Whole(1), "how many")
+    epochs: int = param(1000, Integer(1), "how many")
     dual_learning_rate: float = DUAL_LEARNING_RATE
 
     candidates_: pl.DataFrame = learned(
@@ -126,7 +126,7 @@ class CoNoC(NetworkDetector):
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         fleet = self._restored_fleet(tensors, classes=self._num_classes())
-        Whole(0, len(self.recall_targets) - 1)("head", values["head"])
+        Integer(0, len(self.recall_targets) - 1)("head", values["head"])
         candidates = pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA)
         return {"candidates_": candidates, "head_": values["head"], "fleet_": fleet}
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from recoslip.detectors.base import Callbacks, Detector, Scores
 from recoslip.detectors.model_file import tensors_below
 from recoslip.detectors.network_detector import refuse_larger
-from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.params import Integer, Number, learned, param
 from recoslip.detectors.risk_objectives import positions
 from recoslip.fleet import full_batch
 from recoslip.fleet.device import block_size, resolve_device
@@ -41,10 +41,10 @@ class Dominant(Detector):
     name: ClassVar[str] = "dominant"
 
     feature_weight: float = param(0.5, Number(0, 1), "w")
-    hidden_channels: int = param(64, Whole(1), "width of the encoder's first layer")
-    out_channels: int = param(32, Whole(1), "width of H")
+    hidden_channels: int = param(64, Integer(1), "width of the encoder's first layer")
+    out_channels: int = param(32, Integer(1), "width of H")
     dropout: float = param(0.0, Number(0, 0.99), "fraction of the units that are dropped in the encoder")
-    epochs: int = param(200, Whole(1), "how many")
+    epochs: int = param(200, Integer(1), "how many")
     learning_rate: float = param(0.005, Number(0, np.inf, open_ends=True), "Adam's")
 
     autoencoder_: Autoencoder = learned("the trained autoencoder, on the CPU")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recoslip.detectors.base import Scores
 from recoslip.detectors.network_detector import PATIENCE, NetworkDetector
-from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.params import Integer, Number, learned, param
 from recoslip.detectors.risk_objectives import DomainNodes, RiskObjective, domain_nodes
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Output
 from recoslip.graph import NodeGraph
@@ -33,8 +33,8 @@ class EnergyOOD(NetworkDetector):
     name: ClassVar[str] = "energy"
     supports_batches: ClassVar[bool] = False
 
-    categories: int = param(10, Whole(2), "clusters that the classifier learns to tell apart")
-    smoothing: int = param(2, Whole(0), r"steps of $E \leftarrow \alpha E + (1 - \alpha) D^{-1} A E$")
+    categories: int = param(10, Integer(2), "clusters that the classifier learns to tell apart")
+    smoothing: int = param(2, Integer(0), r"steps of $E \leftarrow \alpha E + (1 - \alpha) D^{-1} A E$")
     alpha: float = param(0.5, Number(0, 1), "α")
     epochs: int = 1000
     patience: int = PATIENCE

@@ -9,11 +9,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.detectors.base import Scores
-from recoslip.detectors.params import Number, Whole, param
+from recoslip.detectors.params import Integer, Number, param
 from recoslip.detectors.untrained import UntrainedDetector
 from recoslip.graph import NodeGraph
-from recoslip.graph.adjacency import SymmetricNormalisation, adjacency_of, diffuse
-from recoslip.graph.paths import mean_distance
+from recoslip.graph.adjacency import SymmetricNormalisation, adjacency_of, diffuse, mean_distance
 
 
 class LpPul(UntrainedDetector):
@@ -30,7 +29,7 @@ class LpPul(UntrainedDetector):
     name: ClassVar[str] = "lp-pul"
 
     novel_ratio: float = param(0.5, Number(0, 1), "fraction of the target nodes that become novel seeds")
-    layers: int = param(3, Whole(1), "steps of propagation")
+    layers: int = param(3, Integer(1), "steps of propagation")
     alpha: float = param(0.9, Number(0, 1), "α, how much a step takes from the neighbours")
 
     def _score(self, graph: NodeGraph) -> Scores:

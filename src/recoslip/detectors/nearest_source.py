@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from recoslip.detectors.base import Scores
-from recoslip.detectors.params import Number, Whole, param
+from recoslip.detectors.params import Integer, Number, param
 from recoslip.detectors.untrained import UntrainedDetector
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
@@ -30,13 +30,13 @@ class NearestSource(UntrainedDetector):
     3. $d(v)$: mean cosine distance to the nearest source nodes, the fraction `nearest` of all of them.
 
     The score is $d / 2$, averaged with that of the neighbours, two hops far. It ranks where source and target are
-    worlds apart, such as two networks; where their proportions alone differ, detectors that learn are far better.
+    separable, such as two networks; where their proportions alone differ, detectors that learn are far better.
     """
 
     name: ClassVar[str] = "nearest-source"
 
     nearest: float = param(0.1, Number(0, 1), "fraction of the source nodes that are a node's nearest; one at least")
-    hops: int = param(3, Whole(0, 20), "how far features are averaged over neighbours")
+    hops: int = param(3, Integer(0, 20), "how far features are averaged over neighbours")
 
     def _score(self, graph: NodeGraph) -> Scores:
         is_target = graph.is_target.numpy()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from recoslip.detectors.base import Callbacks, Detector, Scores, computes
 from recoslip.detectors.model_file import tensors_below
-from recoslip.detectors.params import Choice, Number, Optional, Whole, learned, param
+from recoslip.detectors.params import Choice, Integer, Number, Optional, learned, param
 from recoslip.errors import ModelFileError, OutOfMemory, SettingError
 from recoslip.fleet.batches import SampledGraph
 from recoslip.fleet.device import BATCH_SIZE, block_size, memory_needed, resolve_device
@@ -40,11 +40,11 @@ def check_encoder(name: str, value: Any) -> None:
 
 # Settings that some of the networks' detectors have.
 PATIENCE = param(
-    50, Whole(1), "epochs without a better validation value after which training ends; the best weights are kept"
+    50, Integer(1), "epochs without a better validation value after which training ends; the best weights are kept"
 )
 BATCHES = param(
     None,
-    Optional(Whole(0)),
+    Optional(Integer(0)),
     "nodes of a batch, of which each epoch sees one; 0 for the whole graph, None to choose by the memory there is",
 )
 
@@ -52,14 +52,14 @@ BATCHES = param(
 class NetworkDetector(Detector):
     """A detector that trains networks of encoder and head with Adam; by default one network per seed, scored by f."""
 
-    hidden_channels: int = param(64, Whole(1), "width of the encoder's first layer")
-    out_channels: int = param(32, Whole(1), "width of the encoder's second layer, the representation")
-    head_channels: int = param(32, Whole(1), "width of the head's hidden layer")
+    hidden_channels: int = param(64, Integer(1), "width of the encoder's first layer")
+    out_channels: int = param(32, Integer(1), "width of the encoder's second layer, the representation")
+    head_channels: int = param(32, Integer(1), "width of the head's hidden layer")
     encoder: Encoder | nn.Module = param(
         "gcn", check_encoder, '"gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`'
     )
     dropout: float = param(0.5, Number(0, 0.99), "fraction of the units that are dropped in encoder and head")
-    epochs: int = param(2000, Whole(1), "how many at most")
+    epochs: int = param(2000, Integer(1), "how many at most")
     learning_rate: float = param(0.001, Number(0, np.inf, open_ends=True), "Adam's")
 
     fleet_: Fleet = learned("the network or networks that score, on the CPU")

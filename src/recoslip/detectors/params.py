@@ -1,7 +1,7 @@
 """Settings of an estimator, each declared once: default, constraint and documentation in one place.
 
 class Method(Detector):
-    epochs: int = param(1000, Whole(1), "how many")
+    epochs: int = param(1000, Integer(1), "how many")
     history_: pl.DataFrame = learned("a table of every epoch")
 """
 
@@ -30,7 +30,7 @@ Check: TypeAlias = Callable[[str, Any], None]  # name and value of a setting; ra
 
 
 @dataclass(frozen=True)
-class Whole:
+class Integer:
     """A whole number of at least `low` and at most `high`."""
 
     low: int

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recoslip.detectors.network_detector import PATIENCE, NetworkDetector
-from recoslip.detectors.params import Whole, learned, param
+from recoslip.detectors.params import Integer, learned, param
 from recoslip.detectors.risk_objectives import RiskObjective, discriminate, domain_nodes
 from recoslip.errors import SettingError
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
@@ -30,8 +30,8 @@ class WarmUp:
 class PriorDetector(NetworkDetector):
     r"""Warm up as a domain discriminator, estimate π with it by best-bin estimation, then train with a PU risk."""
 
-    prior_epochs: int = param(150, Whole(1), "epochs of the warm-up as domain discriminator")
-    epochs: int = param(1000, Whole(1), "how many at most, those of the warm-up included")
+    prior_epochs: int = param(150, Integer(1), "epochs of the warm-up as domain discriminator")
+    epochs: int = param(1000, Integer(1), "how many at most, those of the warm-up included")
     patience: int = PATIENCE
 
     prior_: float = learned("π̂, the estimated fraction of known nodes in the target")

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recoslip.detectors.params import Number, Whole, param
+from recoslip.detectors.params import Integer, Number, param
 from recoslip.detectors.prior_detector import PriorDetector, WarmUp, estimated_priors
 from recoslip.detectors.risk_objectives import DomainNodes, Risk, RiskObjective, domain_nodes, positions
 from recoslip.fleet.interfaces import GraphInput, Objective, Output, ProblemState
-from recoslip.fleet.negative_sampling import NonEdges
+from recoslip.fleet.sampling import NonEdges
 from recoslip.graph import NodeGraph
-from recoslip.graph.adjacency import adjacency_of
-from recoslip.graph.paths import within_hops
+from recoslip.graph.adjacency import adjacency_of, within_hops
 from recoslip.graph.split import Mask, Split
 from recoslip.objectives.links import inner_products, structure_loss
 from recoslip.objectives.pu import label_distribution
@@ -34,9 +33,9 @@ class PuGnn(PriorDetector):
     name: ClassVar[str] = "pu-gnn"
     supports_batches: ClassVar[bool] = False
 
-    hops: int = param(3, Whole(1), "δ, edges within which a target node is near the source")
+    hops: int = param(3, Integer(1), "δ, edges within which a target node is near the source")
     structure_weight: float = param(0.1, Number(0, np.inf), "ρ")
-    negatives_per_edge: int = param(50, Whole(1), "K")
+    negatives_per_edge: int = param(50, Integer(1), "K")
 
     def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
         target = graph.is_target.numpy()

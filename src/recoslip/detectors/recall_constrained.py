@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recoslip.detectors.risk_objectives import DomainNodes, batch_nodes, domain_nodes
 from recoslip.fleet.interfaces import BatchObjective, Output, ProblemState
-from recoslip.fleet.negative_sampling import NonEdges
+from recoslip.fleet.sampling import NonEdges
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import concatenated_ranges
 from recoslip.graph.split import Split

@@ -15,7 +15,7 @@ from torch import Tensor
 from recoslip.detectors.base import Callbacks
 from recoslip.detectors.model_file import tensors_below
 from recoslip.detectors.network_detector import BATCHES, NetworkDetector
-from recoslip.detectors.params import Choice, Number, Whole, learned, param
+from recoslip.detectors.params import Choice, Integer, Number, learned, param
 from recoslip.detectors.recall_constrained import Dual, Links, RecallConstrained
 from recoslip.detectors.selection import (
     CANDIDATES_SCHEMA,
@@ -62,7 +62,7 @@ class RecoSlip(NetworkDetector):
     )
     link_weight: float = param(0.001, Number(0, np.inf), r"$\xi$, its weight")
     dual: Dual = DUAL
-    epochs: int = param(1000, Whole(1), "T")
+    epochs: int = param(1000, Integer(1), "T")
     dual_learning_rate: float = DUAL_LEARNING_RATE
     batch_size: int | None = BATCHES
 

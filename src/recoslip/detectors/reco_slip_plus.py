@@ -25,7 +25,7 @@ from recoslip.detectors.ensemble import (
 )
 from recoslip.detectors.nearness import Nearness, Presentation
 from recoslip.detectors.network_detector import BATCHES, NetworkDetector
-from recoslip.detectors.params import Number, Whole, learned, param
+from recoslip.detectors.params import Integer, Number, learned, param
 from recoslip.detectors.pseudo_labels import (
     MAX_SOURCE_RATIO,
     PseudoLabels,
@@ -46,7 +46,7 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import similarity_features
 from recoslip.graph.split import Mask, Split
-from recoslip.progress import Phases, Together
+from recoslip.progress import CombinedProgress, Phases
 
 FALLBACK_RECALL_TARGETS = (0.2, 0.35, 0.5)  # after a rejected proposal: what is novel is further down
 NEAREST_OF_CORE = 25  # nodes near each of the highest that are looked at, for source nodes among them
@@ -89,7 +89,7 @@ class RecoSlipPlus(NetworkDetector):
         '"gcn", "sage", "mlp", a PyG module called as `encoder(x, edge_index)`, or several of these',
     )
     recall_targets: Sequence[float] = param((0.02, 0.05, 0.1), check_recall_targets, "of the proposals")
-    rounds: int = param(3, Whole(0, MAX_ROUNDS), "of co-training; 0 stops at the proposals")
+    rounds: int = param(3, Integer(0, MAX_ROUNDS), "of co-training; 0 stops at the proposals")
     core: float = param(
         0.05, Number(0, 0.5, open_ends=True), "fraction of the target nodes that are pseudo-labelled novel"
     )
@@ -102,7 +102,7 @@ class RecoSlipPlus(NetworkDetector):
         0.3, Number(0, np.inf, open_ends=True), "weight of a source node's label, where that of a target node is 1"
     )
     folds: int = param(
-        3, Whole(1), "of which each network holds one out; 1 trains all on all nodes, and weights encoders equally"
+        3, Integer(1), "of which each network holds one out; 1 trains all on all nodes, and weights encoders equally"
     )
     smoothing: float = param(0.5, Number(0, 1), "weight of the neighbours in a node's prediction; 0 for none")
     input_dropout: float = param(
@@ -113,9 +113,9 @@ class RecoSlipPlus(NetworkDetector):
     )
     multiplier: float = MULTIPLIER
     out_channels: int = 64
-    domain_epochs: int = param(60, Whole(1), "of the networks that tell the domains apart")
-    epochs: int = param(400, Whole(1), "of the proposals")
-    round_epochs: int = param(120, Whole(1), "of each round")
+    domain_epochs: int = param(60, Integer(1), "of the networks that tell the domains apart")
+    epochs: int = param(400, Integer(1), "of the proposals")
+    round_epochs: int = param(120, Integer(1), "of each round")
     dual_learning_rate: float = DUAL_LEARNING_RATE
     batch_size: int | None = BATCHES
 
@@ -556,13 +556,13 @@ class CoTraining:
         they share every step.
         """
         used = [index for index, seeds in enumerate(chosen) if seeds]
-        together = Together(self.phases.phase(len(used) * self._epochs(stage)))
+        together = CombinedProgress(self.phases.phase(len(used) * self._epochs(stage)))
         on_cpu = self.inputs[0].device.type == "cpu"
         at_once = torch.get_num_threads() if self._independent and on_cpu else 1
         parts = -(-at_once // len(used))  # of the seeds of an encoder
         prepared = []
         for index in used:
-            report = together.part()
+            report = together.task()
             for k, part in enumerate(np.array_split(chosen[index], min(parts, len(chosen[index])))):
                 own_labels = None if labels is None else [labels[j] for j in part]
                 own_states = [states[j] for j in part]

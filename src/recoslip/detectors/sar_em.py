@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Scores
 from recoslip.detectors.network_detector import BATCHES, NetworkDetector
-from recoslip.detectors.params import Whole, learned, param
+from recoslip.detectors.params import Integer, learned, param
 from recoslip.detectors.risk_objectives import WeightedCrossEntropy, positions
 from recoslip.fleet.counter_rng import derive
 from recoslip.fleet.early_stopping import BestWeights
@@ -18,7 +18,7 @@ from recoslip.fleet.interfaces import Fleet, GraphInput, Schedule
 from recoslip.fleet.network import seed_key
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import Split
-from recoslip.objectives.propensity import log_likelihood, posterior_known
+from recoslip.objectives.pu import log_likelihood, posterior_known
 from recoslip.progress import Phases
 
 NOVELTY, PROPENSITY = 0, 1  # the two networks; their seeds are derived from these numbers
@@ -41,10 +41,10 @@ class SarEM(NetworkDetector):
 
     name: ClassVar[str] = "sar-em"
 
-    em_steps: int = param(500, Whole(1), "EM steps at most")
-    em_patience: int = param(50, Whole(1), "steps without a higher validation log-likelihood after which EM ends")
-    epochs: int = param(200, Whole(1), "epochs of fitting a network in a step, at most")
-    patience: int = param(20, Whole(1), "epochs without a lower validation loss after which that fitting ends")
+    em_steps: int = param(500, Integer(1), "EM steps at most")
+    em_patience: int = param(50, Integer(1), "steps without a higher validation log-likelihood after which EM ends")
+    epochs: int = param(200, Integer(1), "epochs of fitting a network in a step, at most")
+    patience: int = param(20, Integer(1), "epochs without a lower validation loss after which that fitting ends")
     batch_size: int | None = BATCHES
 
     propensity_: Scores = learned("e of each node in the kept step", per_node=True)

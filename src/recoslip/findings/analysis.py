@@ -136,7 +136,7 @@ def analyse(
                 "the detector was fitted on another graph, and this one holds none of the source nodes that it was "
                 "calibrated by; analyse a graph that has them, under the ids that they had"
             )
-    listed = detector.predict() if fdr is None else detector.shortlist(fdr)
+    listed = detector.predict() if fdr is None else detector.select(fdr)
     seed = detector.random_state % 2**31  # NumPy's older generators take no larger ones
     vectors = Vectors.of(graph)
     similarity = vectors.summary()

@@ -58,4 +58,4 @@ def graph_writers(findings: Findings, name: str) -> dict[str, Callable[[Path], N
 def check_graph_format(name: str) -> None:
     """Raise unless there is such a format of graph files."""
     if name not in FORMATS:
-        raise SettingError(f"the format of the graph must be {' or '.join(FORMATS)}; got {name!r}")
+        raise SettingError(f"a graph is written as {' or '.join(FORMATS)}; got graph={name!r}")

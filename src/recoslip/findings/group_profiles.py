@@ -40,7 +40,7 @@ class Group:
     edges_to_source: int
     evidence: Evidence | None  # that it is new; None for a few nodes, and where no more are listed than by chance
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return what is said of it in every place, as JSON values."""
         evidence = None if self.evidence is None else self.evidence.sentence()
         return {"number": self.number, "size": self.size, "name": self.name, "evidence": evidence}

@@ -86,3 +86,20 @@ def guarantee(detector: Detector, fdr: float | None, withheld: tuple[Withheld, .
         for each in withheld
     )
     return f"{guaranteed} Nothing can be listed where there are too few source nodes to compare with: {places}."
+
+
+def reachable_rate(calibration: int, max_fpr: float, fdr: float | None) -> tuple[float, tuple[str, ...]]:
+    """Return a false-positive rate that so many calibration nodes can reach, and in words what this changes.
+
+    A false-discovery rate stays as it is.
+
+    >>> reachable_rate(199, 0.001, None)[0], reachable_rate(199, 0.01, None)
+    (0.005, (0.01, ()))
+    """
+    lowest, asked = 1 / (calibration + 1), max_fpr if fdr is None else fdr
+    if asked >= lowest:
+        return max_fpr, ()
+    compared = f"With {calibration:,} source nodes to compare with, no p-value is below {lowest:.2g}"
+    if fdr is not None:
+        return max_fpr, (f"{compared}: nothing can be listed at fdr={fdr:g}. Give a higher fdr, or max_fpr instead.",)
+    return lowest, (f"{compared}: the list was made with max_fpr={lowest:.3g} instead of {asked:g}.",)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from recoslip._version import __version__
 from recoslip.detectors.base import Detector
-from recoslip.detectors.conformal import ROUNDING, benjamini_hochberg
+from recoslip.detectors.conformal import selected
 from recoslip.findings.analysis import Findings, analyse, with_columns_of
 from recoslip.findings.summary import facts
 from recoslip.graph.ids import id_hashes
@@ -68,7 +68,7 @@ def _summary(detector: Detector, check: DriftCheck, table: pl.DataFrame) -> dict
         "recoslip": __version__,
         "method": detector.name,
         "settings": detector.json_params(),
-        "check_before_scoring": check.facts(),
+        "check_before_scoring": check.to_dict(),
         "nodes": new,
         "listed": listed,
         "list": f"{listed:,} of {counted(new, 'new node')} {'is' if listed == 1 else 'are'} listed.",
@@ -81,10 +81,7 @@ def _score_alone(detector: Detector, check: DriftCheck, fdr: float | None) -> Sc
     scores, p = (values[is_new] for values in detector.scores_and_p_values(graph))
     is_target = ~np.isnan(p)
     listed = np.zeros(len(p), dtype=bool)
-    if fdr is None:
-        listed[is_target] = p[is_target] <= detector.max_fpr * (1 + ROUNDING)
-    else:
-        listed[is_target] = benjamini_hochberg(p[is_target], fdr)
+    listed[is_target] = selected(p[is_target], detector.max_fpr, fdr)
     frame = pl.DataFrame(
         {
             "id": pl.Series(graph.ids[is_new].tolist(), strict=False),
@@ -106,5 +103,5 @@ def _score_alone(detector: Detector, check: DriftCheck, fdr: float | None) -> Sc
     summary = _summary(detector, check, table)
     said = {"verdict": "inconclusive", "headline": summary["list"], "advice": guarantee, "supported": False}
     return Scored(
-        table, summary | said | {"guarantee": guarantee, "check": check.facts() | {"rows": check.rows()}}, None
+        table, summary | said | {"guarantee": guarantee, "check": check.to_dict() | {"rows": check.rows()}}, None
     )

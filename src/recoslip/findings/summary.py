@@ -1,8 +1,9 @@
-"""Findings -> what is said of a run, as JSON values."""
+"""Findings -> what is said of a run, as JSON values, and what a result shows of these."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,38 @@ import polars as pl
 
 from recoslip._version import __version__
 from recoslip.findings.analysis import Findings
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group of listed nodes."""
+
+    number: int
+    size: int
+    name: str | None  # the features that it has more of than the source, where features have names
+    evidence: str | None  # that it is new, in a sentence
+    members: tuple[Any, ...] = field(repr=False)  # ids, the highest scores first
+
+
+@dataclass(frozen=True)
+class SavedCheck:
+    """What the check of a loaded result found."""
+
+    facts: dict[str, Any] = field(repr=False)  # as `Check.facts` returns them
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what was checked, and what was found."""
+        return [(what, found) for what, found in self.facts["rows"]]
+
+
+def listed_groups(summary: Mapping[str, Any], table: pl.DataFrame) -> tuple[ListedGroup, ...]:
+    """Return the groups that a summary tells of, with their members in the table of scores."""
+    found = summary.get("groups", {}).get("found", [])
+    members = [tuple(table.filter(pl.col("group") == each["number"])["id"]) for each in found]
+    return tuple(
+        ListedGroup(each["number"], each["size"], each["name"], each["evidence"], own)
+        for each, own in zip(found, members, strict=True)
+    )
 
 
 def summarise(findings: Findings) -> dict[str, Any]:
@@ -52,7 +85,7 @@ def summarise(findings: Findings) -> dict[str, Any]:
 def facts(findings: Findings) -> dict[str, Any]:
     """Return what the findings add to a run's summary, as JSON values."""
     detector, share = findings.detector, findings.novel_share
-    partition, diagnosis, check = findings.partition, findings.diagnosis, findings.check.facts()
+    partition, diagnosis, check = findings.partition, findings.diagnosis, findings.check.to_dict()
     return {
         "verdict": findings.verdict.kind,
         "headline": findings.headline(),
@@ -72,7 +105,7 @@ def facts(findings: Findings) -> dict[str, Any]:
             "count": partition.count,
             "stability": partition.stability,
             "has_structure": partition.has_structure,
-            "found": [group.facts() for group in findings.groups],
+            "found": [group.to_dict() for group in findings.groups],
         },
         "check": check | {"rows": [*map(list, findings.before_scoring), *check["rows"]]},
         "diagnosis": {

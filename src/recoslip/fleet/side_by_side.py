@@ -20,7 +20,7 @@ SETTING = threading.Lock()  # held while PyTorch gives new threads another numbe
 Check: TypeAlias = Callable[[], None]  # raises where the work has become pointless
 
 
-class AbandonedError(Exception):
+class CancelledError(Exception):
     """Ends a training beside which another has failed, or that was interrupted."""
 
 
@@ -40,7 +40,7 @@ def side_by_side(trainings: Sequence[Callable[[Check], None]], at_once: int) -> 
 
     def check() -> None:
         if stop.is_set():
-            raise AbandonedError
+            raise CancelledError
 
     share = max(1, torch.get_num_threads() // threads)
     with ThreadPoolExecutor(threads, initializer=use_cores, initargs=(share,)) as pool:

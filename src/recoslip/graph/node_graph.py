@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from recoslip.errors import GraphError
-from recoslip.graph.converters import igraph_arguments, networkx_arguments, pyg_arguments, pyg_data, scipy_arguments
+from recoslip.graph.converters import pyg_arguments, pyg_data
 from recoslip.graph.sparse import select_rows, to_csr, to_scipy
 from recoslip.graph.validation import (
     EdgeRepairs,
@@ -30,8 +30,6 @@ from recoslip.graph.validation import (
 )
 
 if TYPE_CHECKING:
-    import igraph
-    import networkx as nx
     from torch_geometric.data import Data
 
 log = logging.getLogger("recoslip")
@@ -225,51 +223,6 @@ class NodeGraph:
         """
         return pyg_data(self.x, self.edge_index, self.is_target, self.edge_weight, self.categories)
 
-    @classmethod
-    def from_networkx(
-        cls,
-        graph: nx.Graph,
-        *,
-        features: str | Sequence[str] = "x",
-        is_target: str = "is_target",
-        weight: str | None = None,
-        category: str | None = None,
-        time: str | None = None,
-    ) -> Self:
-        """Build from a NetworkX graph whose nodes carry their features and domain as attributes.
-
-        Args:
-            graph: directed or not; its nodes become the ids.
-            features: the attribute that holds a node's feature vector, or several numeric attributes.
-            is_target: the attribute that is true for target nodes.
-            weight: the edge attribute to use as weight.
-            category: the node attribute to use as true category.
-            time: the node attribute to use as time.
-        """
-        return cls(**networkx_arguments(graph, features, is_target, weight, category, time))
-
-    @classmethod
-    def from_igraph(
-        cls,
-        graph: igraph.Graph,
-        *,
-        features: str | Sequence[str] = "x",
-        is_target: str = "is_target",
-        weight: str | None = None,
-        category: str | None = None,
-        time: str | None = None,
-    ) -> Self:
-        """Build from an igraph graph whose vertices carry their features and domain as attributes.
-
-        The attribute "name" becomes the ids, where there is one; the arguments are those of `from_networkx`.
-        """
-        return cls(**igraph_arguments(graph, features, is_target, weight, category, time))
-
-    @classmethod
-    def from_scipy(cls, adjacency: Any, x: Features, is_target: Tensor | ArrayLike, **more: Any) -> Self:
-        """Build from a SciPy matrix of edges, (nodes, nodes); values other than 1 are the weights of the edges."""
-        return cls(x=x, is_target=is_target, **scipy_arguments(adjacency, **more))
-
     def with_target(self, is_target: Tensor | ArrayLike) -> Self:
         """Return the same graph with other domains; everything else is shared."""
         other = copy.copy(self)
@@ -297,21 +250,7 @@ class NodeGraph:
 
     def with_edges(self, edge_index: Tensor | ArrayLike, edge_weight: Tensor | ArrayLike | None = None) -> Self:
         """Return the same nodes with other edges."""
-        return type(self)(
-            self.x,
-            edge_index,
-            self.is_target,
-            edge_weight=edge_weight,
-            ids=self.ids,
-            categories=self.categories,
-            times=self.times,
-            feature_names=self.feature_names,
-            encoding=self.encoding,
-            missing=self.missing,
-            columns=self.columns,
-            label=self.label,
-            one_domain=True,
-        )
+        return self._changed(edge_index=edge_index, edge_weight=edge_weight)
 
     def without_inference(self) -> Self:
         """Return the same graph with tensors that gradients can be computed with: those of inference mode cannot."""
@@ -331,23 +270,7 @@ class NodeGraph:
             raise GraphError(f"order must name each of the {self.num_nodes} nodes once")
         position = torch.empty_like(index)  # of each old node in the new order
         position[index] = torch.arange(self.num_nodes)
-        kept: Mapping[str, Any] = {
-            name: None if (value := getattr(self, name)) is None else value[index.numpy()]
-            for name in ("ids", "categories", "times")
-        }
-        other = type(self)(
-            select_rows(self.x, index),
-            position[self.edge_index],
-            self.is_target[index],
-            edge_weight=self.edge_weight,
-            feature_names=self.feature_names,
-            encoding=self.encoding,
-            missing=self.missing,
-            columns={name: values[index.numpy()] for name, values in self.columns.items()},
-            label=self.label,
-            one_domain=True,
-            **kept,
-        )
+        other = self._changed(edge_index=position[self.edge_index], **self._rows(index))
         other._derived.update({key: value.permuted(index.numpy()) for key, value in self._derived.items()})
         return other
 
@@ -362,18 +285,22 @@ class NodeGraph:
         position[index] = np.arange(len(index))
         ends = position[self.edge_index.numpy()]
         inside = (ends >= 0).all(axis=0)
-        return type(self)(
-            select_rows(self.x, torch.from_numpy(index)),
-            ends[:, inside],
-            self.is_target[index],
-            edge_weight=None if self.edge_weight is None else self.edge_weight[inside],
-            ids=self.ids[index],
-            categories=None if self.categories is None else self.categories[index],
-            times=None if self.times is None else self.times[index],
-            feature_names=self.feature_names,
-            encoding=self.encoding,
-            missing=self.missing,
-            columns={name: values[index] for name, values in self.columns.items()},
-            label=self.label,
-            one_domain=True,
-        )
+        weight = None if self.edge_weight is None else self.edge_weight[inside]
+        rows = self._rows(torch.from_numpy(index))
+        return self._changed(edge_index=ends[:, inside], edge_weight=weight, **rows)
+
+    def _rows(self, index: Tensor) -> dict[str, Any]:
+        """Return what is known of some nodes, by the names of the constructor's arguments."""
+        rows = index.numpy()
+        values = {name: getattr(self, name) for name in ("ids", "categories", "times")}
+        return {
+            "x": select_rows(self.x, index),
+            "is_target": self.is_target[index],
+            "columns": {name: column[rows] for name, column in self.columns.items()},
+            **{name: None if value is None else value[rows] for name, value in values.items()},
+        }
+
+    def _changed(self, **arguments: Any) -> Self:
+        """Return a graph with other arguments; one domain may be left."""
+        own = {name: getattr(self, name) for name in self.FIELDS if name != "repairs"}
+        return type(self)(**(own | arguments), one_domain=True)

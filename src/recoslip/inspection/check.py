@@ -172,7 +172,7 @@ class Check:
             )
         return f"No p-value can be below {lowest:.2g}."
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON values."""
         lowest, regional = self.lowest_p_value()
         return {

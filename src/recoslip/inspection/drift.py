@@ -90,7 +90,7 @@ class DriftCheck:
             "and fit again with the new nodes among the target."
         )
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON values."""
         return {
             "rows_read": self.rows_read,

@@ -12,10 +12,11 @@ from sklearn.base import clone
 
 from recoslip.detectors.base import Detector
 from recoslip.detectors.catalogue import AUTO, DEFAULT
-from recoslip.detectors.params import Number, Whole
+from recoslip.detectors.params import Integer, Number
 from recoslip.detectors.registry import detector
 from recoslip.errors import SettingError
 from recoslip.findings.analysis import analyse as find
+from recoslip.findings.guarantee import reachable_rate
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import default_rotations
 from recoslip.inspection import check as inspection
@@ -47,10 +48,9 @@ def read(nodes: Any, edges: Any = None, *, use_rep: str | None = None, **read: A
     if edges is not None:
         raise SettingError(f"{kind} has its own edges; got edges={edges!r}, leave them out")
     if read:
-        name = next(iter(read))
+        remedy = "pack again" if is_packed else "build the graph"
         raise SettingError(
-            f"{name} is about reading tables, and {kind} has its domains and features; leave {name} out, or "
-            f"{'pack again with it' if is_packed else 'build the graph with it'}"
+            f"{next(iter(read))} is about reading tables, and {kind} was read before; leave it out, or {remedy} with it"
         )
     return open_packed(nodes) if is_packed else nodes
 
@@ -94,7 +94,7 @@ def detect(
     progress: Progress | bool = True,
     **read_options: Any,
 ) -> Result:
-    """Find the target nodes that belong to no category of the source.
+    """Find the target nodes of categories that the source does not have.
 
     It reads the graph, checks it, fits the method, and says what follows: `result.verdict`, `result.table`,
     `result.groups`, `result.report("report.html")`. Nothing is written before `result.save("out")`.
@@ -126,7 +126,7 @@ def detect(
     if fdr is not None:
         Number(0, 1, open_ends=True)("fdr", fdr)
     if rotations is not None:
-        Whole(2)("rotations", rotations)
+        Integer(2)("rotations", rotations)
     cells = open_if_cells(nodes)
     given = read(nodes if cells is None else cells, edges, use_rep=use_rep, **read_options)
     found = inspection.check(given, align=align)
@@ -136,19 +136,21 @@ def detect(
     if method in (None, AUTO) and found.method != model.name:
         model = _replacement(found, model, settings or {})
     graph = found.prepared
-    if described_by is None and cells is not None:
-        described_by = described_by_genes(cells, graph)
     fits = default_rotations(graph) if rotations is None else rotations
-    model, notes = _with_reachable_rate(model, graph, fits, fdr)
-    start = time.perf_counter()
+    rate, notes = reachable_rate(int((~graph.is_target).sum()), model.max_fpr, fdr) if fits > 1 else (None, ())
+    if notes:
+        log.info(notes[0])
+        model = clone(model).set_params(max_fpr=rate)
     with shown("training", "epochs", progress) as steps:
+        start = time.perf_counter()
         if executor is None:
             model.fit(graph, rotations=fits, progress=steps)
         else:
             on_disk = isinstance(nodes, str | Path) and Path(nodes).is_dir() and graph is given
             model = executor(model, Path(nodes) if on_disk else graph, rotations=fits, progress=steps)
     seconds = time.perf_counter() - start
-    findings = find(model, graph, fdr=fdr, grouped=groups, check=found, described=described_by)
+    described = described_by_genes(cells, graph) if described_by is None and cells is not None else described_by
+    findings = find(model, graph, fdr=fdr, grouped=groups, check=found, described=described)
     return Result.of(findings, seconds=seconds, notes=notes)
 
 
@@ -204,24 +206,3 @@ def _replacement(found: Check, model: Detector, settings: Mapping[str, Any]) -> 
             f"source and target are separable, so that {found.method} is taken instead of {model.name}, and {problem}; "
             f"leave the setting out, or give method={model.name!r}"
         ) from problem
-
-
-def _with_reachable_rate(
-    model: Detector, graph: NodeGraph, fits: int, fdr: float | None
-) -> tuple[Detector, tuple[str, ...]]:
-    """Return the detector with a false-positive rate that its calibration nodes can reach, and what was changed.
-
-    A false-discovery rate is left as it is.
-    """
-    count = int((~graph.is_target).sum())
-    lowest, asked = 1 / (count + 1), model.max_fpr if fdr is None else fdr
-    if fits == 1 or count <= 2 or asked >= lowest:
-        return model, ()
-    compared = f"With {count:,} source nodes to compare with, no p-value is below {lowest:.2g}"
-    if fdr is not None:
-        note = f"{compared}: nothing can be listed at fdr={fdr:g}. Give a higher fdr, or max_fpr instead."
-    else:
-        note = f"{compared}: the list was made with max_fpr={lowest:.3g} instead of {asked:g}."
-        model = clone(model).set_params(max_fpr=lowest)
-    log.info(note)
-    return model, (note,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from recoslip.detectors.base import Detector
-from recoslip.detectors.conformal import ROUNDING, benjamini_hochberg
+from recoslip.detectors.conformal import selected
 from recoslip.detectors.loading import load_detector
 from recoslip.detectors.params import Number
 from recoslip.errors import RecoslipError, SettingError
@@ -22,15 +20,15 @@ from recoslip.findings.analysis import Findings
 from recoslip.findings.graph_files import graph_writers, to_networkx
 from recoslip.findings.new_nodes import check_new, score_new, with_settings
 from recoslip.findings.novel_share import NovelShare
-from recoslip.findings.summary import summarise
+from recoslip.findings.summary import ListedGroup, SavedCheck, listed_groups, summarise
 from recoslip.findings.verdict import Verdict
 from recoslip.graph import NodeGraph
 from recoslip.inspection.check import Check
 from recoslip.inspection.drift import DriftCheck
 from recoslip.packed import open_packed
 from recoslip.pipeline.folder import Format, write
-from recoslip.pipeline.report.html import Report, saved_report
-from recoslip.pipeline.report.html import report as make_report
+from recoslip.pipeline.report.html import TITLE, Report, preview, saved_report
+from recoslip.pipeline.report.payload import payload
 from recoslip.read_options import reads
 from recoslip.results import read_scores, read_summary
 from recoslip.storage import printable
@@ -39,29 +37,6 @@ if TYPE_CHECKING:
     import networkx as nx
 
 NO_GRAPH = "this result was loaded from a folder, which holds no graph: run recoslip.detect again"
-SHOWN = 10  # rows of the table in a notebook
-
-
-@dataclass(frozen=True)
-class ListedGroup:
-    """A group of listed nodes."""
-
-    number: int
-    size: int
-    name: str | None  # the features that it has more of than the source, where features have names
-    evidence: str | None  # that it is new, in a sentence
-    members: tuple[Any, ...] = field(repr=False)  # ids, the highest scores first
-
-
-@dataclass(frozen=True)
-class SavedCheck:
-    """What the check of a loaded result found."""
-
-    facts: dict[str, Any] = field(repr=False)  # as `Check.facts` returns them
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what was checked, and what was found."""
-        return [(what, found) for what, found in self.facts["rows"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,17 +95,7 @@ class Result:
     @cached_property
     def groups(self) -> tuple[ListedGroup, ...]:
         """The groups of listed nodes, those with the most evidence of being new first."""
-        found = self.summary.get("groups", {}).get("found", [])
-        return tuple(
-            ListedGroup(
-                each["number"],
-                each["size"],
-                each["name"],
-                each["evidence"],
-                tuple(self.table.filter(pl.col("group") == each["number"])["id"]),
-            )
-            for each in found
-        )
+        return listed_groups(self.summary, self.table)
 
     @cached_property
     def detector(self) -> Detector:
@@ -151,12 +116,8 @@ class Result:
         if (max_fpr is None) == (fdr is None):
             raise SettingError(f"give one of max_fpr and fdr; got max_fpr={max_fpr!r}, fdr={fdr!r}")
         rows = self.table.filter(pl.col("p_value").is_not_null())
-        p = rows["p_value"].to_numpy()
-        if fdr is not None:
-            Number(0, 1, open_ends=True)("fdr", fdr)
-            return rows.filter(pl.Series(benjamini_hochberg(p, fdr)))
-        Number(0, 1)("max_fpr", max_fpr)
-        return rows.filter(pl.Series(p <= np.float64(max_fpr) * (1 + ROUNDING)))
+        Number(0, 1, open_ends=fdr is not None)(*(("max_fpr", max_fpr) if fdr is None else ("fdr", fdr)))
+        return rows.filter(pl.Series(selected(rows["p_value"].to_numpy(), max_fpr, fdr)))
 
     def report(
         self,
@@ -175,9 +136,7 @@ class Result:
             image_shape: rows and columns, if a node's features are the pixels of an image.
         """
         if self.findings is not None:
-            found = self.findings
-            options: dict[str, Any] = {"title": title or TITLE, "show": show, "image_shape": image_shape}
-            made = make_report(found.detector, found.graph, findings=found, **options)
+            made = Report(payload(self.findings, title=title or TITLE, show=show, image_shape=image_shape))
         elif title is not None or show is not None or image_shape is not None:
             raise RecoslipError(f"title, show and image_shape are chosen when the report is made, and {NO_GRAPH}")
         else:
@@ -228,8 +187,8 @@ class Result:
         learned = self.detector.learn(confirmed, rejected)
         ids = pl.Series("id", self._ids(), dtype=self.table["id"].dtype)
         scores = pl.DataFrame({"id": ids, "score": learned.scores_})
-        table = self.table.drop("score").join(scores, on="id", maintain_order="left").select(self.table.columns)
-        return table.sort(["domain", "score"], descending=True, maintain_order=True)
+        table = self.table.drop("score").join(scores, on="id", maintain_order="left")
+        return table.select(self.table.columns).sort(["domain", "score"], descending=True, maintain_order=True)
 
     def suggest(self, confirmed: Sequence[Any], rejected: Sequence[Any], count: int = 20) -> list[Any]:
         """Return the ids of the target nodes whose decisions would teach `learn` most."""
@@ -257,15 +216,8 @@ class Result:
         return f"Result({self.verdict.kind}: {self.verdict.sentence})"
 
     def _repr_html_(self) -> str:
-        said = "".join(f"<p>{html.escape(text)}</p>" for text in (self.verdict.advice, self.guarantee, *self.notes))
-        saved = self.folder is not None and (self.folder / "report.html").is_file()
-        link = f'<a href="{html.escape((self.folder / "report.html").as_uri())}">report</a>' if saved else ""  # type: ignore[operator]
-        head = self.table.head(SHOWN)._repr_html_()
-        return f"<p><b>{html.escape(self.verdict.sentence)}</b></p>{said}{head}<p>{link or SAVE}</p>"
-
-
-TITLE = "What is new in this graph"
-SAVE = "<code>result.report()</code> shows the report here; <code>result.save(&quot;out&quot;)</code> writes it."
+        said = (self.verdict.sentence, self.verdict.advice, self.guarantee, *self.notes)
+        return preview(said, self.table, self.folder)
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
@@ -329,7 +281,7 @@ def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Detecto
     changed = {name: value for name, value in (("max_fpr", max_fpr), ("device", device)) if value is not None}
     if isinstance(result, str | os.PathLike):
         folder = Path(result).expanduser()
-        own = folder / "model" if (folder / "model").is_dir() and not (folder / "model.json").exists() else folder
+        own = folder if (folder / "model.json").exists() or not (folder / "model").is_dir() else folder / "model"
         return load_detector(own, **changed)
     model = result.detector if isinstance(result, Result) else result
     if not isinstance(model, Detector):

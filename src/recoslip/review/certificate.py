@@ -133,7 +133,7 @@ class Certificate:
         target = counted(self.sample.listed + self.sample.rest, "target node")
         return f"95 % sure that {at_least_percent(low)} to {at_most_percent(high)} of all {target} are new."
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         low, high = self.share
         return {

@@ -33,7 +33,7 @@ MAX_NAMED = 5  # rows that an error names
 
 
 @dataclass
-class Standing:
+class Decision:
     """What stands about a node or a group."""
 
     by: dict[str, str] = field(default_factory=dict)  # verdicts that stand, by person, the latest last
@@ -64,7 +64,7 @@ class Standing:
         if event.value != "cleared":
             self.by[event.who] = event.value
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {
             "verdict": self.verdict,
@@ -81,7 +81,7 @@ class Decisions:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.last = 0  # number of the last event
         self.people: dict[str, None] = {}  # in the order in which they came
-        self.standing: dict[Subject, Standing] = {}
+        self.standing: dict[Subject, Decision] = {}
         self._events: dict[str, Event] = {}
         self._of: dict[Subject, list[Event]] = {}
         self._undone: set[str] = set()
@@ -103,7 +103,7 @@ class Decisions:
             self._settle(subject)
 
     def _settle(self, subject: Subject) -> None:
-        standing = Standing()
+        standing = Decision()
         for event in self._of[subject]:
             if event.key not in self._undone:
                 standing.take(event)
@@ -155,7 +155,7 @@ class Decisions:
 
     def has_note(self, who: str, subject: Subject, note: str) -> bool:
         """Whether a person has written this note already."""
-        own = [words for author, words in self.standing.get(subject, Standing()).notes if author == who]
+        own = [words for author, words in self.standing.get(subject, Decision()).notes if author == who]
         return note in own or note == "\n".join(own)  # as `export` writes several
 
 

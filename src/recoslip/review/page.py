@@ -7,12 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recoslip.errors import RecoslipError
-from recoslip.json_files import read_json
-from recoslip.pipeline.report.html import Report
+from recoslip.pipeline.report.html import saved_report
 from recoslip.pipeline.report.templates import asset
-from recoslip.review.store import ReviewError
-from recoslip.storage import printable
 
 # One function of small files, in this order: what a file declares, those after it use. The report calls it when drawn.
 SCRIPTS = ("outbox.js", "state.js", "queue.js", "news.js", "keys.js", "view.js", "review.js")
@@ -20,18 +16,9 @@ SCRIPTS = ("outbox.js", "state.js", "queue.js", "news.js", "keys.js", "view.js",
 
 def review_page(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return the report's HTML with the review and its configuration, and the ids of its nodes in their order."""
-    try:
-        data = read_json(folder / "report.json")
-        html = Report(data).html(scripts=[_script()], styles=[asset("review/review.css")], config=config)
-        return html, list(map(str, data["nodes"]["id"]))
-    except FileNotFoundError as problem:
-        raise ReviewError(
-            f"{printable(folder)} holds no report.json, which the report is made from; run detect again"
-        ) from problem
-    except RecoslipError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise ReviewError(f"{printable(folder)}/report.json cannot be read: {problem!r}; run detect again") from problem
+    report = saved_report(folder)
+    html = report.html(scripts=[_script()], styles=[asset("review/review.css")], config=config)
+    return html, list(map(str, report.data["nodes"]["id"]))
 
 
 @cache

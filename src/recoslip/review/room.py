@@ -25,7 +25,7 @@ QUEUE = 20  # nodes
 MAX_QUEUE = 1000
 
 
-class Room:
+class ReviewSession:
     """A review: its functions may be called from several threads."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +57,7 @@ class Room:
                 raise ReviewError(f"this run has no group {entry.group}")
         return self.store.append(entries)
 
-    def take_in(self, entries: Sequence[Entry]) -> int:
+    def import_decisions(self, entries: Sequence[Entry]) -> int:
         """Record what a table says and the journal does not; return how many events that were."""
         return len(self.record(only_new(entries, self.decisions)))
 
@@ -66,7 +66,7 @@ class Room:
         decisions = self.decisions
         events = [event for event in self.store.events(since) if event.seq <= decisions.last]
         subjects: set[Subject] = {decisions.subject(event) for event in events}
-        standing = {subject: decisions.standing[subject].facts() for subject in subjects}
+        standing = {subject: decisions.standing[subject].to_dict() for subject in subjects}
         return {
             "last": decisions.last,
             "events": [asdict(event) for event in events],
@@ -140,7 +140,7 @@ class Room:
         """Close the journal."""
         self.store.close()
 
-    def __enter__(self) -> Room:
+    def __enter__(self) -> ReviewSession:
         return self
 
     def __exit__(self, *_: object) -> None:

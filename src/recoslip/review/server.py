@@ -23,7 +23,7 @@ from recoslip.review.decisions import check_name, export, parse_decisions
 from recoslip.review.guard import Guard
 from recoslip.review.listening import LOCAL, allowed_hosts
 from recoslip.review.page import review_page
-from recoslip.review.room import Room, user_name
+from recoslip.review.room import ReviewSession, user_name
 from recoslip.review.store import Entry, ReviewError
 
 log = logging.getLogger("recoslip")
@@ -43,7 +43,7 @@ class TooLargeError(RecoslipError):
 class Answers:
     """The answers to the requests of a review, one function each."""
 
-    def __init__(self, room: Room, page: str, shown: list[str]) -> None:
+    def __init__(self, room: ReviewSession, page: str, shown: list[str]) -> None:
         """Store what is answered with.
 
         Args:
@@ -122,7 +122,7 @@ class Answers:
         sample, certificate = self.room.sampled(), self.room.certificate()
         if sample is None or certificate is None:
             return {"proposed": self.room.proposed(), "nodes": None}
-        return {"nodes": list(sample.nodes), "sentence": certificate.sentence, "facts": certificate.facts()}
+        return {"nodes": list(sample.nodes), "sentence": certificate.sentence, "facts": certificate.to_dict()}
 
     async def certificate_page(self, request: Request) -> Response:
         """Answer with the certificate as a page of its own."""
@@ -151,11 +151,11 @@ class Answers:
         table, who = sent.get("csv"), sent.get("who")
         if type(table) is not str or type(who) is not str:
             raise ReviewError("expected a table under 'csv' and a name under 'who'")
-        count = await run_in_threadpool(self._take_in, table, check_name(who))
+        count = await run_in_threadpool(self._import, table, check_name(who))
         return JSONResponse({"recorded": count})
 
-    def _take_in(self, table: str, who: str) -> int:
-        return self.room.take_in(parse_decisions(table.encode(), self.room.ranking, who, "the table"))
+    def _import(self, table: str, who: str) -> int:
+        return self.room.import_decisions(parse_decisions(table.encode(), self.room.ranking, who, "the table"))
 
 
 def make_app(answers: Answers, hosts: Collection[str]) -> Guard:
@@ -225,7 +225,7 @@ def _number(request: Request, name: str, default: int) -> int:
     return int(text)
 
 
-def make_server(room: Room, host: str, port: int, names: Collection[str] = ()) -> uvicorn.Server:
+def make_server(room: ReviewSession, host: str, port: int, names: Collection[str] = ()) -> uvicorn.Server:
     """Return a server of the review; `run(sockets=[...])` runs it until it is interrupted."""
     suggested = user_name() if host in LOCAL else ""  # in a team, everybody says who they are
     page, shown = review_page(room.folder, {"run": room.store.run[:16], "suggested": suggested})

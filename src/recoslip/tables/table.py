@@ -304,7 +304,7 @@ def table_errors() -> Iterator[None]:
     try:
         yield
     except MemoryError as problem:
-        raise OutOfMemory(f"memory did not suffice to read the tables; {REMEDY}") from problem
+        raise OutOfMemory(f"out of memory while the tables were read; {REMEDY}") from problem
     except _value_errors() as problem:
         reason = str(problem).strip().splitlines()[0]
         raise TableError(f"the tables hold values of a type that cannot be used: {reason}") from problem

@@ -151,18 +151,6 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
 # Encodings.
 
 
-def check_encoding(name: str) -> None:
-    """Raise unless Python has an encoding of this name."""
-    try:
-        "".encode(name)
-        codecs.getincrementaldecoder(name)
-    except (LookupError, ValueError, TypeError) as problem:
-        raise TableError(
-            f"there is no encoding {name!r}; name one that Python has, such as utf-16, latin-1, cp1252 (Windows), "
-            "mac-roman, shift-jis or gb18030"
-        ) from problem
-
-
 def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes = b"") -> Iterator[bytes]:
     """Yield the text of a file in UTF-8.
 

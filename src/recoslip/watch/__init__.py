@@ -1,1 +1,1 @@
-"""Batches of nodes, one after the other -> an alarm when a category is born, with a bound on false alarms."""
+"""Batches of nodes, one after the other -> an alarm when a new category appears, with a bound on false alarms."""

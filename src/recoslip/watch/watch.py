@@ -14,7 +14,7 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.detectors.params import Number, Whole
+from recoslip.detectors.params import Integer, Number
 from recoslip.errors import TableError, WatchError
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.findings.growth import least_growth
@@ -92,7 +92,7 @@ class Outcome:
         """What the batch came to, and which groups of earlier batches are open."""
         return " ".join(filter(None, (self.batch.sentence, open_sentence(self.open_groups, self.batch))))
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the outcome as JSON values."""
         return {
             **asdict(self.batch),
@@ -148,8 +148,8 @@ class Watch:
         """
         Number(0, 1, open_ends=True)("alpha", alpha)
         Number(1, 1e6)("max_growth", max_growth)
-        Whole(1, 1000)("window", window)
-        Whole(MIN_KNOWN, 10_000_000)("keep", keep)
+        Integer(1, 1000)("window", window)
+        Integer(MIN_KNOWN, 10_000_000)("keep", keep)
         options = ReadOptions(**read)
         final = resolve(folder)
         with output_lock(final), table_errors():
@@ -315,7 +315,7 @@ def _judge(
 
 
 def _is_apart(graph: NodeGraph, batches: NDArray[np.int64], is_recent: Mask, members: NDArray[np.int64]) -> bool:
-    """Return whether the batches that a new category seems to be in are worlds apart from all earlier nodes."""
+    """Return whether the batches that a new category seems to be in are separable from all earlier nodes."""
     compared = ~is_recent | np.isin(batches, np.unique(batches[members]))
     return measure_mixing(graph.subgraph(np.flatnonzero(compared))).situation == "apart"
 

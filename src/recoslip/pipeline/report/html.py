@@ -9,17 +9,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recoslip.detectors.base import Detector
+import polars as pl
+
 from recoslip.errors import RecoslipError
-from recoslip.findings.analysis import Findings, analyse
-from recoslip.graph import NodeGraph
 from recoslip.json_files import read_json
-from recoslip.pipeline.report.payload import FORMAT, payload
+from recoslip.pipeline.report.payload import FORMAT
 from recoslip.pipeline.report.templates import asset, fill
 from recoslip.storage import atomic_write, printable
 
 # One script of small files, in this order: what a file declares, those after it use.
 SCRIPTS = ("dom.js", "nodes.js", "level.js", "histogram.js", "map.js", "table.js", "groups.js", "detail.js", "page.js")
+
+TITLE = "What is new in this graph"
+SHOWN = 10  # rows of a table in a notebook
+SAVE = "<code>result.report()</code> shows the report here; <code>result.save(&quot;out&quot;)</code> writes it."
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,31 +64,6 @@ class Report:
         return f'<iframe srcdoc="{source}" style="width:100%;height:48rem;border:0" sandbox="{rights}"></iframe>'
 
 
-def report(
-    detector: Detector,
-    graph: NodeGraph,
-    *,
-    findings: Findings | None = None,
-    title: str = "What is new in this graph",
-    image_shape: tuple[int, int] | None = None,
-    show: Sequence[str] | None = None,
-    **options: Any,
-) -> Report:
-    """Build the report of a fitted detector.
-
-    Args:
-        detector: fitted on `graph`.
-        graph: the graph.
-        findings: what `recoslip.analyse` returned; without them, it is called.
-        title: of the report.
-        image_shape: rows and columns, if a node's features are the pixels of an image.
-        show: names of the table's columns to show, of those that the graph kept; by default all of them.
-        **options: of `recoslip.analyse`, such as `fdr`.
-    """
-    findings = analyse(detector, graph, **options) if findings is None else findings
-    return Report(payload(findings, title=title, image_shape=image_shape, show=show))
-
-
 def saved_report(folder: Path | None) -> Report:
     """Return the report of a folder, from the data that the run wrote."""
     if folder is None:
@@ -102,6 +80,14 @@ def saved_report(folder: Path | None) -> Report:
             f"{printable(folder)}/report.json cannot be read ({problem!r}); run detect again"
         ) from problem
     return report
+
+
+def preview(said: Sequence[str], table: pl.DataFrame, folder: Path | None) -> str:
+    """Return what a notebook shows of a result as HTML: sentences, the head of its table, where the report is."""
+    first, *rest = map(html.escape, said)
+    page = None if folder is None else (folder / "report.html").absolute()
+    link = f'<a href="{html.escape(page.as_uri())}">report</a>' if page is not None and page.is_file() else SAVE
+    return "".join(f"<p>{part}</p>" for part in (f"<b>{first}</b>", *rest, table.head(SHOWN)._repr_html_(), link))
 
 
 @cache

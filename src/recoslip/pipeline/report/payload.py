@@ -201,7 +201,7 @@ def _details(
 
 def _group(group: Group, position: NDArray[np.int64]) -> dict[str, Any]:
     return {
-        **group.facts(),
+        **group.to_dict(),
         "exemplars": [int(position[node]) for node in group.exemplars if position[node] >= 0],
         "traits": [_trait(trait) for trait in group.traits],
         "references": group.references,

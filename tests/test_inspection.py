@@ -76,7 +76,7 @@ def test_other_units_offsets_and_noise_are_noticed_and_remedied(change, remedy):
     look = recoslip.check(changed(graph, change))
     assert look.mixing.situation == "apart"
     assert (look.remedy, look.remedied, look.is_separable) == (remedy, True, False)
-    assert look.method == "reco-slip-plus"
+    assert look.method == "scan"
     off = recoslip.check(changed(graph, change), align="off")
     assert off.is_separable
     assert off.prepared is off.graph
@@ -262,7 +262,7 @@ def run(*arguments):
 def test_check_prints_a_table_and_json(shop):
     result = run("check", "nodes.csv", "edges.csv")
     assert result.exit_code == 0
-    for words in ("source and", "AU-ROC", "one: the same in all nodes", "p-value", "reco-slip-plus"):
+    for words in ("source and", "AU-ROC", "one: the same in all nodes", "p-value", "scan"):
         assert words in " ".join(result.output.split())
     facts = json.loads(run("check", "nodes.csv", "edges.csv", "--json", "--quiet").stdout)
     assert (facts["separable"], facts["leaks"], facts["constant"]) == (False, [], ["one"])

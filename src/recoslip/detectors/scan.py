@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Detector, Scores
-from recoslip.detectors.params import Choice, Number, Optional, Whole, param
+from recoslip.detectors.params import Choice, Integer, Number, Optional, param
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours, diffuse
 from recoslip.graph.ids import id_hashes
@@ -82,7 +82,7 @@ class Scan(Detector):
     uses_validation: ClassVar[bool] = False
     allowed_growth: ClassVar[float | None] = 5.0
 
-    trees: int = param(TREES, Whole(1, 1000), "how many times to divide the nodes, by each kind of vectors")
+    trees: int = param(TREES, Integer(1, 1000), "how many times to divide the nodes, by each kind of vectors")
     confidence: float = param(0.8, Number(0, 1, open_ends=True), "of the bound of a bin's source share")
     student: Student | None = param("linear", Optional(Choice(Student)), "the model taught by the scan, or None")
 

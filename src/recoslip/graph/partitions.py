@@ -20,11 +20,12 @@ from recoslip.graph.node_graph import NodeGraph
 from recoslip.graph.vectors import F32, Vectors
 
 BRANCHES = 4  # bins that a bin is divided into
+FIRST = (4, 5, 6, 7, 8, 10, 12, 14)  # bins that all nodes are divided into, tree by tree, for sizes of all kinds
 SMALLEST = 12  # nodes that the smallest bins hold, about
 STEPS = 4  # of k-means
-SAMPLE = 256  # nodes of a bin that its division is fitted on
-TREES = 8  # of each view, in a graph of up to so many nodes:
-NODES_OF_ALL_TREES = 250_000
+SAMPLE = 64  # nodes that a centre is fitted on, about, at most
+TREES = 16  # of each view, in a graph of up to so many nodes:
+NODES_OF_ALL_TREES = 125_000
 BLOCK = 2**16  # rows compared with centres at a time
 ALIKE = 1e-5  # difference of two inner products up to which a row is as near to one centre as to the other
 
@@ -54,7 +55,9 @@ class Partitions:
     def fit(cls, views: Sequence[F32], trees: int, seed: int) -> Self:
         """Grow trees for each view."""
         grown = [
-            _grow(x, np.random.default_rng([seed, view, tree])) for view, x in enumerate(views) for tree in range(trees)
+            _grow(x, FIRST[tree % len(FIRST)], np.random.default_rng([seed, view, tree]))
+            for view, x in enumerate(views)
+            for tree in range(trees)
         ]
         start = np.cumsum([0, *(len(parent) for _, parent, _, _ in grown)])
         leaf, parent, first, centre = zip(*grown, strict=True)
@@ -121,7 +124,7 @@ class Partitions:
 
     def assign(self, views: Sequence[F32]) -> NDArray[np.int32]:
         """Return the smallest bin of other nodes in every tree, (trees, nodes)."""
-        roots = np.flatnonzero(self.parent < 0)
+        roots, inside = np.flatnonzero(self.parent < 0), np.bincount(self.parent + 1)
         result = np.empty((len(roots), len(views[0])), dtype=np.int32)
         for tree, root in enumerate(roots):
             x = views[self.view[root]]
@@ -132,8 +135,8 @@ class Partitions:
                 if begin < 0:
                     result[tree, rows] = place
                     continue
-                nearest = _nearest(x, rows, self.centre[begin : begin + BRANCHES])
-                todo += [(begin + k, rows[nearest == k]) for k in range(BRANCHES) if (nearest == k).any()]
+                nearest = _nearest(x, rows, self.centre[begin : begin + inside[place + 1]])
+                todo += [(begin + k, rows[nearest == k]) for k in np.unique(nearest)]
         return result
 
     def with_leaves(self, leaf: NDArray[np.int32]) -> Self:
@@ -171,10 +174,12 @@ def share_bound(source: NDArray[np.integer], size: NDArray[np.integer], confiden
     return np.asarray(bound[place.reshape(-1)])
 
 
-def _grow(x: F32, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], F32]:
+def _grow(
+    x: F32, branches: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], F32]:
     """Grow one tree: the smallest bin of each row; and of each bin the bin around it, the first inside, and the centre.
 
-    A bin is divided while it has enough rows, and unless all of them are alike.
+    All rows are divided into so many `branches`, and each bin again while it has enough rows that are not all alike.
     """
     leaf = np.zeros(len(x), dtype=np.int32)
     parent, first, centres = [-1], [-1], [np.zeros((1, x.shape[1]), np.float32)]
@@ -182,27 +187,28 @@ def _grow(x: F32, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[
     while todo:
         place, rows = todo.popleft()
         leaf[rows] = place
-        if len(rows) < BRANCHES * SMALLEST:
+        count = branches if place == 0 else BRANCHES
+        if len(rows) < count * SMALLEST:
             continue
-        centre = _k_means(x[rows[:SAMPLE]])
+        centre = _k_means(x[rows[: count * SAMPLE]], count)
         nearest = _nearest(x, rows, centre)
-        sizes = np.bincount(nearest, minlength=BRANCHES)
+        sizes = np.bincount(nearest, minlength=count)
         if sizes.max() == len(rows):
             continue
         centre[sizes == 0] = np.nan  # nothing is near to nothing
         first[place] = len(parent)
-        todo += [(len(parent) + k, rows[nearest == k]) for k in range(BRANCHES)]
-        parent += [place] * BRANCHES
-        first += [-1] * BRANCHES
+        todo += [(len(parent) + k, rows[nearest == k]) for k in range(count)]
+        parent += [place] * count
+        first += [-1] * count
         centres.append(centre)
     return leaf, np.array(parent, np.int32), np.array(first, np.int32), np.concatenate(centres)
 
 
-def _k_means(x: F32) -> F32:
-    """Return centres: the first rows, after a few steps of k-means."""
-    centre = x[:BRANCHES].copy()
+def _k_means(x: F32, count: int) -> F32:
+    """Return so many centres: the first rows, after a few steps of k-means."""
+    centre = x[:count].copy()
     for _ in range(STEPS):
-        near = (_nearest(x, slice(None), centre)[:, None] == np.arange(BRANCHES)).astype(np.float32)
+        near = (_nearest(x, slice(None), centre)[:, None] == np.arange(count)).astype(np.float32)
         size = near.sum(axis=0)
         used = size > 0
         centre[used] = (near.T @ x)[used] / size[used, None]

@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from recoslip.detectors.catalogue import DEFAULT
-from recoslip.detectors.regions import region_count
 from recoslip.errors import GraphError, SettingError
 from recoslip.graph import NodeGraph
 from recoslip.graph.alignment import aligned
@@ -102,10 +101,9 @@ class Check:
             parts.append("hardly any edge joins source and target")
         return "; ".join(parts)
 
-    def lowest_p_value(self) -> tuple[float, float]:
-        """Return the lowest p-value that can be reached if all regions score alike, and if none do."""
-        source = int((~self.graph.is_target).sum())
-        return 1 / (source + 1), 1 / (source // region_count(source) + 1)
+    def lowest_p_value(self) -> float:
+        """Return the lowest p-value that can be reached."""
+        return 1 / (int((~self.graph.is_target).sum()) + 1)
 
     def size(self) -> dict[str, int]:
         """Count what the graph holds, and the bytes of its features, edges and domains."""
@@ -161,20 +159,13 @@ class Check:
         return rows
 
     def _p_value_limit(self) -> str:
-        lowest, regional = self.lowest_p_value()
         source = int((~self.graph.is_target).sum())
         if source < MIN_SOURCE:
             return f"{source} source nodes are too few for any p-value."
-        if regional > lowest:
-            return (
-                f"No p-value can be below {lowest:.2g}; in a region that scores unlike the others, not below about "
-                f"{regional:.2g}."
-            )
-        return f"No p-value can be below {lowest:.2g}."
+        return f"No p-value can be below {self.lowest_p_value():.2g}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON values."""
-        lowest, regional = self.lowest_p_value()
         return {
             "situation": self.mixing.situation,
             "sentence": self.situation(),
@@ -190,7 +181,7 @@ class Check:
             "columns": [asdict(each) for each in self.columns.differences[:20]],
             "constant": list(self.columns.constant),
             "missing": dict(self.graph.missing or {}),
-            "lowest_p_value": {"alike": lowest, "regional": regional},
+            "lowest_p_value": self.lowest_p_value(),
             "size": self.size(),
             "rows": [list(row) for row in self.rows()],
         }

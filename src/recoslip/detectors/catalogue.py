@@ -48,6 +48,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         method.name: method
         for method in (
             _ours("scan", "scan:Scan", "this package", uses_paper_settings=False),
+            _ours("thorough", "thorough:Thorough", "this package", uses_paper_settings=False),
             _ours("reco-slip-plus", "reco_slip_plus:RecoSlipPlus", "this package", uses_paper_settings=False),
             _ours("reco-slip", *_RECO_SLIP),
             _ours("reco-slip-none", *_RECO_SLIP, presets={"links": "none"}),
@@ -72,3 +73,4 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 AUTO = "auto"  # stands for the default method
 DEFAULT = "scan"
+EFFORTS = MappingProxyType({"quick": "scan", "thorough": "thorough"})  # of the default, and the method of each

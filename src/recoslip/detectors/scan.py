@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Detector, Scores
-from recoslip.detectors.params import Choice, Integer, Number, Optional, param
+from recoslip.detectors.params import Choice, Integer, Number, Optional, learned, param
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours, diffuse
 from recoslip.graph.ids import id_hashes
@@ -23,6 +23,7 @@ from recoslip.graph.vectors import F32, Reducer, Vectors
 
 Student = Literal["linear"]
 
+CONFIDENCE = 0.8  # of the bound of a bin's source share
 CORE = 0.05  # fraction of the target that the student takes for novel
 LEAST_CORE = 10  # nodes of it
 SOURCE_WEIGHT = 0.3  # of a source node, where a node of the lower half of the target has 1
@@ -56,7 +57,7 @@ class Ranks:
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class ScanModel:
     """What one presentation of a graph taught."""
 
     reducer: Reducer
@@ -64,6 +65,56 @@ class Learned:
     novelty: NDArray[np.float64]  # (bins,) how much the bin, or one around it, says against "known"
     weights: F32 | None  # (folds, features + 1) of the student
     ranks: tuple[Ranks, ...]  # of the scan's values and the student's
+
+    @classmethod
+    def fit(
+        cls, graph: NodeGraph, seed: int, *, trees: int, confidence: float = CONFIDENCE, student: bool = True
+    ) -> ScanModel:
+        """Count the domains in the bins of a graph, and teach the student."""
+        vectors, partitions = Vectors.of(graph), Partitions.of(graph, seed, trees)
+        is_target = graph.is_target.numpy()
+        novelty = _novelty(partitions, is_target, confidence)
+        values, weights = [novelty[partitions.leaf].max(axis=0)], None
+        if student:
+            features, fold = vectors.beside(), _folds(graph)
+            weights = _teach(features, is_target, values[0], fold)
+            values.append(_student_values(features, fold, weights, graph))
+        return cls(vectors.reducer, partitions.without_nodes(), novelty, weights, tuple(map(Ranks.of, values)))
+
+    def scores(self, graph: NodeGraph) -> Scores:
+        """Return the mean rank of each node by the scan and the student."""
+        vectors = Vectors.of(graph, self.reducer)
+        values = [self.novelty[self.partitions.leaves(graph, vectors)].max(axis=0)]
+        if self.weights is not None:
+            values.append(_student_values(vectors.beside(), _folds(graph), self.weights, graph))
+        return np.asarray(np.mean([rank(each) for rank, each in zip(self.ranks, values, strict=True)], axis=0))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what was learned, to save."""
+        arrays = {f"reducer.{name}": value for name, value in self.reducer.arrays().items()}
+        arrays |= {f"partitions.{name}": value for name, value in self.partitions.arrays().items()}
+        arrays["novelty"] = self.novelty
+        if self.weights is not None:
+            arrays["weights"] = self.weights
+        for k, ranks in enumerate(self.ranks):
+            arrays |= {f"ranks.{k}.value": ranks.value, f"ranks.{k}.rank": ranks.rank}
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ScanModel:
+        """Build from what `arrays` returned."""
+
+        def below(prefix: str) -> dict[str, NDArray[Any]]:
+            return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+        count = 1 + ("weights" in arrays)
+        return cls(
+            Reducer.from_arrays(below("reducer.")),
+            Partitions.from_arrays(below("partitions.")),
+            arrays["novelty"],
+            arrays.get("weights"),
+            tuple(Ranks(arrays[f"ranks.{k}.value"], arrays[f"ranks.{k}.rank"]) for k in range(count)),
+        )
 
 
 class Scan(Detector):
@@ -83,8 +134,10 @@ class Scan(Detector):
     allowed_growth: ClassVar[float | None] = 5.0
 
     trees: int = param(TREES, Integer(1, 1000), "how many times to divide the nodes, by each kind of vectors")
-    confidence: float = param(0.8, Number(0, 1, open_ends=True), "of the bound of a bin's source share")
+    confidence: float = param(CONFIDENCE, Number(0, 1, open_ends=True), "of the bound of a bin's source share")
     student: Student | None = param("linear", Optional(Choice(Student)), "the model taught by the scan, or None")
+
+    model_: ScanModel = learned("bins, what was counted in them, and the student")
 
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
@@ -115,57 +168,23 @@ class Scan(Detector):
         return np.zeros(len(is_source), dtype=np.int64)
 
     def _learn_once(self, graph: NodeGraph, seed: int) -> dict[str, Any]:
-        vectors, is_target = Vectors.of(graph), graph.is_target.numpy()
-        partitions = Partitions.of(graph, seed, self.trees)
-        bins = _novelty(partitions, is_target, self.confidence)
-        value = bins[partitions.leaf].max(axis=0)
-        values, weights = [value], None
-        if self.student is not None:
-            features, fold = vectors.beside(), _folds(graph)
-            weights = _teach(features, is_target, value, fold, seed)
-            values.append(_student_values(features, fold, weights, graph))
-        ranks = tuple(Ranks.of(each) for each in values)
-        scores = np.mean([rank(each) for rank, each in zip(ranks, values, strict=True)], axis=0)
-        return {"scores_": scores, "learned_": Learned(vectors.reducer, partitions, bins, weights, ranks)}
+        model = ScanModel.fit(
+            graph, seed, trees=self.trees, confidence=self.confidence, student=self.student is not None
+        )
+        return {"scores_": model.scores(graph), "model_": model}
 
     def _score(self, graph: NodeGraph) -> Scores:
-        own: Learned = self.learned_
-        vectors = Vectors.of(graph, own.reducer)
-        values = [own.novelty[own.partitions.assign(vectors.views())].max(axis=0)]
-        if own.weights is not None:
-            values.append(_student_values(vectors.beside(), _folds(graph), own.weights, graph))
-        return np.asarray(np.mean([rank(each) for rank, each in zip(own.ranks, values, strict=True)], axis=0))
+        return self.model_.scores(graph)
 
     def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the vectors that nodes are compared by, (nodes, width)."""
         return Vectors.of(graph).summary()[nodes].astype(np.float64)
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        own: Learned = self.learned_
-        arrays = {f"reducer.{name}": value for name, value in own.reducer.arrays().items()}
-        arrays |= {f"partitions.{name}": value for name, value in own.partitions.arrays().items()}
-        arrays["novelty"] = own.novelty
-        if own.weights is not None:
-            arrays["weights"] = own.weights
-        for k, ranks in enumerate(own.ranks):
-            arrays |= {f"ranks.{k}.value": ranks.value, f"ranks.{k}.rank": ranks.rank}
-        return {}, {name: torch.from_numpy(value) for name, value in arrays.items()}
+        return {}, {name: torch.from_numpy(value) for name, value in self.model_.arrays().items()}
 
     def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-
-        def below(prefix: str) -> dict[str, NDArray[Any]]:
-            return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-
-        ranks = [Ranks(arrays[f"ranks.{k}.value"], arrays[f"ranks.{k}.rank"]) for k in range(1 + ("weights" in arrays))]
-        learned = Learned(
-            Reducer.from_arrays(below("reducer.")),
-            Partitions.from_arrays(below("partitions.")),
-            arrays["novelty"],
-            arrays.get("weights"),
-            tuple(ranks),
-        )
-        return {"learned_": learned}
+        return {"model_": ScanModel.from_arrays({name: tensor.numpy() for name, tensor in tensors.items()})}
 
 
 def _novelty(partitions: Partitions, is_target: Mask, confidence: float) -> NDArray[np.float64]:
@@ -181,7 +200,7 @@ def _folds(graph: NodeGraph) -> NDArray[np.int64]:
     return np.asarray((id_hashes(graph.ids) >> 3) % FOLDS)
 
 
-def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDArray[np.int64], seed: int) -> F32:
+def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDArray[np.int64]) -> F32:
     """Fit the student of each fold on the others: (folds, features + 1), the intercept last."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

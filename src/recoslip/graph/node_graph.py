@@ -162,6 +162,10 @@ class NodeGraph:
         found: Derived = self._derived[key]
         return found
 
+    def kept(self, kind: type[Derived]) -> list[Derived]:
+        """Return what was derived so far and is of a kind."""
+        return [each for each in self._derived.values() if isinstance(each, kind)]
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"NodeGraph is immutable; build a new one instead of setting {name!r}")
 

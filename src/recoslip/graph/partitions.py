@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -122,6 +122,11 @@ class Partitions:
             bins = np.where(self.depth[bins] > depth, self.parent[bins], bins).astype(np.int32)
         return bins
 
+    def leaves(self, graph: NodeGraph, vectors: Vectors) -> NDArray[np.int32]:
+        """Return the smallest bin of a graph's nodes in every tree: kept with the graph, or assigned by its vectors."""
+        kept = [each.leaf for each in graph.kept(Partitions) if each.parent is self.parent]
+        return kept[0] if kept else self.assign(vectors.views())
+
     def assign(self, views: Sequence[F32]) -> NDArray[np.int32]:
         """Return the smallest bin of other nodes in every tree, (trees, nodes)."""
         roots, inside = np.flatnonzero(self.parent < 0), np.bincount(self.parent + 1)
@@ -139,13 +144,13 @@ class Partitions:
                 todo += [(begin + k, rows[nearest == k]) for k in np.unique(nearest)]
         return result
 
-    def with_leaves(self, leaf: NDArray[np.int32]) -> Self:
-        """Return the same bins with other nodes in them."""
-        return type(self)(leaf, self.parent, self.first, self.view, self.centre)
+    def without_nodes(self) -> Self:
+        """Return the same bins with no nodes in them."""
+        return replace(self, leaf=np.empty((0, 0), np.int32))
 
     def permuted(self, order: NDArray[np.int64]) -> Self:
         """Return the partitions of the same nodes in another order."""
-        return self.with_leaves(self.leaf[:, order])
+        return replace(self, leaf=self.leaf[:, order])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the bins, to save; who is in them is left out."""

@@ -104,7 +104,8 @@ class Vectors:
     def of(cls, graph: NodeGraph, reducer: Reducer | None = None) -> Vectors:
         """Return the vectors of a graph; those of its own reducer are computed once, and kept with the graph."""
         if reducer is not None:
-            return cls._compute(graph, reducer)
+            kept = [each for each in graph.kept(Vectors) if each.reducer is reducer]
+            return kept[0] if kept else cls._compute(graph, reducer)
         return derived(graph, "vectors", lambda ordered: cls._compute(ordered, Reducer.fit(ordered)))
 
     @classmethod

@@ -1,0 +1,102 @@
+"""The scan, its student and RECO-SLIP+'s committee of networks: the mean of the three ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recoslip.detectors.base import Callbacks, Scores
+from recoslip.detectors.params import Integer, learned, param
+from recoslip.detectors.reco_slip_plus import RecoSlipPlus
+from recoslip.detectors.scan import Ranks, Scan, ScanModel
+from recoslip.graph import NodeGraph
+from recoslip.graph.partitions import TREES
+from recoslip.graph.split import Mask, Split
+from recoslip.graph.vectors import Vectors
+
+Attributes = dict[str, Any]
+
+
+class Thorough(RecoSlipPlus):
+    """The mean rank of a node by the scan, by its student and by RECO-SLIP+.
+
+    The scan compares groups of similar nodes, the networks learn which features and edges matter; each finds novel
+    nodes that the other misses. It takes as long as RECO-SLIP+.
+    """
+
+    name: ClassVar[str] = "thorough"
+    allowed_growth: ClassVar[float | None] = Scan.allowed_growth
+
+    trees: int = param(
+        TREES, Integer(1, 1000), "of the scan: how many times to divide the nodes, by each kind of vectors"
+    )
+
+    scan_: ScanModel = learned("bins, what was counted in them, and the student")
+    ranks_: Ranks = learned("of the committee's scores")
+
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
+    ) -> list[Attributes]:
+        learned = super()._learn(graph, split, seeds, callbacks, **truth)
+        return [self._with_scan(graph, each, seed) for each, seed in zip(learned, seeds, strict=True)]
+
+    def _learn_rotations(
+        self,
+        graph: NodeGraph,
+        presented: Sequence[tuple[NodeGraph, Split]],
+        seeds: Sequence[Sequence[int]],
+        callbacks: Callbacks,
+        **truth: Any,
+    ) -> list[list[Attributes]]:
+        learned = super()._learn_rotations(graph, presented, seeds, callbacks, **truth)
+        return [
+            [
+                each if "scan_" in each else self._with_scan(shown, each, seed)
+                for each, seed in zip(of_rotation, seeds[0], strict=True)
+            ]
+            for (shown, _), of_rotation in zip(presented, learned, strict=True)
+        ]
+
+    def _with_scan(self, graph: NodeGraph, committee: Attributes, seed: int) -> Attributes:
+        """Return what was learned together with the scan, and the scores of both."""
+        scan = ScanModel.fit(graph, seed, trees=self.trees)
+        ranks = Ranks.of(committee["scores_"])
+        scores = _mean_rank(scan.scores(graph), ranks(committee["scores_"]))
+        return committee | {"scores_": scores, "scan_": scan, "ranks_": ranks}
+
+    def _score_all(self, graph: NodeGraph) -> dict[str, Any]:
+        attributes = super()._score_all(graph)
+        return attributes | {"scores_": _mean_rank(self.scan_.scores(graph), self.ranks_(attributes["scores_"]))}
+
+    def _score(self, graph: NodeGraph) -> Scores:
+        return _mean_rank(self.scan_.scores(graph), self.ranks_(super()._score(graph)))
+
+    def _similarities(self, graph: NodeGraph) -> NDArray[np.float32]:
+        return Vectors.of(graph).summary()
+
+    def _regions(self, similarity: NDArray[np.float32], is_source: Mask) -> NDArray[np.int64]:
+        """Compare all nodes with each other, as the scan does."""
+        return np.zeros(len(is_source), dtype=np.int64)
+
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        values, tensors = super()._pack()
+        arrays = {f"scan.{name}": value for name, value in self.scan_.arrays().items()}
+        arrays |= {"ranks.value": self.ranks_.value, "ranks.rank": self.ranks_.rank}
+        return values, tensors | {name: torch.from_numpy(value) for name, value in arrays.items()}
+
+    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        scan = {name.removeprefix("scan."): t.numpy() for name, t in tensors.items() if name.startswith("scan.")}
+        return super()._unpack(values, tensors) | {
+            "scan_": ScanModel.from_arrays(scan),
+            "ranks_": Ranks(tensors["ranks.value"].numpy(), tensors["ranks.rank"].numpy()),
+        }
+
+
+def _mean_rank(scan: Scores, committee: Scores) -> Scores:
+    """Return the mean of three ranks, of which the first argument is the mean of two."""
+    return np.asarray((2 * scan + committee) / 3)

@@ -2,6 +2,7 @@ r"""The scan: counts of source and target nodes in the bins of partitions that k
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -197,6 +198,7 @@ def _folds(graph: NodeGraph) -> NDArray[np.int64]:
 
 def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDArray[np.int64], seed: int) -> F32:
     """Fit the student of each fold on the others: (folds, features + 1), the intercept last."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -214,7 +216,8 @@ def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDA
             continue
         weight = weight / np.where(y, weight[y].sum(), weight[~y].sum())
         model = LogisticRegression(C=1 / PENALTY, max_iter=80, tol=1e-4)
-        with threadpool_limits(1, user_api="blas"), np.errstate(all="ignore"):
+        with threadpool_limits(1, user_api="blas"), np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # so many steps are enough to rank by
             model.fit(FEATURE_LENGTH * features[rows], y, weight)
         weights[k] = np.append(FEATURE_LENGTH * model.coef_[0], model.intercept_)
     return weights

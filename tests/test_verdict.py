@@ -101,7 +101,7 @@ def test_something_new_is_said_with_how_much_and_how_sure():
         assert "are unlike anything in the source" in findings.headline()
         assert "95 % confidence, unless a known category is more than 2.2 times" in findings.verdict.advice
         assert "No single node" not in findings.verdict.advice
-    assert kinds_said == ["new"] * 8
+    assert kinds_said == ["novel"] * 8
     assert np.mean(covered) >= 7 / 8
 
 
@@ -112,7 +112,7 @@ def test_nothing_stands_out_where_nothing_is_new():
         said.append(findings.verdict.kind)
         assert findings.verdict.kind != "nothing" or findings.novel_share.low == 0
     assert said.count("nothing") >= 11
-    assert "new" not in said
+    assert "novel" not in said
 
 
 def test_a_known_kind_that_grew_is_called_so_with_how_much():
@@ -203,7 +203,7 @@ def test_two_source_nodes_end_in_words(edges):
     findings = analyse(detector("lp-pul").fit(graph), graph)
     assert findings.headline() == "Inconclusive: 2 source nodes are too few to learn from and to compare with."
     assert not findings.verdict.supported
-    assert "There are only 2 source nodes: they may not represent what is known." in findings.diagnosis.warnings
+    assert any("only 2 source nodes" in warning for warning in findings.diagnosis.warnings)
 
 
 def test_one_new_node_is_listed_without_a_wrong_reason():
@@ -327,16 +327,13 @@ def test_clusters_count_every_node_once():
         assert cluster.known is None or cluster.known <= cluster.target
 
 
-def test_without_a_shift_none_is_said():
-    said = []
-    for seed in range(8):
-        findings = found_unchanged(seed)
-        said.append("much the same proportions" in findings.diagnosis.shift())
-    assert sum(said) >= 7
+def test_without_a_shift_little_is_measured():
+    measured = [found_unchanged(seed).diagnosis.unevenness for seed in range(8)]
+    assert sum(unevenness < 0.1 for unevenness in measured) >= 7
 
 
 @pytest.mark.parametrize(
-    ("unevenness", "words"), [(0.05, "much the same proportions"), (0.2, "shifted somewhat"), (0.5, "shifted strongly")]
+    ("unevenness", "words"), [(0.05, "similar proportions"), (0.2, "shifted somewhat"), (0.5, "shifted strongly")]
 )
 def test_the_shift_is_said_in_three_ways(unevenness, words):
     said = Diagnosis(unevenness, (), ()).shift()
@@ -344,8 +341,8 @@ def test_the_shift_is_said_in_three_ways(unevenness, words):
     assert f"{100 * unevenness:.0f} % of the source nodes would have to change cluster" in said
 
 
-def test_a_shift_of_nothing_known_cannot_be_told():
-    assert "cannot be told" in Diagnosis(None, (), ()).shift()
+def test_a_shift_of_nothing_known_is_not_estimated():
+    assert "not estimated" in Diagnosis(None, (), ()).shift()
 
 
 def test_a_cluster_that_grew_within_its_region_raises_what_the_share_allows_for():
@@ -363,9 +360,9 @@ def test_a_cluster_that_grew_within_its_region_raises_what_the_share_allows_for(
 
 def test_rejected_proposals_are_told():
     fit = SimpleNamespace(proposal_rejected_=True)
-    assert _fit_warnings(SimpleNamespace(fits=(fit,)))[0].startswith("In the fit, the nodes that stood out first had")
+    assert _fit_warnings(SimpleNamespace(fits=(fit,)))[0].startswith("In the fit, ")
     other = SimpleNamespace(proposal_rejected_=False)
-    assert _fit_warnings(SimpleNamespace(fits=(fit, other, other)))[0].startswith("In 1 of 3 fits, the nodes")
+    assert _fit_warnings(SimpleNamespace(fits=(fit, other, other)))[0].startswith("In 1 of 3 fits, ")
     assert _fit_warnings(SimpleNamespace(fits=(other, other))) == []
 
 

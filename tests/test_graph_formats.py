@@ -137,6 +137,7 @@ def test_a_file_of_pytorch_geometric_is_its_graph_and_runs_no_code(graph, tmp_pa
     assert torch.equal(read.edge_index, graph.edge_index)
     with_edges = read_graph(data, domain="is_target", edge_features=["edge_attr[0]"])
     assert "edges: mean edge_attr[0]" in with_edges.feature_names
+    assert Data in torch.serialization.get_safe_globals()  # as PyTorch Geometric declares; its datasets need it
     witness = tmp_path / "witness"
     torch.save(_Hostile(witness), tmp_path / "hostile.pt")
     with pytest.raises(TableError, match=r"hostile.pt cannot be read as a graph that torch.save\(data, path\) wrote"):

@@ -6,7 +6,7 @@ import torch
 from torch_geometric.nn import GCN
 
 import recoslip
-from recoslip import NodeGraph, Split, detector, load
+from recoslip import NodeGraph, Split, detector, load_detector
 from recoslip.detectors.conformal import threshold
 from recoslip.errors import Diverged, GraphError, ModelFileError, OutOfMemory
 
@@ -37,17 +37,17 @@ def folder(fitted, tmp_path):
 def test_what_was_learned_from_cannot_be_changed_on_loading(folder, settings):
     (name,) = settings
     with pytest.raises(ModelFileError, match=f"{name} was .* when it was fitted and cannot be .*; fit again"):
-        load(folder, **settings)
+        load_detector(folder, **settings)
 
 
 def test_what_nothing_learned_depends_on_can_be_changed(folder, fitted, graph):
-    again = load(folder, device="cpu", batch_size=50, rounds=fitted.rounds)
+    again = load_detector(folder, device="cpu", batch_size=50, rounds=fitted.rounds)
     assert again.batch_size == 50
     np.testing.assert_allclose(again.decision_function(graph), fitted.scores_, atol=1e-5)
 
 
 def test_another_max_fpr_gives_another_threshold(folder, fitted):
-    again = load(folder, max_fpr=0.4)
+    again = load_detector(folder, max_fpr=0.4)
     assert again.threshold_ == threshold(fitted.scores_[fitted.calibration_], 0.4) != fitted.threshold_
     assert again.predict().sum() > fitted.predict().sum()
 
@@ -55,7 +55,7 @@ def test_another_max_fpr_gives_another_threshold(folder, fitted):
 def test_an_encoder_of_the_users_own_is_given_again(graph, tmp_path):
     fitted = detector("domain-discriminator", **QUICK | {"encoder": GCN(8, 6, 2)}).fit(graph)
     fitted.save(tmp_path / "model")
-    again = load(tmp_path / "model", encoder=GCN(8, 6, 2))
+    again = load_detector(tmp_path / "model", encoder=GCN(8, 6, 2))
     np.testing.assert_allclose(again.decision_function(graph), fitted.scores_, atol=1e-6)
 
 
@@ -79,7 +79,7 @@ def of_tables(graph):
 
 def test_a_graph_whose_columns_were_encoded_by_other_statistics_is_refused(of_tables, graph, tmp_path):
     of_tables.save(tmp_path / "model")
-    for model in (of_tables, load(tmp_path / "model")):
+    for model in (of_tables, load_detector(tmp_path / "model")):
         assert model.encoding_ == columns()
         np.testing.assert_array_equal(model.decision_function(encoded(graph, columns())), model.scores_)
         rounded = columns(x2=number(scale=1 + 1e-12))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recoslip import NodeGraph, detector, load, load_dataset
+from recoslip import NodeGraph, detector, load_dataset, load_detector
 from recoslip.detectors import DETECTORS
 from recoslip.detectors.domain_discriminator import DomainDiscriminator
 from recoslip.errors import Diverged, RecoslipWarning
@@ -95,7 +95,7 @@ def test_a_seed_that_diverges_gives_way_to_another_and_that_is_said(graph, split
     again = DomainDiscriminator(epochs=5, random_state=fitted.seed_).fit(graph, split)
     assert np.array_equal(fitted.scores_, again.scores_)
     fitted.save(tmp_path / "model")
-    assert load(tmp_path / "model").seed_ == fitted.seed_
+    assert load_detector(tmp_path / "model").seed_ == fitted.seed_
 
 
 def test_of_several_seeds_only_the_one_that_diverges_is_begun_again(graph, split):

@@ -279,10 +279,13 @@ def test_features_that_single_precision_cannot_hold_are_refused(tmp_path, monkey
 
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
-    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda device: Memory(1000, 1000))
-    with pytest.raises(OutOfMemory, match="recoslip pack"):
-        recoslip.read_graph(nodes, edges)
-    pack(nodes, edges, tmp_path / "graph")
+    with monkeypatch.context() as little:
+        little.setattr("recoslip.tables.text_files.memory", lambda device: Memory(1000, 1000))
+        with pytest.raises(OutOfMemory, match="recoslip pack"):
+            recoslip.read_graph(nodes, edges)
+        pack(nodes, edges, tmp_path / "graph")
+        with pytest.raises(OutOfMemory, match=r"nodes\.parquet .*free some memory$"):  # the ids are kept in memory
+            open_packed(tmp_path / "graph")
     assert open_packed(tmp_path / "graph").num_nodes == NODES
 
 

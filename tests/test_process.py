@@ -1,5 +1,6 @@
 """What surrounds a command never decides over its output: streams, signals, locales, other processes, links."""
 
+import html
 import json
 import os
 import signal
@@ -136,7 +137,8 @@ def test_text_leaves_as_utf_8_in_any_locale(tables, tmp_path):
     result = subprocess.run(command, capture_output=True, env=os.environ | ascii_locale, check=False)
     assert result.returncode == 0, result.stderr
     assert "größe (number)" in result.stdout.decode("utf-8")
-    assert "<title>Où est l&#39;été?</title>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<title>Où est l'été?</title>" in html.unescape(page)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["feature_names"] == ["größe", "x1"]
 
 
@@ -183,13 +185,13 @@ def test_a_signal_after_the_output_is_in_place_leaves_code_0(tables, tmp_path, m
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recoslip.cli.detect.print_result", interrupt)
+    monkeypatch.setattr("recoslip.cli.detect.print_most_novel", interrupt)
     result = run(detect(tables, tmp_path / "out"))
     assert result.exit_code == 0
     assert "interrupted, after" in result.output
     assert "nothing was written" not in result.output
     assert names(tmp_path / "out") == WHOLE
-    monkeypatch.setattr("recoslip.pipeline.result.payload", interrupt)
+    monkeypatch.setattr("recoslip.pipeline.result.make_report", interrupt)
     result = run(detect(tables, tmp_path / "other"))
     assert result.exit_code == 130
     assert "interrupted; nothing was written" in result.output
@@ -268,7 +270,7 @@ def test_a_page_with_values_that_are_no_numbers_is_refused(tables, tmp_path):
     (tmp_path / "out" / "report.json").write_text(json.dumps(data | {"more": float("nan")}))
     result = run([*RECOSLIP, "report", tmp_path / "out"])
     assert result.exit_code == 2
-    assert "cannot be read" in result.output.replace("\n", " ")
+    assert "report.json cannot be read" in " ".join(result.output.split())
     assert (tmp_path / "out" / "report.html").read_bytes() == before
 
 
@@ -276,7 +278,7 @@ def test_what_the_system_refuses_is_an_error_with_its_reason(tables, tmp_path, m
     def refuse(*_, **__):
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr("recoslip.pipeline.detect.read", refuse)
+    monkeypatch.setattr("recoslip.pipeline.detect.detect", refuse)
     result = run(detect(tables, tmp_path / "out"))
     assert result.exit_code == 2
     assert "the system refused" in result.output

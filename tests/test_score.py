@@ -274,7 +274,7 @@ def test_weights_of_old_and_new_edges_stay_theirs(world):
 @pytest.mark.parametrize("name", ["lp-pul", "nearest-source"])
 def test_a_detector_that_scores_by_source_nodes_says_so_without_them_and_works_with_them(world, old_graph, name):
     model = quick(name).fit(old_graph, rotations=3)
-    with pytest.raises(GraphError, match=rf"{name} scores nodes by the source nodes .* old="):
+    with pytest.raises(GraphError, match=rf"{name} scores nodes by the source nodes .*\(old=\.\.\."):
         model.score_table(world.new, world.new_edges)
     found = model.score_table(world.new, world.new_edges, **world.given)
     assert found["score"].is_between(0, 1).all()
@@ -514,7 +514,7 @@ def look(clerk, nodes, edges=None, **options):
 
 
 NOT_GIVEN = "Not given."
-NOT_COMPARED = "No source node of the fit is given, so that there are no regions and no groups."
+NOT_COMPARED = "No source node of the fit is given, so there are no regions and no groups."
 NOT_FAR = "No column is far from the table that was fitted."
 
 
@@ -575,8 +575,9 @@ def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_g
 def test_what_is_said_of_regions_and_groups_is_so(clerk, world, fitted):
     """The table that was fitted holds the source nodes, so that there are findings without --with."""
     new = fitted.read_table(world.old, world.old_edges)
-    scored = Result(*score_new(fitted, new, check_new(fitted, new), grouped=False))
-    says_none = "no regions and no groups" in dict(scored.look.rows())["old nodes"]
+    check = check_new(fitted, new)
+    scored = Result(*score_new(fitted, new, check, grouped=False))
+    says_none = "no regions and no groups" in dict(check.rows())["old nodes"]
     assert says_none == (scored.findings is None)
 
 
@@ -718,7 +719,7 @@ def test_json_prints_the_summary_alone_and_quiet_prints_nothing(run, folder, tmp
         assert json.loads(result.stdout) == json.loads((out / "summary.json").read_text())
         summary = json.loads(result.stdout)
         assert summary["listed"] == pl.read_parquet(out / "scores.parquet")["listed"].sum()
-        assert summary["look_before_scoring"]["rows_read"] == summary["nodes"]
+        assert summary["check_before_scoring"]["rows_read"] == summary["nodes"]
         assert summary["recoslip"] == recoslip.__version__
     assert run("score", "run", *NEW, "--quiet", "--out", tmp_path / "quiet", cwd=folder).stdout == ""
 

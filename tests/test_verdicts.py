@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from recoslip import detector, load
+from recoslip import detector, load_detector
 from recoslip.datasets import csbm
 from recoslip.detectors.verdicts import AMPLITUDE, NOISE, VERDICT, VerdictModel
 from recoslip.errors import SettingError
@@ -148,7 +148,7 @@ def test_a_verdict_is_the_score_of_its_node(fitted, drawn):
 
 def test_a_saved_detector_learns_the_same(fitted, drawn, novel, tmp_path):
     fitted.save(tmp_path / "model")
-    again = load(tmp_path / "model")
+    again = load_detector(tmp_path / "model")
     verdicts = reviewed(fitted, drawn, novel, 10)
     assert np.array_equal(again.learn(*verdicts).scores_, fitted.learn(*verdicts).scores_)
     assert again.queue(*verdicts).tolist() == fitted.queue(*verdicts).tolist()

@@ -129,7 +129,7 @@ def build_graph(name):
             1,
             -1,
             2.5,
-            None,
+            -0.5,
             True,
             (1, 2),
             b"b",

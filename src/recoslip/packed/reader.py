@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import torch
 
-from recoslip.errors import GraphError
+from recoslip.errors import GraphError, OutOfMemory
 from recoslip.graph import EdgeRepairs, NodeGraph
 from recoslip.graph.sparse import csr_tensor
 from recoslip.json_files import JsonFileError, read_json
@@ -48,7 +48,7 @@ def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:
         index = _read_index(path)
         _check_files(path, index["files"])
         return _graph(path, index)
-    except GraphError:
+    except (GraphError, OutOfMemory):
         raise
     except (
         LookupError,
@@ -94,7 +94,7 @@ def _check_files(folder: Path, files: dict[str, list[int]]) -> None:
 
 def _graph(folder: Path, index: dict[str, Any]) -> NodeGraph:
     with (folder / NODES).open("rb") as file:
-        frame = read_parquet(file, NODES, 1)
+        frame = read_parquet(file, NODES, 1, "free some memory")
     kept = [name for name in frame.columns if name.startswith(KEPT)]
     return NodeGraph.from_checked(
         x=_features(folder, index),

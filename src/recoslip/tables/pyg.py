@@ -70,7 +70,9 @@ def load_pyg(path: Path) -> Any:
         raise TableError(f"there is no file {printable(path)}")
     try:
         parts = [Data, HeteroData, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage]
-        with torch.serialization.safe_globals(parts):
+        # Those that are safe already are left out: when the block ends, PyTorch forgets all that it was given.
+        safe = torch.serialization.get_safe_globals()
+        with torch.serialization.safe_globals([part for part in parts if part not in safe]):
             data = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as problem:  # pickle, zip and torch raise errors of many kinds
         lines = (str(problem).strip() or type(problem).__name__).splitlines()

@@ -345,13 +345,14 @@ def read_errors(path: Path, kind: TableName, *, of_values: bool = False) -> Iter
 # Parquet and Arrow. Arrow refuses damaged files at which polars would abort the process.
 
 
-def read_parquet(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
+def read_parquet(file: IO[bytes], what: str, factor: int, remedy: str = REMEDY) -> pl.DataFrame:
     """Read a Parquet file if it fits into memory.
 
     Args:
         file: the file.
         what: how messages call it.
         factor: bytes of memory per byte of its values.
+        remedy: what to do if it does not fit.
     """
     from pyarrow.parquet import ParquetFile
 
@@ -360,7 +361,7 @@ def read_parquet(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
         groups = [parquet.metadata.row_group(k) for k in range(parquet.metadata.num_row_groups)]
         chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
         size = sum(max(chunk.total_uncompressed_size, VALUE * chunk.num_values) for chunk in chunks)
-        require_memory(factor * size, what)
+        require_memory(factor * size, what, remedy)
         return pl.DataFrame(pl.from_arrow(parquet.read(use_threads=False)))
 
 

@@ -33,7 +33,7 @@ from recoslip.cli.printing import print_check, print_result
 from recoslip.console.messages import make_console
 from recoslip.console.option_values import parse_pairs, split_names
 from recoslip.console.progress import show_steps
-from recoslip.detectors.catalogue import AUTO, DEFAULT
+from recoslip.detectors.catalogue import AUTO, EFFORTS
 from recoslip.errors import SettingError, nearest
 
 if TYPE_CHECKING:
@@ -132,12 +132,15 @@ def detect(
     show: Show = "",
     align: Align = "auto",
     allow_leak: AllowLeak = "",
-    method: Annotated[
+    effort: Annotated[
         str | None,
         typer.Option(
-            help=f"Name of the method; recoslip methods lists them. Default: {DEFAULT}, or nearest-source where source "
-            "and target are separable and no edges join them."
+            help="quick: counts similar nodes, in seconds; thorough: networks too, in minutes; default: quick."
         ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Name of a method, instead of --effort; recoslip methods lists them."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings of the method.")] = None,
     max_fpr: MaxFpr = None,
@@ -181,7 +184,10 @@ def detect(
 
     console = make_console(quiet or as_json)
     nodes, edges = input_files(graph_files, nodes_option, edges_option)
-    settings, scores_format = _settings(context, method, config), check_format(table_format)
+    settings, scores_format = (
+        _settings(context, method or EFFORTS.get(effort or ""), config),
+        check_format(table_format),
+    )
     graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
     if graph_format is not None:
         check_graph_format(graph_format)
@@ -190,6 +196,7 @@ def detect(
             result = run(
                 nodes,
                 edges,
+                effort=effort,  # type: ignore[arg-type]
                 method=method,
                 settings=settings,
                 max_fpr=max_fpr,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from recoslip.detectors.base import Detector
@@ -73,4 +73,5 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 AUTO = "auto"  # stands for the default method
 DEFAULT = "scan"
-EFFORTS = MappingProxyType({"quick": "scan", "thorough": "thorough"})  # of the default, and the method of each
+Effort = Literal["quick", "thorough"]
+EFFORTS: Mapping[str, str] = MappingProxyType({"quick": "scan", "thorough": "thorough"})  # the method of each

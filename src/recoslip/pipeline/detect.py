@@ -11,8 +11,8 @@ from typing import Any
 from sklearn.base import clone
 
 from recoslip.detectors.base import Detector
-from recoslip.detectors.catalogue import AUTO, DEFAULT
-from recoslip.detectors.params import Integer, Number
+from recoslip.detectors.catalogue import AUTO, DEFAULT, EFFORTS, Effort
+from recoslip.detectors.params import Choice, Integer, Number, Optional
 from recoslip.detectors.registry import detector
 from recoslip.errors import SettingError
 from recoslip.findings.analysis import analyse as find
@@ -77,6 +77,7 @@ def detect(
     nodes: Any,
     edges: Any = None,
     *,
+    effort: Effort | None = None,
     method: str | Detector | None = None,
     settings: Mapping[str, Any] | None = None,
     max_fpr: float | None = None,
@@ -103,8 +104,10 @@ def detect(
         nodes: table of nodes (a file, or a data frame of polars or pandas), a graph (a file, or an object of NetworkX,
             igraph, PyTorch Geometric or AnnData), the folder of a packed graph, or a NodeGraph.
         edges: table of edges; without it, a table of nodes is a graph without edges.
-        method: name of a method, or a detector, which is copied and not changed. By default RECO-SLIP+, or the distance
-            to the source where source and target are separable and no edges join them.
+        effort: "quick", the default, is the scan, which takes seconds and trains no network; "thorough" adds the
+            networks of RECO-SLIP+, which take minutes. Where source and target are separable and no edges join them,
+            nodes are ranked by their distance to the source instead.
+        method: instead of effort, the name of a method, or a detector, which is copied and not changed.
         settings: of the method that is named, such as {"epochs": 500}.
         max_fpr: fraction of the known target nodes that may be listed; by default 0.01.
         fdr: list nodes by this false-discovery rate, instead of `max_fpr`.
@@ -121,7 +124,9 @@ def detect(
         checked: called with the result of the check before training.
         progress: whether to show progress in a terminal or a notebook; or what is called with steps done and in all.
     """
-    model = _model(method, settings, max_fpr, seed, device)
+    if method is not None and effort is not None:
+        raise SettingError(f"effort is of the default and method names another; got {effort=} and {method=}, give one")
+    model = _model(_of_effort(effort) if method in (None, AUTO) else method, settings, max_fpr, seed, device)
     inspection.check_align(align)
     if fdr is not None:
         Number(0, 1, open_ends=True)("fdr", fdr)
@@ -133,7 +138,7 @@ def detect(
     if checked is not None:
         checked(found)
     refuse_leaks(found, allow_leak)
-    if method in (None, AUTO) and found.method != model.name:
+    if method in (None, AUTO) and found.method != DEFAULT:
         model = _replacement(found, model, settings or {})
     graph = found.prepared
     fits = default_rotations(graph) if rotations is None else rotations
@@ -176,8 +181,14 @@ def analyse(
     return Result.of(find(detector, graph, fdr=fdr, grouped=groups, check=check, described=described_by))
 
 
+def _of_effort(effort: str | None) -> str:
+    """Return the name of the method that an effort stands for."""
+    Optional(Choice(Effort))("effort", effort)
+    return EFFORTS[effort or "quick"]
+
+
 def _model(
-    method: str | Detector | None,
+    method: str | Detector,
     settings: Mapping[str, Any] | None,
     max_fpr: float | None,
     seed: int | None,
@@ -191,7 +202,7 @@ def _model(
             raise SettingError("settings go with the name of a method; this detector has its own, leave them out")
         model: Detector = clone(method).set_params(**own)
     else:
-        model = detector(DEFAULT if method is None else method, **(dict(settings or {}) | own))
+        model = detector(method, **(dict(settings or {}) | own))
     model.check_params()
     return model
 

@@ -131,7 +131,7 @@ class Scan(Detector):
 
     name: ClassVar[str] = "scan"
     uses_validation: ClassVar[bool] = False
-    allowed_growth: ClassVar[float | None] = 5.0
+    allowed_growth: ClassVar[float | None] = 3.0
 
     trees: int = param(TREES, Integer(1, 1000), "how many times to divide the nodes, by each kind of vectors")
     confidence: float = param(CONFIDENCE, Number(0, 1, open_ends=True), "of the bound of a bin's source share")

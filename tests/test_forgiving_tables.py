@@ -642,9 +642,7 @@ def test_a_watch_knows_the_order_of_dates(tmp_path):
 
     watch = Watch.begin(tmp_path / "watch", batch(0, "1.12.2006", "31.12.2006"), time="when")
     watch.add(batch(200, "1.1.2007", "15.1.2007"))
-    with pytest.raises(
-        RecoslipError, match=r"begins at 2007-01-02T00:00:00, before .* \(2007-01-15T00:00:00\)"
-    ):
+    with pytest.raises(RecoslipError, match=r"begins at 2007-01-02T00:00:00, before .* \(2007-01-15T00:00:00\)"):
         watch.add(batch(300, "02.01.2007"))
 
 

@@ -134,7 +134,8 @@ def _declaration(attribute: Any, package: griffe.Module) -> tuple[str | None, An
     kind, given = str(value.function), list(value.arguments)
     if kind == "learned":
         return kind, None, ast.literal_eval(str(given[0]))
-    return kind, given[0], ast.literal_eval(str(given[-1]))
+    default = _constant(given[0], package) if isinstance(given[0], griffe.ExprName) else None
+    return kind, default or given[0], ast.literal_eval(str(given[-1]))
 
 
 def _constant(name: griffe.ExprName, package: griffe.Module) -> Any:

@@ -24,6 +24,7 @@ ARGUMENT = re.compile(
 )
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*declared(), "allow_leak", "align", "fdr", "max_fpr")}
 OPTIONS |= {"method": "--method", "rotations": "--rotations", "rename": "--rename", "old": "--with", "seed": "--seed"}
+OPTIONS |= {"replace": "--force"}
 
 stdout = Console()
 stderr = Console(stderr=True)

@@ -22,6 +22,7 @@ from recoslip.inspection import check as inspection
 from recoslip.inspection.check import Align, Check, refuse_leaks
 from recoslip.memory import memory_errors
 from recoslip.packed import open_packed
+from recoslip.pipeline.folder import paths
 from recoslip.pipeline.result import Result
 from recoslip.progress import Progress, shown
 from recoslip.read_options import reads
@@ -149,7 +150,7 @@ def detect(
             model = executor(model, Path(nodes) if on_disk else graph, rotations=fits, progress=steps)
     seconds = time.perf_counter() - start
     findings = find(model, graph, fdr=fdr, grouped=groups, check=found, described=described_by)
-    return Result.of(findings, seconds=seconds, notes=notes)
+    return Result.of(findings, seconds=seconds, notes=notes, inputs=paths(nodes, edges))
 
 
 def analyse(

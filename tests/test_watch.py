@@ -1118,7 +1118,7 @@ def test_every_truncated_or_changed_file_is_noticed(added, tmp_path):
         if name != "watch.json":
             folder = shutil.copytree(added, tmp_path / f"{name} missing")
             (folder / name).unlink()
-            with pytest.raises(WatchError, match="is damaged: .* is missing"):
+            with pytest.raises(WatchError, match=r"is damaged: .* is missing"):
                 Watch(folder)
 
 

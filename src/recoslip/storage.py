@@ -102,11 +102,12 @@ def _is_as_written(folder: Path, name: str, manifest: Manifest | None) -> bool:
     try:
         status = path.lstat()
         is_plain = stat.S_ISREG(status.st_mode) and path.parent.resolve() == (folder.resolve() / name).parent
-        if name == MANIFEST or entry is None:
-            return manifest is not None and name == MANIFEST and is_plain
+        if name == MANIFEST:
+            return manifest is not None and is_plain
+        if entry is None or not is_plain or status.st_size != entry[0]:
+            return False
         with path.open("rb") as file:
-            found = is_plain and status.st_size == entry[0]
-            return found and hashlib.file_digest(file, "sha256").hexdigest() == entry[1]
+            return hashlib.file_digest(file, "sha256").hexdigest() == entry[1]
     except OSError:
         return False
 

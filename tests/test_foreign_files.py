@@ -103,7 +103,7 @@ def test_scores_do_not_replace_the_model_that_they_are_made_with(tables, out, tm
             result.save(folder, replace=True)
     assert contents(tmp_path) == before
     result.save(tmp_path / "new")
-    with pytest.raises(RecoslipError, match="scores, and result cannot replace it"):
+    with pytest.raises(RecoslipError, match="holds another kind of output"):
         recoslip.detect(tables / "nodes.csv", tables / "edges.csv", method="lp-pul", max_fpr=0.3).save(
             tmp_path / "new", replace=True
         )

@@ -149,7 +149,7 @@ def test_existing_folders_and_files_are_refused(tmp_path):
     for path, message in (("out", "holds an earlier bench"), ("file", "is a file")):
         with pytest.raises(RecoslipError, match=message), writing(tmp_path / path, "bench"):
             pass
-    with pytest.raises(RecoslipError, match="watch cannot replace"):
+    with pytest.raises(RecoslipError, match="holds another kind of output"):
         check_output(tmp_path / "out", "watch", replace=True)
 
 

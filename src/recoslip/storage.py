@@ -170,7 +170,9 @@ def check_output(
         present, manifest = list(contents(final)), read_manifest(final)
         check_update(final, present)
         if manifest and manifest.kind != kind:
-            raise RecoslipError(f"{shown} holds a {manifest.kind}, and {kind} cannot replace it; choose another folder")
+            raise RecoslipError(
+                f"{shown} holds another kind of output ({manifest.kind}) than the new one ({kind}); choose another folder"
+            )
         if present and not replace:
             raise RecoslipError(
                 f"{shown} is not empty: it holds an earlier {kind}; choose another folder, or replace it: replace=True"

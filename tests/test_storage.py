@@ -219,7 +219,7 @@ def test_a_forged_manifest_or_journal_removes_nothing_outside_of_the_folder(tmp_
         with pytest.raises(RecoslipError):
             write(out, "two")
         with pytest.raises(RecoslipError):
-            update(out, {name: None}, "bench")
+            update(out, {name: "two"}, "bench")
         hidden = tmp_path / ".out-forged"
         hidden.mkdir()
         (hidden / "link").symlink_to(tmp_path / "elsewhere")
@@ -235,9 +235,7 @@ def test_an_update_changes_its_files_alone(tmp_path):
     (out / "notes.txt").write_text("mine")
     update(out, {"page": "a", "file": "two"}, "bench")
     assert contents(out).keys() == {"file", "page", "notes.txt", "recoslip.json"}
-    update(out, {"page": None}, "bench")
-    assert contents(out).keys() == {"file", "notes.txt", "recoslip.json"}
-    assert set(read_manifest(out).files) == {"file"}
+    assert set(read_manifest(out).files) == {"file", "page"}
     before = contents(out)
     for name in ("notes.txt", "recoslip.json"):
         with pytest.raises(RecoslipError):
@@ -264,7 +262,7 @@ if sys.argv[4] == "writing":
         folder.write("b/other", "two")
         folder.write("part", "two", storage.WORK)
 else:
-    storage.update(sys.argv[1], {"file": "two", "b/other": "two", "gone": None}, "bench")
+    storage.update(sys.argv[1], {"file": "two", "b/other": "two"}, "bench")
 storage._placed.clear()
 """
 
@@ -296,7 +294,8 @@ def test_after_a_kill_at_any_change_the_next_command_finds_the_old_or_the_new(tm
         for name in [name for name in old if name.endswith("-mine/journal")]:
             assert found.pop(name) == old.pop(name)
         if found.get("out/file") == b"two":
-            assert found.keys() == {"out/file", "out/b/other", "out/recoslip.json"}
+            kept = {"out/gone"} if how == "update" and before == "an earlier output" else set()
+            assert found.keys() == {"out/file", "out/b/other", "out/recoslip.json"} | kept
             assert found["out/b/other"] == b"two"
             assert read_manifest(out).files["file"] == storage.entry_of(b"two")
         else:
@@ -309,6 +308,26 @@ def test_after_a_kill_at_any_change_the_next_command_finds_the_old_or_the_new(tm
         assert (out / "file").read_text() == "three"
     assert b"two" in seen
     assert 5 < change < 60
+
+
+def test_what_another_output_is_written_with_is_left_alone(tmp_path):
+    with writing(tmp_path / "out-2", "bench") as folder:
+        folder.write("file", "two")
+        write(tmp_path / "out", "one")
+        put_right(tmp_path / "out")
+    assert (tmp_path / "out-2" / "file").read_text() == "two"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_pipe_or_odd_content_in_the_place_of_a_journal_stops_nothing(tmp_path):
+    for name, content in ((".out-a", None), (".out-b", storage.HEADER + "\n[1]\n7\n"), (".out-c", b"\xff")):
+        (tmp_path / name).mkdir()
+        if content is None:
+            os.mkfifo(tmp_path / name / "journal")
+        else:
+            (tmp_path / name / "journal").write_bytes(content if isinstance(content, bytes) else content.encode())
+    write(tmp_path / "out", "one")
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [".out-a", ".out-b", ".out-c", "out"]
 
 
 def test_a_single_file_is_written_once_or_again_by_the_process_that_wrote_it(tmp_path):

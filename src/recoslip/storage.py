@@ -317,8 +317,8 @@ def writing(
             folder.place(final, kind, {})
 
 
-def update(path: PathLike, files: Mapping[str, Content | None], kind: Kind) -> None:
-    """Write some files into a folder, all or none; None removes one. What `check_update` raises for is refused."""
+def update(path: PathLike, files: Mapping[str, Content], kind: Kind) -> None:
+    """Write some files into a folder, all or none. What `check_update` raises for is refused."""
     final = resolve(path)
     with output_lock(final, wait=5), _explained(path):
         final.mkdir(parents=True, exist_ok=True)
@@ -327,8 +327,7 @@ def update(path: PathLike, files: Mapping[str, Content | None], kind: Kind) -> N
         before = read_manifest(final) or Manifest(kind, {})
         with _hidden(final) as folder:
             for name, content in files.items():
-                if content is not None:
-                    folder.write(name, content)
+                folder.write(name, content)
             kept = {name: entry for name, entry in before.files.items() if name not in files}
             folder.place(final, before.kind, kept)
 
@@ -371,8 +370,11 @@ def _left(final: Path) -> Iterator[Folder]:
     for place, prefix in ((final.parent, f".{final.name}-"), (final, HIDDEN)):
         with suppress(OSError):
             for root in [each for each in place.iterdir() if each.name.startswith(prefix) and not each.is_symlink()]:
-                with suppress(OSError, ValueError):
-                    header, *lines = (root / JOURNAL).read_text(encoding="utf-8").split("\n")
+                is_own = (
+                    "-" not in root.name.removeprefix(prefix) and (root / JOURNAL).is_file()
+                )  # .out-2-... is of out-2
+                with suppress(OSError, ValueError, TypeError):
+                    header, *lines = (root / JOURNAL).read_text(encoding="utf-8").split("\n") if is_own else [""]
                     names = [json.loads(line) for line in lines[:-1]]  # a last line without an end is of no file
                     if header == HEADER:
                         yield Folder(root, [name for name in names if _is_below(name)])

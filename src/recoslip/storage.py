@@ -171,7 +171,7 @@ def check_output(
         check_update(final, present)
         if manifest and manifest.kind != kind:
             raise RecoslipError(
-                f"{shown} holds another kind of output ({manifest.kind}) than the new one ({kind}); choose another folder"
+                f"{shown} holds another kind of output ({manifest.kind}, the new one: {kind}); choose another folder"
             )
         if present and not replace:
             raise RecoslipError(

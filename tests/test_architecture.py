@@ -59,3 +59,43 @@ def test_no_module_imports_another_in_a_circle():
         for module in free:
             del left[module]
     assert not left
+
+
+# Calls that change files outside of storage.py, by module, and why they may be there.
+ALLOWED = {
+    ("fleet.batches", "truncate"),  # a temporary file without a name
+    ("datasets.load", "rmdir"),  # empty folders that a failed download of PyTorch Geometric left
+    ("datasets.load", "symlink_to"),  # in a temporary folder
+    ("packed.edge_sort", "save"), ("packed.writer", "save"), ("packed.format", "open_memmap"),  # where storage says
+    ("review.store", "open"),  # SQLite's file
+    ("console.process", "open"),  # the null device
+    ("tables.table_encoder", "rename"), ("review.decisions", "rename"),  # columns
+}  # fmt: skip
+CHANGES = {
+    "unlink", "rmtree", "rename", "renames", "remove", "rmdir", "removedirs", "write_text", "write_bytes", "touch",
+    "truncate", "copyfile", "copytree", "copy2", "move", "symlink_to", "hardlink_to", "link", "mkdtemp", "mkstemp",
+    "savez", "tofile", "open_memmap",
+}  # fmt: skip
+
+
+def changes_of_files(path: Path) -> set[str]:
+    """Names of the calls that change files, or may; a `replace` with one argument is that of a path."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        given = [*node.args, *(each.value for each in node.keywords if each.arg == "mode")]
+        modes = [each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        is_os = ast.unparse(node.func) == "os.open"
+        writes = any(set(mode) & set("wax+") and set(mode) <= set("rwaxbt+") for mode in modes)
+        moves = name == "replace" and isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords
+        if name in CHANGES or moves or ast.unparse(node.func) == "np.save" or (name == "open" and (is_os or writes)):
+            found.add(name)
+    return found
+
+
+def test_files_are_changed_by_storage_alone():
+    found = {(name.partition(".")[2], call) for name, path in MODULES.items() for call in changes_of_files(path)}
+    assert {each for each in found if each[0] != "storage"} <= ALLOWED
+    assert {("storage", "unlink"), ("storage", "replace"), ("storage", "open"), ("storage", "rename")} <= found

@@ -48,7 +48,7 @@ def tables(tmp_path_factory):
     return folder
 
 
-FILES = ["model", "report.html", "report.json", "scores.csv", "summary.json"]
+FILES = ["model", "recoslip.json", "report.html", "report.json", "scores.csv", "summary.json"]
 DETECT = [
     "detect",
     "--nodes",
@@ -187,7 +187,7 @@ def test_a_folder_with_anything_else_in_it_is_never_replaced(run, tables, tmp_pa
     for name in ("summary.json", "thesis.tex"):
         (out / name).write_text("{}")
     result = run(*command, "--out", out, cwd=tables, code=2)
-    assert "'thesis.tex', which is not ours" in result.stderr
+    assert "'summary.json', which was not written by this version" in result.stderr
     assert sorted(path.name for path in out.iterdir()) == ["summary.json", "thesis.tex"]
 
 

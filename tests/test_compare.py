@@ -443,18 +443,21 @@ def test_json_prints_everything_and_nothing_else(two_weeks):
     assert facts["differences"] == [{"name": "seed", "first": 0, "second": 7}]
 
 
-def test_out_writes_the_changed_nodes_and_replaces_a_file_with_force_alone(two_weeks, tmp_path):
+def test_out_writes_the_changed_nodes_to_a_new_file_alone(two_weeks, tmp_path):
     changes = tmp_path / "new" / "changes.csv"
     assert "8 changed nodes written to" in run(*two_weeks, "--out", changes).output
     written = pl.read_csv(changes)
     assert written.columns[:4] == ["id", "change", "domain_first", "domain_second"]
     assert written["id"].to_list() == ids("t", 0, 8)
-    changes.write_text("mine")
-    assert "use --force" in run(*two_weeks, "--out", changes, code=2).output
-    assert changes.read_text() == "mine"
-    run(*two_weeks, "--out", changes, "--force")
-    assert pl.read_csv(changes).height == 8
-    assert "is a folder" in run(*two_weeks, "--out", tmp_path, "--force", code=2).output
+    before = changes.read_bytes()
+    assert "is there already" in run(*two_weeks, "--out", changes, code=2).output
+    assert changes.read_bytes() == before
+    changes.rename(changes.with_name("moved.csv"))  # as the message says
+    run(*two_weeks, "--out", changes)
+    assert changes.read_bytes() == before
+    run(*two_weeks, "--out", tmp_path / "other", "--force", code=2)
+    assert not (tmp_path / "other").exists()
+    assert "is a folder" in run(*two_weeks, "--out", tmp_path, code=2).output
 
 
 def test_the_command_imports_no_torch(two_weeks):

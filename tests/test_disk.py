@@ -102,7 +102,7 @@ def test_report_on_a_full_disk_keeps_the_earlier_page(tables, tmp_path):
         with file_size_limit(size):
             assert_one_line(CliRunner().invoke(app, ["report", str(out)]))
     assert (out / "report.html").read_bytes() == before
-    assert len(list(out.iterdir())) == 5
+    assert len(list(out.iterdir())) == 6
 
 
 def test_a_bench_on_a_full_disk_reports_it_and_continues_later(tables, tmp_path):

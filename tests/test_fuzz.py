@@ -493,4 +493,4 @@ def test_detect_ends_with_a_whole_folder_or_with_code_2_and_nothing(tmp_path_fac
     check_cases(is_whole, st.data(), count=40, accepted=0.1)
 
 
-WHOLE_FOLDER = ["model", "report.html", "report.json", "scores.csv", "summary.json"]
+WHOLE_FOLDER = ["model", "recoslip.json", "report.html", "report.json", "scores.csv", "summary.json"]

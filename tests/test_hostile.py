@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sealed import seal
 
 import recoslip
 from recoslip import detector
 from recoslip.datasets import load_dataset
 from recoslip.detectors import DETECTORS
-from recoslip.detectors.model_file import FORMAT_VERSION, checksum
+from recoslip.detectors.model_file import FORMAT_VERSION
 from recoslip.errors import ModelFileError
 
 QUICK = {"epochs": 3, "round_epochs": 2, "prior_epochs": 2, "em_steps": 2, "max_fpr": 1.0, "device": "cpu"}
@@ -71,14 +72,13 @@ def refused(folder):
 
 
 def sealed(folder, **changes):
-    """Change the document of a saved detector, and give it a checksum that fits."""
+    """Change the document of a saved detector, and give it a manifest that fits."""
     document = json.loads((folder / "model.json").read_text()) | changes
-    document["sha256"] = checksum(document, folder / "model.safetensors")
     (folder / "model.json").write_text(json.dumps(document))
+    seal(folder)
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is(saved):
-    expected = json.loads((saved / "model.json").read_text())
     for name in FILES:
         path = saved / name
         content = path.read_bytes()
@@ -86,18 +86,9 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(saved):
             bad = bytearray(content)
             bad[place] ^= 1 << place % 8
             path.write_bytes(bad)
-            if name == "model.json" and same(bytes(bad), expected):
-                continue  # a blank became another blank
             refused(saved)
         path.write_bytes(content)
     recoslip.load_detector(saved)
-
-
-def same(content, expected):
-    try:
-        return json.loads(content) == expected
-    except ValueError:
-        return False
 
 
 def test_a_cut_file_is_noticed_wherever_it_ends(saved):

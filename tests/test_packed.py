@@ -159,7 +159,7 @@ def test_packing_that_is_stopped_or_fails_leaves_nothing(tmp_path, monkeypatch):
             pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, progress=stop)
         assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}
     with monkeypatch.context() as patch:
-        patch.setattr("recoslip.packed.writer.checksum", refuse(errno.EIO))
+        patch.setattr("recoslip.storage.os.fsync", refuse(errno.EIO))
         with pytest.raises(RecoslipError, match="cannot write"):
             pack(nodes, edges, tmp_path / "graph")
     assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}
@@ -177,7 +177,7 @@ def refuse(number: int):
 def test_an_earlier_graph_is_replaced_only_on_demand(tmp_path):
     nodes, edges = written(tmp_path)
     pack(nodes, edges, tmp_path / "graph")
-    with pytest.raises(RecoslipError, match="--force"):
+    with pytest.raises(RecoslipError, match="replace=True"):
         pack(nodes, edges, tmp_path / "graph")
     pack(nodes, edges, tmp_path / "graph", replace=True, features=["size"])
     assert open_packed(tmp_path / "graph").num_features == 1
@@ -214,17 +214,26 @@ def damages(folder: Path):
         yield f"{content[:20]!r}", lambda content=content: (folder / "graph.json").write_bytes(content)
     yield "future version", lambda: change_index(version=99)
     yield "foreign", lambda: change_index(format="else")
+    manifest = json.loads((folder / "recoslip.json").read_text())
+
+    def change_manifest(**changes):
+        (folder / "recoslip.json").write_text(json.dumps(manifest | changes))
+
+    yield "no manifest", lambda: (folder / "recoslip.json").unlink()
+    yield "another kind", lambda: change_manifest(kind="result")
     for files in ({}, [1], None, {"../x.npy": [1, 1]}, {"/etc/passwd": [1, 1]}):
-        yield f"files {files}", lambda files=files: change_index(files=files)
+        yield f"files {files}", lambda files=files: change_manifest(files=files)
     for field in index:
         others = {name: value for name, value in index.items() if name not in (field, "nodes", "features")}
         if field not in ("nodes", "features"):
             yield f"no {field}", lambda others=others: (folder / "graph.json").write_text(json.dumps(others))
-    for name in index["files"]:
-        others = {other: value for other, value in index["files"].items() if other != name}
-        yield f"{name} not named", lambda others=others: change_index(files=others)
+    for name in manifest["files"]:
+        others = {other: value for other, value in manifest["files"].items() if other != name}
+        if name != "graph.json":
+            yield f"{name} not named", lambda others=others: change_manifest(files=others)
         for value in ([1], [1, 2, 3], "1", None, [1.5, 2.0], [-1, 1], [None, None]):
-            yield f"{name} {value}", lambda others=others, changed={name: value}: change_index(files=others | changed)
+            changed = others | {name: value}
+            yield f"{name} {value}", lambda changed=changed: change_manifest(files=changed)
     if hasattr(os, "mkfifo"):
         for name in ("graph.json", "x.npy", "edge_index.npy", "nodes.parquet"):
             yield f"{name} a pipe", lambda name=name: (remove(folder / name), os.mkfifo(folder / name))

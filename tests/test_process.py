@@ -18,7 +18,7 @@ from recoslip.datasets import csbm
 from recoslip.storage import output_lock
 
 RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
-WHOLE = {"scores.csv", "summary.json", "model", "report.html", "report.json"}
+WHOLE = {"recoslip.json", "scores.csv", "summary.json", "model", "report.html", "report.json"}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="streams and signals as Linux has them")
 
 
@@ -177,8 +177,8 @@ def test_damaged_json_ends_no_command_in_a_traceback_or_a_hang(tables, tmp_path,
     assert result.exit_code == 2
     assert "report.json cannot be read" in result.output.replace("\n", " ")
     result = run([*RECOSLIP, "demo", "--out", out])
-    assert result.exit_code == 2  # not a demo's, so it is not replaced
-    assert "holds an earlier result" in result.output.replace("\n", " ")
+    assert result.exit_code == 2  # it has no manifest, so it is not replaced
+    assert "was not written by this version" in result.output.replace("\n", " ")
 
 
 def test_a_signal_after_the_output_is_in_place_leaves_code_0(tables, tmp_path, monkeypatch):

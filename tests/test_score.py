@@ -690,12 +690,12 @@ def test_the_command_scores_new_nodes_as_the_library_does(run, folder, tmp_path,
 def test_with_old_nodes_there_is_a_page_and_without_none_and_never_a_model(run, folder, tmp_path):
     result = run("score", "run", *NEW, *WITH, "--out", tmp_path / "a", "--title", "Today", cwd=folder)
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [
-        "report.html", "report.json", "scores.csv", "summary.json",
+        "recoslip.json", "report.html", "report.json", "scores.csv", "summary.json",
     ]  # fmt: skip
     assert "Today" in (tmp_path / "a" / "report.html").read_text()
     assert "Neighbourhoods are complete" in " ".join(result.stdout.split())
     result = run("score", "run", *NEW, "--out", tmp_path / "b", cwd=folder)
-    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["scores.csv", "summary.json"]
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["recoslip.json", "scores.csv", "summary.json"]
     assert "No statistical guarantee" in result.stdout
 
 

@@ -1,5 +1,7 @@
+import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -9,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sealed import seal
 
 import recoslip
 from recoslip import RecoSlip, storage
-from recoslip.detectors.model_file import checksum
 from recoslip.errors import ModelFileError, RecoslipError
-from recoslip.storage import atomic_folder, check_output_folder, output_lock
+from recoslip.storage import check_output, output_lock, put_right, read_manifest, update, write_new, writing
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_candidates_and_history_survive(graph, split, tmp_path):
 
 
 def test_a_saved_detector_is_json_and_safetensors_alone(saved):
-    assert sorted(path.name for path in saved.iterdir()) == ["model.json", "model.safetensors"]
+    assert sorted(path.name for path in saved.iterdir()) == ["model.json", "model.safetensors", "recoslip.json"]
     json.loads((saved / "model.json").read_text())
     assert load_file(saved / "model.safetensors")
 
@@ -53,7 +55,7 @@ def test_saving_again_replaces_and_foreign_folders_are_left_alone(saved, tmp_pat
     (other / "thesis.txt").write_text("do not lose")
     for name in ("model.json", "more.txt"):
         (other / name).write_text("{}")
-        with pytest.raises(RecoslipError, match="which is not ours"):
+        with pytest.raises(RecoslipError, match="was not written by this version"):
             recoslip.load_detector(saved).save(other)
     assert (other / "thesis.txt").read_text() == "do not lose"
 
@@ -64,7 +66,7 @@ def test_a_home_folder_is_found_and_guarded(saved, tmp_path, monkeypatch):
     assert (tmp_path / "again" / "model.json").is_file()
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").write_text("do not lose")
-    with pytest.raises(RecoslipError, match="which is not ours"):
+    with pytest.raises(RecoslipError, match="was not written by this version"):
         recoslip.load_detector(saved).save("~/precious")
 
 
@@ -76,8 +78,8 @@ def test_settings_from_numpy_are_saved(graph, split, tmp_path):
 
 def edit(saved, **changes):
     document = json.loads((saved / "model.json").read_text()) | changes
-    document["sha256"] = checksum(document, saved / "model.safetensors")
     (saved / "model.json").write_text(json.dumps(document))
+    seal(saved)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +109,13 @@ def test_damaged_and_foreign_files_give_a_clear_error(saved, damage, message):
 
 
 def interrupted_write(target, problem):
-    with atomic_folder(target, ours=("old", "new"), replace=True) as temporary:
-        (temporary / "half").write_text("…")
+    with writing(target, "bench", replace=True) as folder:
+        folder.write("half", "…")
         raise problem
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path):
@@ -117,100 +123,250 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted_write(target, KeyboardInterrupt)
     assert list(tmp_path.iterdir()) == []
-    with atomic_folder(target, ours=(), replace=False) as temporary:
-        (temporary / "file").write_text("whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with writing(target, "bench") as folder:
+        folder.write("a/file", "whole")
+        folder.write("intermediate", "parts", storage.WORK)
+        assert not target.exists()
+    assert sorted(contents(tmp_path)) == ["out/a/file", "out/recoslip.json"]
 
 
 def test_a_failed_replacement_keeps_the_old_folder(tmp_path):
     target = tmp_path / "out"
-    target.mkdir()
-    (target / "old").write_text("still here")
+    write(target, "still here")
+    before = contents(tmp_path)
     with pytest.raises(RuntimeError):
         interrupted_write(target, RuntimeError)
-    assert [path.name for path in target.iterdir()] == ["old"]
-    with atomic_folder(target, ours=("old", "new"), replace=True) as temporary:
-        (temporary / "new").write_text("here")
-    assert [path.name for path in target.iterdir()] == ["new"]
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_replacement_that_cannot_be_renamed_leaves_the_old_folder(tmp_path, monkeypatch):
-    target = tmp_path / "out"
-    target.mkdir()
-    (target / "old").write_text("still here")
-    rename = Path.rename
-
-    def refuse(self, other):
-        if (self / "new").exists():
-            raise PermissionError(13, "Permission denied")
-        return rename(self, other)
-
-    monkeypatch.setattr(Path, "rename", refuse)
-    monkeypatch.setattr(storage, "_exchange", lambda one, other: False)  # a system without renameat2
-    with (
-        pytest.raises(RecoslipError, match="Permission denied"),
-        atomic_folder(target, ours=("old", "new"), replace=True) as temporary,
-    ):
-        (temporary / "new").write_text("here")
-    assert (target / "old").read_text() == "still here"
+    assert contents(tmp_path) == before
+    with writing(target, "bench", replace=True) as folder:
+        folder.write("new", "here")
+    assert sorted(contents(target)) == ["new", "recoslip.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_existing_folders_and_files_are_refused(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "x").write_text("x")
+    write(tmp_path / "out", "x")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(RecoslipError, match="not empty"), atomic_folder(tmp_path / "out", ours=("x",), replace=False):
-        pass
-    with pytest.raises(RecoslipError, match="is a file"), atomic_folder(tmp_path / "file", ours=(), replace=True):
-        pass
+    for path, message in (("out", "holds an earlier bench"), ("file", "is a file")):
+        with pytest.raises(RecoslipError, match=message), writing(tmp_path / path, "bench"):
+            pass
+    with pytest.raises(RecoslipError, match="holds another kind of output"):
+        check_output(tmp_path / "out", "watch", replace=True)
 
 
 def write(folder, text, replace=True):
-    with atomic_folder(folder, ours=("file",), replace=replace) as temporary:
-        (temporary / "file").write_text(text)
+    with writing(folder, "bench", replace=replace) as written:
+        written.write("file", text)
 
 
-def test_a_folder_is_replaced_in_one_step_where_the_system_can(tmp_path):
-    write(tmp_path / "out", "one")
-    before = (tmp_path / "out").stat().st_ino
-    (tmp_path / "new").mkdir()
-    if not storage._exchange(tmp_path / "new", tmp_path / "out"):
-        pytest.skip("no renameat2 here")
-    assert (tmp_path / "new").stat().st_ino == before
-    assert (tmp_path / "new" / "file").read_text() == "one"
-    assert not storage._exchange(tmp_path / "new", tmp_path / "nothing")
+FOREIGN = {
+    "another file": lambda out: (out / "notes.txt").write_text("mine"),
+    "a file in a new folder": lambda out: [(out / "model").mkdir(), (out / "model" / "weights.bin").write_text("mine")],
+    "an empty folder": lambda out: (out / "records").mkdir(),
+    "a file of ours that was changed": lambda out: (out / "file").write_text("corrected"),
+    "a file of ours of the same size": lambda out: (out / "file").write_text("onE"),
+    "a link": lambda out: [(out / "file").unlink(), (out / "file").symlink_to(out.parent / "precious")],
+    "no manifest": lambda out: (out / "recoslip.json").unlink(),
+    "a manifest of another": lambda out: (out / "recoslip.json").write_text('{"format": "mine"}'),
+}
 
 
-KILLED_BETWEEN = """
-import os, sys
-from pathlib import Path
+@pytest.mark.parametrize("change", FOREIGN)
+def test_a_folder_with_a_file_that_recoslip_did_not_write_is_never_replaced(tmp_path, change):
+    out = tmp_path / "out"
+    write(out, "one")
+    (tmp_path / "precious").write_text("one")
+    FOREIGN[change](out)
+    before = contents(tmp_path)
+    with pytest.raises(RecoslipError, match="move it away, or choose another folder"):
+        write(out, "two")
+    assert contents(tmp_path) == before
+
+
+def test_what_comes_while_a_folder_is_written_is_not_replaced(tmp_path):
+    out = tmp_path / "out"
+
+    def meanwhile(folder):
+        out.mkdir(exist_ok=True)
+        (out / "review.sqlite").write_text("mine")
+        folder.write("file", "two")
+
+    def replace():
+        with writing(out, "bench", replace=True) as folder:
+            meanwhile(folder)
+
+    for before in ({}, {"file": b"one"}):
+        with pytest.raises(RecoslipError, match=r"holds 'review\.sqlite'"):
+            replace()
+        found = contents(out)
+        assert found.pop("review.sqlite") == b"mine"
+        found.pop("recoslip.json", None)
+        assert found == before
+        (out / "review.sqlite").unlink()
+        write(out, "one")
+
+
+def test_a_forged_manifest_or_journal_removes_nothing_outside_of_the_folder(tmp_path):
+    out = tmp_path / "out"
+    write(out, "one")
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").write_text("mine")
+    (out / "link").symlink_to(tmp_path / "elsewhere")
+    size, digest = storage.entry_of(b"mine")
+    for name in ("../precious", "link/precious", str(tmp_path / "precious")):
+        forged = {"format": storage.FORMAT, "version": 1, "kind": "bench", "files": {name: [size, digest]}}
+        (out / "recoslip.json").write_text(json.dumps(forged))
+        with pytest.raises(RecoslipError):
+            write(out, "two")
+        with pytest.raises(RecoslipError):
+            update(out, {name: "two"}, "bench")
+        hidden = tmp_path / ".out-forged"
+        hidden.mkdir()
+        (hidden / "link").symlink_to(tmp_path / "elsewhere")
+        (hidden / "journal").write_text("\n".join([storage.HEADER, json.dumps(name), ""]))
+        put_right(out)
+        shutil.rmtree(hidden, ignore_errors=True)
+    assert (tmp_path / "precious").read_text() == (tmp_path / "elsewhere" / "precious").read_text() == "mine"
+
+
+def test_an_update_changes_its_files_alone(tmp_path):
+    out = tmp_path / "out"
+    write(out, "one")
+    (out / "notes.txt").write_text("mine")
+    update(out, {"page": "a", "file": "two"}, "bench")
+    assert contents(out).keys() == {"file", "page", "notes.txt", "recoslip.json"}
+    assert set(read_manifest(out).files) == {"file", "page"}
+    before = contents(out)
+    for name in ("notes.txt", "recoslip.json"):
+        with pytest.raises(RecoslipError):
+            update(out, {"file": "three", name: "theirs"}, "bench")
+    assert contents(out) == before
+    (out / "file").write_text("by hand")
+    with pytest.raises(RecoslipError, match="'file', which was changed since; move it away"):
+        update(out, {"file": "three"}, "bench")
+    (out / "file").rename(out / "moved")  # as the message says
+    update(out, {"file": "three"}, "bench")
+    assert (out / "file").read_text() == "three"
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from fork_server import kill_at_change
 from recoslip import storage
-storage._exchange = lambda one, other: False
-rename = Path.rename
-def killed(self, other):
-    if "replaced" in str(other):
-        rename(self, other)
-        os.kill(os.getpid(), 9)
-    return rename(self, other)
-Path.rename = killed
-with storage.atomic_folder(sys.argv[1], ours=("file",), replace=True) as temporary:
-    (temporary / "file").write_text("two")
+storage.output_lock(sys.argv[1]).__enter__()
+kill_at_change(int(sys.argv[2]))
+if sys.argv[4] == "writing":
+    with storage.writing(sys.argv[1], "bench", replace=True) as folder:
+        folder.write("file", "two")
+        folder.write("b/other", "two")
+        folder.write("part", "two", storage.WORK)
+else:
+    storage.update(sys.argv[1], {"file": "two", "b/other": "two"}, "bench")
+storage._placed.clear()
 """
 
 
-def test_what_was_there_is_put_back_after_a_kill_between_two_renames(tmp_path, caplog):
+@pytest.mark.parametrize("how", ["writing", "update"])
+@pytest.mark.parametrize("before", ["nothing", "an empty folder", "an earlier output"])
+def test_after_a_kill_at_any_change_the_next_command_finds_the_old_or_the_new(tmp_path, how, before):
+    def prepare(out):
+        out.parent.mkdir()
+        if before == "an earlier output":
+            with writing(out, "bench") as folder:
+                folder.write("file", "one")
+                folder.write("gone", "one")
+        elif before == "an empty folder":
+            out.mkdir()
+        for folder in (out.parent / ".out-mine", *([out / ".recoslip-mine"] if before == "an earlier output" else [])):
+            folder.mkdir()
+            (folder / "journal").write_text("mine")
+        return contents(out.parent)
+
+    seen = set()
+    for change in itertools.count():
+        out = tmp_path / str(change) / "out"
+        old = prepare(out)
+        here = Path(__file__).parent
+        ended = subprocess.run([sys.executable, "-c", KILLED, out, str(change), here, how], check=False)
+        put_right(out)
+        found = contents(out.parent)
+        for name in [name for name in old if name.endswith("-mine/journal")]:
+            assert found.pop(name) == old.pop(name)
+        if found.get("out/file") == b"two":
+            kept = {"out/gone"} if how == "update" and before == "an earlier output" else set()
+            assert found.keys() == {"out/file", "out/b/other", "out/recoslip.json"} | kept
+            assert found["out/b/other"] == b"two"
+            assert read_manifest(out).files["file"] == storage.entry_of(b"two")
+        else:
+            assert found in (old, old | {name: b"" for name in found if name.endswith("/journal")})
+        seen.add(found.get("out/file"))
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -9
+        write(out, "three")
+        assert (out / "file").read_text() == "three"
+    assert b"two" in seen
+    assert 5 < change < 60
+
+
+def test_what_another_output_is_written_with_is_left_alone(tmp_path):
+    with writing(tmp_path / "out-2", "bench") as folder:
+        folder.write("file", "two")
+        write(tmp_path / "out", "one")
+        put_right(tmp_path / "out")
+    assert (tmp_path / "out-2" / "file").read_text() == "two"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_pipe_or_odd_content_in_the_place_of_a_journal_stops_nothing(tmp_path):
+    for name, content in ((".out-a", None), (".out-b", storage.HEADER + "\n[1]\n7\n"), (".out-c", b"\xff")):
+        (tmp_path / name).mkdir()
+        if content is None:
+            os.mkfifo(tmp_path / name / "journal")
+        else:
+            (tmp_path / name / "journal").write_bytes(content if isinstance(content, bytes) else content.encode())
     write(tmp_path / "out", "one")
-    killed = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, tmp_path / "out"], check=False)
-    assert killed.returncode == -9
-    assert not (tmp_path / "out").exists()
-    with caplog.at_level("INFO", "recoslip"), pytest.raises(RecoslipError, match="holds an earlier result"):
-        check_output_folder(tmp_path / "out", ours=("file",), replace=False)
-    assert "was put back: a process was killed while it replaced it" in caplog.text
-    assert (tmp_path / "out" / "file").read_text() == "one"
-    write(tmp_path / "out", "three")
-    assert (tmp_path / "out" / "file").read_text() == "three"
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [".out-a", ".out-b", ".out-c", "out"]
+
+
+def test_a_single_file_is_written_once_or_again_by_the_process_that_wrote_it(tmp_path):
+    path = tmp_path / "table.csv"
+    write_new(path, "one")
+    write_new(path, "two")  # a notebook's cell that is run twice
+    assert path.read_text() == "two"
+    path.write_text("by hand")
+    with pytest.raises(RecoslipError, match="is there already"):
+        write_new(path, "three")
+    assert path.read_text() == "by hand"
+    storage.forget_outputs()
+    with pytest.raises(RecoslipError, match="is there already; choose another name, or move it away"):
+        write_new(path, "three")
+    with pytest.raises(RecoslipError, match="is a folder"):
+        write_new(tmp_path, "three")
+    path.rename(tmp_path / "moved")
+    write_new(path, "three")
+    assert sorted(contents(tmp_path)) == ["moved", "table.csv"]
+
+
+def test_a_file_system_without_hard_links_gets_the_same_files(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    write_new(tmp_path / "a", "one")
+    (tmp_path / "b").write_text("mine")
+    with pytest.raises(RecoslipError, match="is there already"):
+        write_new(tmp_path / "b", "one")
+    assert contents(tmp_path) == {"a": b"one", "b": b"mine"}
+
+
+def test_an_input_is_never_within_the_output(tmp_path):
+    write(tmp_path / "out", "one")
+    for name in ("out", "out/file", "out/deeper/still"):
+        with pytest.raises(RecoslipError, match="is or holds an input"):
+            check_output(tmp_path / "out", "bench", replace=True, inputs=[tmp_path / name])
+    check_output(tmp_path / "out", "bench", replace=True, inputs=[tmp_path, tmp_path / "other"])
 
 
 HOLD = """
@@ -256,12 +412,12 @@ def test_many_writers_at_once_leave_one_whole_result(tmp_path):
     script = """
 import sys
 from recoslip.errors import RecoslipError
-from recoslip.storage import atomic_folder
+from recoslip.storage import writing
 for turn in range(40):
     try:
-        with atomic_folder(sys.argv[1], ours=("a", "b"), replace=True) as temporary:
-            (temporary / "a").write_text(f"{sys.argv[2]} {turn}")
-            (temporary / "b").write_text(f"{sys.argv[2]} {turn}")
+        with writing(sys.argv[1], "bench", replace=True) as folder:
+            folder.write("a", f"{sys.argv[2]} {turn}")
+            folder.write("b", f"{sys.argv[2]} {turn}")
     except RecoslipError as problem:
         assert "another process" in str(problem), problem
 """
@@ -283,12 +439,12 @@ def test_what_is_written_through_a_link_goes_where_it_leads(tmp_path):
     assert (tmp_path / "later" / "file").read_text() == "three"
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     with pytest.raises(RecoslipError, match="cannot write"):
-        check_output_folder(tmp_path / "circle", ours=(), replace=True)
+        check_output(tmp_path / "circle", "bench", replace=True)
 
 
 def test_want_of_space_is_said_before_anything_is_written(tmp_path):
     with pytest.raises(RecoslipError, match="MiB are free there; make room"):
-        check_output_folder(tmp_path / "out", ours=(), replace=False, size=2**62)
+        check_output(tmp_path / "out", "bench", size=2**62)
     assert not any(tmp_path.iterdir())
 
 

@@ -18,13 +18,13 @@ from fork_server import spread
 from parsed_html import HOSTILE, ParsedHtml
 from safetensors.numpy import load, save
 from scipy.stats import binom
+from sealed import seal
 
 from recoslip import NodeGraph
 from recoslip.errors import RecoslipError, SettingError, TableError, WatchError
 from recoslip.findings.growth import least_growth
 from recoslip.graph.ids import id_hashes
-from recoslip.packed.format import checksum
-from recoslip.storage import output_lock
+from recoslip.storage import output_lock, read_manifest
 from recoslip.watch import appearance as counts
 from recoslip.watch.appearance import appearance, blind_cells, level, views
 from recoslip.watch.page import guarantee, render
@@ -106,10 +106,9 @@ def small(small_begun, tmp_path):
 
 
 def contents(folder):
-    """Return everything that a folder holds, beside the page and the names of the files of nodes."""
-    document = json.loads((folder / "watch.json").read_text())
-    del document["files"]
+    """Return everything that a folder holds, beside the page."""
     state = Watch(folder).state
+    document = json.loads((folder / "watch.json").read_text())
     x = state.nodes.x if isinstance(state.nodes.x, np.ndarray) else state.nodes.x.toarray()
     seen = [each.tolist() for each in state.seen]
     return document, state.nodes.table.rows(), x.tolist(), state.nodes.edge_index.tolist(), seen
@@ -899,8 +898,7 @@ def added(small_begun, tmp_path_factory):
 
 
 def left_over(folder):
-    named = set(json.loads((folder / "watch.json").read_text())["files"])
-    return sorted(set(files_in(folder)) - named - {"watch.json", "report.html"})
+    return sorted(set(files_in(folder)) - set(read_manifest(folder).files) - {"recoslip.json"})
 
 
 @pytest.fixture(scope="module")
@@ -972,33 +970,76 @@ def test_a_watch_whose_beginning_was_killed_can_be_begun(forked, tmp_path):
     assert refused == {}
 
 
-@pytest.mark.parametrize("step", range(5))
-def test_a_full_disk_at_any_file_leaves_the_old_state_or_the_new_one(small, small_begun, added, monkeypatch, step):
+@pytest.mark.parametrize("step", range(7))
+def test_a_disk_that_fails_at_any_file_leaves_the_old_state_or_the_new_one(
+    small, small_begun, added, monkeypatch, step
+):
     place, calls = Path.replace, []
 
     def fails(path, target):
         calls.append(target)
-        if len(calls) == step + 1:
+        if len(calls) > step:  # from here on
             raise OSError(28, "No space left on device")
         return place(path, target)
 
     monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(RecoslipError, match="No space left"):
-        small.add(*NEXT)
-    monkeypatch.undo()
-    assert contents(small.folder) == contents(small_begun if step < 4 else added)
+    if step < 6:
+        with pytest.raises(RecoslipError, match="No space left"):
+            small.add(*NEXT)
+        monkeypatch.undo()
+        assert contents(small.folder) == contents(
+            added
+        )  # complete when it failed, so that the next command completes it
+        assert not left_over(small.folder)
     assert Watch(small.folder).add(*NEXT).exit_code == 10
     assert contents(small.folder) == contents(added)
-    if step < 4:
-        assert not left_over(small.folder)
 
 
-def test_what_killed_processes_left_is_removed_with_the_next_batch(small):
-    for name in ("nodes-000001.parquet", "nodes-000001.safetensors", "seen-000001.safetensors", "nodes-000007.parquet"):
-        (small.folder / name).write_bytes(b"half")
+def test_a_full_disk_leaves_the_old_state(small, small_begun, added, monkeypatch):
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(RecoslipError, match="No space left"):
+            small.add(*NEXT)
+    assert files_in(small.folder) == files_in(small_begun)
+    assert Watch(small.folder).add(*NEXT).exit_code == 10
+    assert contents(small.folder) == contents(added)
+
+
+OWN = ("nodes-2025-final.xlsx", "seen-by-customs.txt", "nodes-000007.parquet", ".nodes-x", ".watch.json-draft", "n.csv")
+
+
+def test_no_file_of_the_users_is_removed_by_a_beginning_a_batch_or_a_decision(small, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    for folder in (own, small.folder):
+        for name in OWN:
+            (folder / name).write_bytes(b"mine")
+    SMALL.write_csv(own / "nodes-2025.csv")
+    before = files_in(own)
+    with pytest.raises(WatchError, match="is not empty"):
+        Watch.begin(own, own / "nodes-2025.csv")
+    assert files_in(own) == before
     assert small.add(*NEXT).exit_code == 10
-    assert not left_over(small.folder)
-    assert len(Watch(small.folder).state.batches) == 2
+    small.reject(1)
+    assert {name: (small.folder / name).read_bytes() for name in OWN} == dict.fromkeys(OWN, b"mine")
+
+
+def test_a_file_of_the_users_in_the_place_of_one_of_the_watch_stops_it_and_stays(small, added):
+    for name in ("seen-000001.safetensors", "report.html", "watch.json"):
+        kept = (small.folder / name).read_bytes() if (small.folder / name).exists() else None
+        (small.folder / name).write_bytes(b"mine")
+        before = files_in(small.folder)
+        with pytest.raises(RecoslipError):
+            small.add(*NEXT)
+        assert files_in(small.folder) == before
+        (small.folder / name).rename(small.folder / f"moved-{name}")  # as the message says
+        if name == "watch.json":
+            (small.folder / name).write_bytes(kept)
+    assert small.add(*NEXT).exit_code == 10
+    assert contents(small.folder) == contents(added)
 
 
 def test_two_processes_do_not_write_one_watch_at_once(small):
@@ -1035,7 +1076,7 @@ def test_two_watches_in_turn_see_what_the_other_wrote(small):
     assert small.add(*batch(3, quiet(60, 3))).batch.number == 3
 
 
-@pytest.mark.parametrize("version", [2, "1", None, 1.5, [1]])
+@pytest.mark.parametrize("version", [1, "2", None, 2.5, [2]])
 def test_another_version_of_a_state_is_refused(added, tmp_path, version):
     folder = shutil.copytree(added, tmp_path / "state")
     change_document(folder, lambda document: document.update(version=version))
@@ -1047,12 +1088,20 @@ def change_document(folder, change):
     document = json.loads((folder / "watch.json").read_text())
     change(document)
     (folder / "watch.json").write_text(json.dumps(document))
+    seal(folder)
+
+
+def change_files(folder, change):
+    """Change which files the manifest names."""
+    files = dict(read_manifest(folder).files)
+    change(files)
+    (folder / "recoslip.json").write_bytes(read_manifest(folder)._replace(files=files).content())
 
 
 def test_every_truncated_or_changed_file_is_noticed(added, tmp_path):
     rng = np.random.default_rng(0)
     for name, content in files_in(added).items():
-        if name == "report.html":
+        if name in ("report.html", "recoslip.json"):
             continue
         for attempt in range(12):
             folder = shutil.copytree(added, tmp_path / f"{name}{attempt}")
@@ -1069,7 +1118,7 @@ def test_every_truncated_or_changed_file_is_noticed(added, tmp_path):
         if name != "watch.json":
             folder = shutil.copytree(added, tmp_path / f"{name} missing")
             (folder / name).unlink()
-            with pytest.raises(WatchError, match="missing or damaged"):
+            with pytest.raises(WatchError, match=r"is damaged: .* is missing"):
                 Watch(folder)
 
 
@@ -1149,11 +1198,22 @@ FORGED = {
     "size of null": lambda d: d["groups"][0].update(size=None),
     "a name of a number": lambda d: d["groups"][0].update(name=7),
     "a status that is none": lambda d: d["groups"][0].update(status="perhaps"),
-    "no files": lambda d: d.update(files={}),
-    "files of a list": lambda d: d.update(files=["nodes-000001.parquet"]),
-    "a file elsewhere": lambda d: d["files"].update({"../../etc/passwd": 1}),
-    "a file fewer": lambda d: d["files"].pop("seen-000000.safetensors"),
 }  # fmt: skip
+
+FORGED_FILES = {
+    "no files": lambda files: files.clear(),
+    "a file elsewhere": lambda files: files.update({"../../etc/passwd": (1, "a")}),
+    "a file fewer": lambda files: files.pop("seen-000000.safetensors"),
+    "another hash": lambda files: files.update({"watch.json": (files["watch.json"][0], "a")}),
+}
+
+
+@pytest.mark.parametrize("name", FORGED_FILES)
+def test_a_forged_manifest_is_refused_before_a_batch_is_taken_in(added, tmp_path, name):
+    folder = shutil.copytree(added, tmp_path / "state")
+    change_files(folder, FORGED_FILES[name])
+    with nothing_changes(folder), pytest.raises(WatchError):
+        Watch(folder).add(*batch(2, quiet(60, 2)))
 
 
 @pytest.mark.parametrize("name", FORGED)
@@ -1168,21 +1228,21 @@ def change_tensors(folder, pattern, change):
     (path,) = folder.glob(pattern)
     tensors = change(load(path.read_bytes()))
     path.write_bytes(tensors if isinstance(tensors, bytes) else save(tensors))
-    change_document(folder, lambda document: document["files"].update({path.name: checksum(path)}))
+    seal(folder)
 
 
 TENSORS = {
-    "no features": ("nodes-*.safetensors", lambda t: {"edge_index": t["edge_index"]}),
-    "no edges": ("nodes-*.safetensors", lambda t: {"x": t["x"]}),
-    "fewer features": ("nodes-*.safetensors", lambda t: t | {"x": t["x"][:, :3].copy()}),
-    "fewer nodes": ("nodes-*.safetensors", lambda t: t | {"x": t["x"][:-1].copy()}),
-    "wider features": ("nodes-*.safetensors", lambda t: t | {"x": t["x"].astype(np.float64)}),
-    "infinite features": ("nodes-*.safetensors", lambda t: t | {"x": t["x"] * np.float32(np.inf)}),
-    "edges elsewhere": ("nodes-*.safetensors", lambda t: t | {"edge_index": t["edge_index"] + 10**9}),
-    "edges below zero": ("nodes-*.safetensors", lambda t: t | {"edge_index": t["edge_index"] - 10**9}),
-    "edges of numbers": ("nodes-*.safetensors", lambda t: t | {"edge_index": t["edge_index"].astype(np.float64)}),
-    "three ends": ("nodes-*.safetensors", lambda t: t | {"edge_index": np.zeros((3, 4), dtype=np.int64)}),
-    "no tensors": ("nodes-*.safetensors", lambda t: b"x" * 100),
+    "no features": ("nodes.safetensors", lambda t: {"edge_index": t["edge_index"]}),
+    "no edges": ("nodes.safetensors", lambda t: {"x": t["x"]}),
+    "fewer features": ("nodes.safetensors", lambda t: t | {"x": t["x"][:, :3].copy()}),
+    "fewer nodes": ("nodes.safetensors", lambda t: t | {"x": t["x"][:-1].copy()}),
+    "wider features": ("nodes.safetensors", lambda t: t | {"x": t["x"].astype(np.float64)}),
+    "infinite features": ("nodes.safetensors", lambda t: t | {"x": t["x"] * np.float32(np.inf)}),
+    "edges elsewhere": ("nodes.safetensors", lambda t: t | {"edge_index": t["edge_index"] + 10**9}),
+    "edges below zero": ("nodes.safetensors", lambda t: t | {"edge_index": t["edge_index"] - 10**9}),
+    "edges of numbers": ("nodes.safetensors", lambda t: t | {"edge_index": t["edge_index"].astype(np.float64)}),
+    "three ends": ("nodes.safetensors", lambda t: t | {"edge_index": np.zeros((3, 4), dtype=np.int64)}),
+    "no tensors": ("nodes.safetensors", lambda t: b"x" * 100),
     "no hashes": ("seen-000001.safetensors", lambda t: {"other": t["node"]}),
     "fewer hashes": ("seen-000001.safetensors", lambda t: {"node": t["node"][:5].copy()}),
     "hashes of numbers": ("seen-000001.safetensors", lambda t: {"node": t["node"].astype(np.float64)}),
@@ -1214,9 +1274,9 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_forged_nodes_are_refused_though_their_checksums_fit(added, tmp_path, name):
     folder = shutil.copytree(added, tmp_path / "state")
-    (path,) = folder.glob("nodes-*.parquet")
+    (path,) = folder.glob("nodes.parquet")
     TABLES[name](pl.read_parquet(path.read_bytes())).write_parquet(path)
-    change_document(folder, lambda document: document["files"].update({path.name: checksum(path)}))
+    seal(folder)
     with nothing_changes(folder), pytest.raises(WatchError):
         Watch(folder).add(*batch(2, quiet(60, 2)))
 

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -110,12 +110,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def write_annotated(source: str | os.PathLike[str], adata: AnnData, target: Path) -> None:
-    """Copy an .h5ad file with the `obs` and `uns` of `adata`; its matrix is copied as it is on the disk."""
+def write_annotated(source: str | os.PathLike[str], adata: AnnData, target: BinaryIO) -> None:
+    """Copy an .h5ad file into an open file, with the `obs` and `uns` of `adata`; its matrix is copied as it is."""
     import h5py
 
     write_elem = import_cells("anndata").io.write_elem
-    shutil.copyfile(source, target)
+    with Path(source).open("rb") as file:
+        shutil.copyfileobj(file, target)
     with h5py.File(target, "r+") as file:
         for name in ("obs", "uns"):
             del file[name]

@@ -26,9 +26,8 @@ from recoslip.graph.ids import id_hashes
 from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask, Split
 from recoslip.packed import open_packed
-from recoslip.packed.format import INDEX
 from recoslip.progress import Progress
-from recoslip.storage import atomic_write, output_lock
+from recoslip.storage import MANIFEST, output_lock, write_new
 
 LOCAL = "local"  # stands for an address: start a cluster on this machine, for this call only
 MAX_RETRIES = 3  # how often work is done again after its process died
@@ -153,7 +152,7 @@ class RotationTasks:
             with closing(self._learn(detector, graph, left, callbacks.progress)) as contents:
                 for number, content in contents:
                     if paths:
-                        atomic_write(paths[number], content)
+                        write_new(paths[number], content)
                     learned[number] = unpack_learned(detector, features, content)
         return [[learned[task.number]] for task in tasks]
 
@@ -218,7 +217,7 @@ def learn_rotation(detector: Detector, graph: NodeGraph | str, task: Task, threa
 def graph_digest(graph: NodeGraph, packed: Path | None) -> bytes:
     """Hash features, edges and ids of a graph."""
     if packed is not None:
-        return (packed / INDEX).read_bytes()  # it has the checksums of all other files
+        return (packed / MANIFEST).read_bytes()  # it has the hashes of all other files
     digest = hashlib.sha256()
     csr = None if graph.x.layout == torch.strided else to_scipy(graph.x)
     features = [graph.x.numpy()] if csr is None else [csr.data, csr.indices, csr.indptr]

@@ -12,7 +12,7 @@ import polars as pl
 
 from recoslip.errors import RecoslipError
 from recoslip.results import AGAIN, for_spreadsheets, read_scores, read_summary
-from recoslip.storage import atomic_write, printable, resolve
+from recoslip.storage import printable, write_new
 from recoslip.wording import counted
 
 NodeChange: TypeAlias = Literal["joined", "left", "new", "gone", "regrouped"]
@@ -239,19 +239,9 @@ def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Co
     )
 
 
-def write_changes(comparison: Comparison, path: str | os.PathLike[str], *, force: bool = False) -> None:
+def write_changes(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     """Write one row per node whose list status or group changed as CSV, so that spreadsheets run no id as a formula."""
-    check_changes_file(path, force=force)
-    atomic_write(resolve(path), for_spreadsheets(comparison.changes).write_csv().encode())
-
-
-def check_changes_file(path: str | os.PathLike[str], *, force: bool) -> None:
-    """Raise if `write_changes` would write over a folder, or over a file without being told to."""
-    final = resolve(path)
-    if final.is_dir():
-        raise RecoslipError(f"{printable(path)} is a folder, expected the name of a CSV file; choose another name")
-    if final.exists() and not force:
-        raise RecoslipError(f"{printable(path)} is there already; choose another name, or use --force")
+    write_new(path, for_spreadsheets(comparison.changes).write_csv())
 
 
 def _rank_correlation(nodes: pl.DataFrame) -> float | None:

@@ -14,7 +14,7 @@ import polars as pl
 
 from recoslip.errors import RecoslipError
 from recoslip.json_files import read_json
-from recoslip.storage import printable
+from recoslip.storage import printable, put_right
 
 # The columns that every table of scores has, and group, which results without groups lack.
 COLUMNS = {
@@ -122,6 +122,7 @@ def read_summary(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _result_folder(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder).expanduser()
+    put_right(path)
     if not path.is_dir():
         kind = "a file" if path.exists() else "not there"
         raise RecoslipError(

@@ -16,7 +16,7 @@ from recoslip._version import __version__
 from recoslip.detectors.base import Detector
 from recoslip.errors import RecoslipError
 from recoslip.json_files import parse_json
-from recoslip.storage import atomic_write
+from recoslip.storage import write_new
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -47,7 +47,9 @@ class Records:
         name = "{dataset}.{split}.{method}".format(**first)
         digest = fingerprint([first["settings_hash"], first["code"], [record["seed"] for record in records]])
         text = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
-        atomic_write(self.folder / f"{name}.{digest}.jsonl", text)
+        path = self.folder / f"{name}.{digest}.jsonl"
+        if not path.exists():  # another process was quicker
+            write_new(path, text)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield every record, in the order of the files' names."""

@@ -28,7 +28,7 @@ from recoslip.detectors.registry import DETECTORS
 from recoslip.errors import SettingError, nearest
 from recoslip.fleet.device import resolve_device
 from recoslip.progress import Progress
-from recoslip.storage import atomic_write, output_lock
+from recoslip.storage import check_writable, output_lock, update
 from recoslip.wording import duration
 
 
@@ -65,7 +65,7 @@ class Session:
         failed = 0
         if not self.choices.render_only:
             resolve_device(self.choices.device)
-            self._check_writable()
+            check_writable(self.out)  # now, not after an hour of training
             failed = self._train(_distinct_cells(plans.values()))
         for name, cells in plans.items():
             found = recorded(cells, self.records)
@@ -79,12 +79,6 @@ class Session:
             page = Page(name, cells, found, reference=self.choices.reference, changed=settings[name])
             write_files(self.out, page.files(), self.console)
         return failed
-
-    def _check_writable(self) -> None:
-        """Raise now, not after an hour of training, if records cannot be written."""
-        probe = self.records.folder / ".probe"
-        atomic_write(probe, "")
-        probe.unlink()
 
     def _train(self, planned: Sequence[Cell]) -> int:
         """Train what has no record yet; return how many cells failed."""
@@ -149,6 +143,5 @@ def _show_cells(total: int, console: Console) -> Iterator[tuple[OnFinished, Prog
 
 def write_files(folder: Path, files: Files, console: Console) -> None:
     """Write files by name into a folder."""
-    for name, content in files.items():
-        atomic_write(folder / name, content)
+    update(folder, files, "bench")
     console.print(f"written to {escape(str(folder))}: {', '.join(sorted(files))}", soft_wrap=True)

@@ -27,22 +27,21 @@ def compare(
     first: Annotated[Path, typer.Argument(help="Folder that detect, demo or score wrote.")],
     second: Annotated[Path, typer.Argument(help="Another one, with some of the same nodes.")],
     out: Annotated[
-        Path | None, typer.Option(help="CSV file to write, with a row per node whose list status or group changed.")
+        Path | None, typer.Option(help="New CSV file to write, with a row per node whose list status or group changed.")
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that --out names.")] = False,
 ) -> None:
     """Compare two results: two weeks, two settings, or before and after a review."""
     from recoslip import comparison
-    from recoslip.storage import printable
+    from recoslip.storage import check_new, printable
 
     console = make_console(quiet or as_json)
     if out is not None:
-        comparison.check_changes_file(out, force=force)  # before anything is read
+        check_new(out)  # before anything is read
     compared = comparison.compare(first, second)
     if out is not None:
-        comparison.write_changes(compared, out, force=force)
+        comparison.write_changes(compared, out)
     if as_json:
         print(json.dumps(compared.to_dict()))
         return

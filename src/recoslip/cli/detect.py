@@ -191,7 +191,7 @@ def detect(
     graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
     if graph_format is not None:
         check_graph_format(graph_format)
-    with reserved(out, replace=force):
+    with reserved(out, "result", replace=force, inputs=(nodes, edges, config)):
         with show_steps(console, "training", "epochs") as progress:
             result = run(
                 nodes,
@@ -240,7 +240,7 @@ def _print_and_reserve(console: Console, show: list[str], out: Path, force: bool
                 f"--show {name}: the graph was packed without this column{nearest(name, list(columns))}; "
                 f"it has {', '.join(columns) or 'none'}; pack again with --show"
             )
-    check_folder(out, replace=force, nodes=found.graph.num_nodes)
+    check_folder(out, "result", replace=force, nodes=found.graph.num_nodes)
     console.print(escape(repr(found.graph)))
     print_check(found.rows(), console)
 
@@ -254,7 +254,7 @@ def _annotated_cells(nodes: Path, result: Any) -> dict[str, Any]:
 
     adata = open_cells(nodes)
     cells.annotate(adata, result)
-    return {"cells.h5ad": lambda path: cells.write_annotated(nodes, adata, path)}
+    return {"cells.h5ad": lambda file: cells.write_annotated(nodes, adata, file)}
 
 
 @takes("id", "edge_from", "edge_to", "weight", "drop_unknown", "impute", "label", "keep", "encoding")
@@ -301,7 +301,7 @@ def score(
     if old is not None and packed is not None:
         raise SettingError("give the old nodes as tables (--with) or as a packed graph (--with-packed), not both")
     tables = None if old is None else (Path(old[0]), None if old[1] == NO_EDGES else Path(old[1]))
-    with reserved(out, replace=force):
+    with reserved(out, "scores", replace=force, inputs=(model, nodes, edges, packed, *(tables or ()))):
         result = run(
             model,
             nodes,
@@ -345,7 +345,7 @@ def demo(
         "The detector knows which images are source and which are target, and no digit's name.\n"
     )
     replaces = force or is_demo(out)
-    with reserved(out, replace=replaces, nodes=data.graph.num_nodes):
+    with reserved(out, "result", replace=replaces, nodes=data.graph.num_nodes):
         with show_steps(console, "training", "epochs") as progress:
             result = run(data.graph, seed=seed, device=device, progress=progress)
         truth = {

@@ -45,12 +45,12 @@ def report(
 ) -> None:
     """Write the report of an earlier run anew."""
     from recoslip.pipeline.report.html import saved_report
-    from recoslip.storage import output_lock, printable, resolve, restore_replaced
+    from recoslip.storage import output_lock, printable, put_right, resolve, update
 
     path = resolve(folder)
     with output_lock(path):
-        restore_replaced(path)
-        saved_report(path).save(path / "report.html")
+        put_right(path)
+        update(path, {"report.html": saved_report(path).html()}, "result")
     make_console(quiet).print(f"written: {escape(printable(path / 'report.html'))}", soft_wrap=True)
 
 

@@ -74,9 +74,13 @@ def _without_server(
 ) -> None:
     from recoslip.review.decisions import check_name, export, read_decisions
     from recoslip.review.room import ReviewSession, user_name
-    from recoslip.storage import atomic_write, printable, resolve
+    from recoslip.storage import check_new, printable, write_new
 
     name = check_name(user_name() if who is None else who)
+    if export_to is not None:
+        check_new(export_to)
+    if sample is not None:
+        _check_sample(folder)
     with ReviewSession(folder) as room:
         if decisions is not None:
             count = room.import_decisions(read_decisions(decisions, room.ranking, name))
@@ -91,8 +95,20 @@ def _without_server(
             _learn(console, room)
         if export_to is not None:
             table = export(room.decisions, room.ranking, room.queue(queue) if queue else ())
-            atomic_write(resolve(export_to), table)
+            write_new(export_to, table)
             console.print(f"written: {escape(printable(export_to))}", soft_wrap=True)
+
+
+def _check_sample(folder: Path) -> None:
+    """Raise if the table of the sample was filled in, which a new one would replace."""
+    from recoslip.errors import RecoslipError
+    from recoslip.storage import check_update, printable
+
+    try:
+        check_update(folder, [SAMPLE])
+    except RecoslipError as problem:
+        path = printable(folder / SAMPLE)
+        raise RecoslipError(f"{problem}; what was filled in is imported by --decisions {path}, alone") from problem
 
 
 def _learn(console: Console, room: ReviewSession) -> None:
@@ -114,7 +130,7 @@ def _draw(console: Console, room: ReviewSession, who: str, size: int) -> None:
     """Draw the sample, or take the one that was drawn, and write it as a table to fill in."""
     from recoslip.review.decisions import to_fill_in
     from recoslip.review.store import ConflictError
-    from recoslip.storage import atomic_write, printable
+    from recoslip.storage import printable, update
 
     drawn = room.sampled()
     if drawn is not None and size not in (PROPOSED, len(drawn.nodes)):
@@ -124,7 +140,7 @@ def _draw(console: Console, room: ReviewSession, who: str, size: int) -> None:
         )
     nodes = room.draw(who, size or None) if drawn is None else list(drawn.nodes)
     path = room.folder / SAMPLE
-    atomic_write(path, to_fill_in(room.ranking, nodes))
+    update(room.folder, {SAMPLE: to_fill_in(room.ranking, nodes)}, "result")
     for sentence in (
         f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}",
         f"Fill in the column verdict, then: recoslip review {escape(printable(room.folder))} --decisions FILE",

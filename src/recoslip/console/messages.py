@@ -30,6 +30,7 @@ OPTIONS |= {
     "old": "--with",
     "seed": "--seed",
     "graph": "--write-graph",
+    "replace": "--force",
 }
 
 stdout = Console()

@@ -34,6 +34,7 @@ from recoslip.graph.neighbourhood import similarity_features
 from recoslip.graph.split import Mask, Split, hide, present, rotate
 from recoslip.memory import memory_errors
 from recoslip.progress import Progress
+from recoslip.storage import Folder, writing
 from recoslip.tables.new_nodes import NewNodes, read_new_nodes
 from recoslip.tables.read import Table
 from recoslip.tables.table_encoder import TableEncoder, describe_encoding, same_encoding
@@ -761,10 +762,15 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write settings and what was learned as JSON and safetensors; a saved detector there is replaced."""
         self.check_is_fitted()
+        with writing(folder, "model", replace=True) as written:
+            self.write_into(written)
+
+    def write_into(self, folder: Folder, below: str = "") -> None:
+        """Write what `save` writes into a folder that is being written; all names begin with `below`."""
+        self.check_is_fitted()
         rotations = [vars(fit) for fit in self.rotations_]
-        model_file.write(
-            folder, self.name, self.json_params(), vars(self), rotations, [fit._pack() for fit in self.fits]
-        )
+        learned = [fit._pack() for fit in self.fits]
+        model_file.write(folder, below, self.name, self.json_params(), vars(self), rotations, learned)
 
     def json_params(self) -> dict[str, Any]:
         """Return the settings as JSON values."""

@@ -1,8 +1,7 @@
-"""What a detector is set to and has learned <-> a folder of JSON and safetensors with a checksum."""
+"""What a detector is set to and has learned <-> a folder of JSON and safetensors."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,9 @@ from torch import Tensor
 from recoslip.errors import ModelFileError
 from recoslip.graph.split import Split
 from recoslip.json_files import read_json
-from recoslip.storage import atomic_folder
+from recoslip.storage import MANIFEST, Folder, Manifest, ManifestError, check_manifest, entry_of, put_right
 
-FORMAT, FORMAT_VERSION = "recoslip-detector", 5
+FORMAT, FORMAT_VERSION = "recoslip-detector", 6
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 FILES = (DOCUMENT, TENSORS)
 SPLIT = ("train", "validation", "test")
@@ -35,14 +34,18 @@ class SavedDetector(NamedTuple):
 
 
 def write(
-    folder: str | os.PathLike[str],
+    folder: Folder,
+    below: str,
     name: str,
     settings: Mapping[str, Any],
     attributes: Mapping[str, Any],
     rotations: Sequence[Mapping[str, Any]],
     learned: Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]],
 ) -> None:
-    """Write a fitted detector; the arguments are the fields of `SavedDetector`."""
+    """Write a fitted detector; the arguments are the fields of `SavedDetector`.
+
+    Within a folder of something else, all names begin with `below`, and a manifest of the detector's own is written.
+    """
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -69,12 +72,13 @@ def write(
     per_node = ("is_target", "region", "node", *(["similarity"] if "similarity_" in attributes else []))
     stored |= {key: torch.from_numpy(attributes[f"{key}_"]) for key in per_node}
     document["same"] = _stored_elsewhere(stored)
-    with atomic_folder(folder, ours=FILES, replace=True) as temporary:
-        own = {key: t for key, t in stored.items() if key not in document["same"]}
-        content = save({key: t.detach().cpu().contiguous() for key, t in own.items()})
-        (temporary / TENSORS).write_bytes(content)  # safetensors takes no path that is not UTF-8
-        document["sha256"] = checksum(document, temporary / TENSORS)
-        (temporary / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    own_tensors = {key: t.detach().cpu().contiguous() for key, t in stored.items() if key not in document["same"]}
+    content = {TENSORS: save(own_tensors), DOCUMENT: json.dumps(document, indent=1).encode() + b"\n"}
+    if below:
+        own = Manifest("model", {file: entry_of(data) for file, data in content.items()})
+        content[MANIFEST] = own.content()
+    for file, data in content.items():
+        folder.write(f"{below}{file}", data)
 
 
 def read(folder: str | os.PathLike[str]) -> SavedDetector:
@@ -84,10 +88,10 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
     TypeError or ValueError can be raised.
     """
     path = Path(folder).expanduser()
+    put_right(path)
     _check_files(folder, path)
     try:
         document = read_json(path / DOCUMENT)
-        found = checksum(document, path / TENSORS)
     except (OSError, ValueError) as problem:
         raise ModelFileError(f"{folder} cannot be read, it is truncated or not recoslip's: {problem}") from problem
     if document.get("format") != FORMAT:
@@ -97,10 +101,10 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
             f"{folder} has format version {document.get('format_version')!r}, this recoslip reads "
             f"{FORMAT_VERSION}; use the recoslip version that wrote it, or fit again"
         )
-    if document.get("sha256") != found:
-        raise ModelFileError(
-            f"{folder} is damaged or truncated: it is not what was saved (its checksum differs); copy or fit it again"
-        )
+    try:
+        check_manifest(path, "model")
+    except ManifestError as problem:
+        raise ModelFileError(f"{folder} is not what was saved: {problem}; copy or fit it again") from problem
     tensors = load((path / TENSORS).read_bytes())
     tensors |= {key: tensors[other] for key, other in document["same"].items()}
     names = document["feature_names"]
@@ -155,15 +159,6 @@ def _check_files(folder: str | os.PathLike[str], path: Path) -> None:
             raise ModelFileError(
                 f"{folder}/{name} must be a file; it is a link, a folder or a device, copy the file there"
             )
-
-
-def checksum(document: Mapping[str, Any], tensors: Path) -> str:
-    """Hash a saved detector, all but the hash itself. It detects damage, not malice: an attacker can hash as well."""
-    with tensors.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    content = {name: value for name, value in document.items() if name != "sha256"}
-    digest.update(json.dumps(content, sort_keys=True).encode())
-    return digest.hexdigest()
 
 
 def tensors_below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from recoslip.errors import SettingError
 from recoslip.findings.analysis import Findings
@@ -41,16 +40,15 @@ def _printable(value: Any) -> Any:
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", value) if isinstance(value, str) else value
 
 
-def graph_writers(findings: Findings, name: str) -> dict[str, Callable[[Path], None]]:
+def graph_writers(findings: Findings, name: str) -> dict[str, Callable[[BinaryIO], None]]:
     """Return the file of a graph with scores, by its name, and what writes it."""
     import networkx as nx
 
     check_graph_format(name)
     writer: Any = {"graphml": nx.write_graphml, "gexf": nx.write_gexf}[name]
 
-    def write(path: Path) -> None:
-        with path.open("wb") as file:
-            writer(to_networkx(findings), file)
+    def write(file: BinaryIO) -> None:
+        writer(to_networkx(findings), file)
 
     return {f"graph.{name}": write}
 

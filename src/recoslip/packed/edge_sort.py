@@ -20,6 +20,7 @@ from recoslip.graph import EdgeRepairs
 from recoslip.graph.validation import check_total_weights
 from recoslip.packed.format import EDGE_INDEX, EDGE_WEIGHT, create_array, map_array
 from recoslip.progress import Phases
+from recoslip.storage import WORK, Folder
 from recoslip.tables.edges import EdgeReader, log_dropped_edges
 
 SAMPLED_KEYS = 2**20  # keys that the ranges of nodes are chosen by
@@ -54,11 +55,11 @@ class SortedEdges(NamedTuple):
     distinct: int  # directed edges that were given, repetitions not counted
     repairs: EdgeRepairs
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Folder) -> None:
         """Write the edges as one array, and their weights as another."""
-        _concatenate([file.edges for file in self.ranges], folder / EDGE_INDEX, np.int64, rows=(2,))
+        _concatenate([file.edges for file in self.ranges], folder.path(EDGE_INDEX), np.int64, rows=(2,))
         if weights := [file.weights for file in self.ranges if file.weights is not None]:
-            _concatenate(weights, folder / EDGE_WEIGHT, np.float32)
+            _concatenate(weights, folder.path(EDGE_WEIGHT), np.float32)
 
 
 def sort_edges(
@@ -66,7 +67,7 @@ def sort_edges(
     rows: int,
     reader: EdgeReader,
     nodes: int,
-    work: Path,
+    folder: Folder,
     chunk_rows: int,
     phases: Phases,
 ) -> SortedEdges:
@@ -77,15 +78,15 @@ def sort_edges(
         rows: how many rows it has.
         reader: reads a part.
         nodes: how many nodes there are.
-        work: folder for runs and ranges.
+        folder: where runs and ranges go.
         chunk_rows: rows of a part, but for the last.
         phases: is told how many rows were sorted and merged.
     """
     if rows == 0:
         return SortedEdges([], 0, EdgeRepairs(0, 0, 0))
-    runs, run_counts = _sort_chunks(chunks, reader, nodes, work, phases.phase(rows))
+    runs, run_counts = _sort_chunks(chunks, reader, nodes, folder, phases.phase(rows))
     log_dropped_edges(reader.dropped)
-    ranges, range_counts = _merge_runs(runs, nodes, work, 4 * chunk_rows, phases.phase(rows))
+    ranges, range_counts = _merge_runs(runs, nodes, folder, 4 * chunk_rows, phases.phase(rows))
     if weights := [weight for counts in range_counts for weight in counts.weights]:
         check_total_weights(min(weights), max(weights))
     loops = sum(counts.loops for counts in run_counts)
@@ -96,14 +97,14 @@ def sort_edges(
 
 
 def _sort_chunks(
-    chunks: Iterable[pl.DataFrame], reader: EdgeReader, nodes: int, work: Path, report: Callable[[int], None]
+    chunks: Iterable[pl.DataFrame], reader: EdgeReader, nodes: int, folder: Folder, report: Callable[[int], None]
 ) -> tuple[list[EdgeFile], list[RunCounts]]:
     """Sort the table into runs, one per chunk."""
     runs: list[EdgeFile] = []
     counts: list[RunCounts] = []
     offset = 0
     for chunk in chunks:
-        run = _edge_file(work, "run", len(runs), weighted=reader.weight is not None)
+        run = _edge_file(folder, "run", len(runs), weighted=reader.weight is not None)
         counts.append(_write_run(run, chunk, reader, nodes, offset))
         runs.append(run)
         offset += chunk.height
@@ -125,7 +126,7 @@ def _write_run(run: EdgeFile, chunk: pl.DataFrame, reader: EdgeReader, nodes: in
 
 
 def _merge_runs(
-    runs: Sequence[EdgeFile], nodes: int, work: Path, range_keys: int, report: Callable[[int], None]
+    runs: Sequence[EdgeFile], nodes: int, folder: Folder, range_keys: int, report: Callable[[int], None]
 ) -> tuple[list[EdgeFile], list[RangeCounts]]:
     """Merge the runs into files of sorted edges, each of a range of nodes with about `range_keys` keys."""
     keys = [map_array(run.edges) for run in runs]
@@ -136,7 +137,7 @@ def _merge_runs(
     for index, (start, stop) in enumerate(pairwise(boundaries)):
         bounds = [start * 2 * nodes, stop * 2 * nodes]
         slices = [slice(*np.searchsorted(run_keys, bounds).tolist()) for run_keys in keys]
-        file = _edge_file(work, "range", index, weighted=runs[0].weights is not None)
+        file = _edge_file(folder, "range", index, weighted=runs[0].weights is not None)
         counts.append(_merge_range(runs, keys, slices, nodes, file))
         ranges.append(file)
         merged += sum(entries.stop - entries.start for entries in slices)
@@ -174,9 +175,9 @@ def _merge_range(
     return RangeCounts(int(one_way.sum()), int((key % 2 == 0).sum()), extremes)
 
 
-def _edge_file(work: Path, stem: str, index: int, *, weighted: bool) -> EdgeFile:
-    edges, weights = (work / f"{stem}-{index:06d}.{suffix}" for suffix in ("edges.npy", "weights.npy"))
-    return EdgeFile(edges, weights if weighted else None)
+def _edge_file(folder: Folder, stem: str, index: int, *, weighted: bool) -> EdgeFile:
+    edges = folder.path(f"{stem}-{index:06d}.edges.npy", WORK)
+    return EdgeFile(edges, folder.path(f"{stem}-{index:06d}.weights.npy", WORK) if weighted else None)
 
 
 def _concatenate(files: Sequence[Path], path: Path, dtype: type, rows: tuple[int, ...] = ()) -> None:

@@ -1,8 +1,9 @@
-"""The folder of a packed graph -> NodeGraph, after the size and checksum of every file were compared."""
+"""The folder of a packed graph -> NodeGraph, after every file was compared with the manifest."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,9 @@ from recoslip.packed.format import (
     ROW_STARTS,
     VALUES,
     VERSION,
-    checksum,
-    is_plain_file,
     map_array,
 )
-from recoslip.storage import printable
+from recoslip.storage import MANIFEST, ManifestError, check_manifest, printable, put_right
 from recoslip.tables.kept_columns import column_arrays
 from recoslip.tables.table import read_parquet
 
@@ -45,9 +44,14 @@ def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:
     """
     path = Path(folder).expanduser()
     try:
+        put_right(path)
         index = _read_index(path)
-        _check_files(path, index["files"])
-        return _graph(path, index)
+        files = check_manifest(path, "packed graph").files
+        if {*files} - {INDEX, EDGE_WEIGHT} not in (_DENSE, _SPARSE):
+            raise _error(path, f"{MANIFEST} does not name the files of a graph")
+        return _graph(path, index, files)
+    except ManifestError as problem:
+        raise _error(path, str(problem)) from problem
     except (GraphError, OutOfMemory):
         raise
     except (
@@ -80,26 +84,14 @@ def _read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def _check_files(folder: Path, files: dict[str, list[int]]) -> None:
-    """Compare the size and checksum of every file that is opened with the index."""
-    if set(files) - {EDGE_WEIGHT} not in (_DENSE, _SPARSE):
-        raise _error(folder, f"{INDEX} does not name the files of a graph")
-    for name, (size, expected) in files.items():
-        path = folder / name
-        if not is_plain_file(path):
-            raise _error(folder, f"{name} is missing or not a plain file")
-        if path.stat().st_size != size or checksum(path) != expected:
-            raise _error(folder, f"{name} is not what was written, it is truncated or damaged")
-
-
-def _graph(folder: Path, index: dict[str, Any]) -> NodeGraph:
+def _graph(folder: Path, index: dict[str, Any], files: Collection[str]) -> NodeGraph:
     with (folder / NODES).open("rb") as file:
         frame = read_parquet(file, NODES, 1, "free some memory")
     kept = [name for name in frame.columns if name.startswith(KEPT)]
     return NodeGraph.from_checked(
-        x=_features(folder, index),
+        x=_features(folder, index, files),
         edge_index=_tensor(folder / EDGE_INDEX),
-        edge_weight=_tensor(folder / EDGE_WEIGHT) if EDGE_WEIGHT in index["files"] else None,
+        edge_weight=_tensor(folder / EDGE_WEIGHT) if EDGE_WEIGHT in files else None,
         is_target=_tensor(folder / IS_TARGET).clone(),
         ids=frame["id"].to_numpy(),
         categories=frame["category"].to_numpy() if "category" in frame.columns else None,
@@ -113,8 +105,8 @@ def _graph(folder: Path, index: dict[str, Any]) -> NodeGraph:
     )
 
 
-def _features(folder: Path, index: dict[str, Any]) -> torch.Tensor:
-    if DENSE_FEATURES in index["files"]:
+def _features(folder: Path, index: dict[str, Any], files: Collection[str]) -> torch.Tensor:
+    if DENSE_FEATURES in files:
         return _tensor(folder / DENSE_FEATURES)
     crow, column, value = (_tensor(folder / name) for name in (ROW_STARTS, COLUMN_INDICES, VALUES))
     return csr_tensor(crow, column, value, (index["nodes"], index["features"]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,6 @@ from recoslip.packed.format import (
     CHUNK_ROWS,
     COLUMN_INDICES,
     DENSE_FEATURES,
-    FILES,
     FORMAT,
     INDEX,
     IS_TARGET,
@@ -32,13 +30,12 @@ from recoslip.packed.format import (
     ROW_STARTS,
     VALUES,
     VERSION,
-    checksum,
     create_array,
     map_array,
 )
 from recoslip.progress import Phases, Progress
 from recoslip.read_options import ReadOptions, reads
-from recoslip.storage import atomic_folder, printable
+from recoslip.storage import WORK, Folder, printable, writing
 from recoslip.tables.column_encoders import ColumnEncoder, VectorEncoder, fit_column
 from recoslip.tables.columns import Column, refuse_missing
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader
@@ -47,8 +44,6 @@ from recoslip.tables.options import NodeRows, TableName, node_rows
 from recoslip.tables.read import name_ends
 from recoslip.tables.table import check_file, origin_of, read_errors, scan, table_errors, table_format
 from recoslip.tables.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
-
-WORK = "work"  # folder of intermediate files, inside the folder that is written
 
 
 @reads()
@@ -82,14 +77,15 @@ def pack(
             "nodes and edges of several kinds, and features of edges, cannot be packed; give the tables to detect"
         )
     files = Path(nodes), Path(edges)
-    with atomic_folder(folder, ours=FILES, replace=replace) as packed, _mapping_errors(folder), table_errors():
+    with (
+        writing(folder, "packed graph", replace=replace, inputs=files) as packed,
+        _mapping_errors(folder),
+        table_errors(),
+    ):
         check_file(files[0], "nodes", read_options)
         check_file(files[1], "edges", read_options)
-        (packed / WORK).mkdir()
         index = _write_arrays(packed, *files, read_options, progress, chunk_rows)
-        shutil.rmtree(packed / WORK)
-        index["files"] = {path.name: [path.stat().st_size, checksum(path)] for path in sorted(packed.iterdir())}
-        (packed / INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")
+        packed.write(INDEX, json.dumps(index) + "\n")
 
 
 @contextmanager
@@ -106,13 +102,12 @@ def _mapping_errors(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _write_arrays(
-    packed: Path, nodes: Path, edges: Path, options: ReadOptions, progress: Progress | None, chunk_rows: int
+    packed: Folder, nodes: Path, edges: Path, options: ReadOptions, progress: Progress | None, chunk_rows: int
 ) -> dict[str, Any]:
     """Write all files but the index, and return what the index says of the graph."""
-    work = packed / WORK
-    node_table = TableFile(nodes, "nodes", work, options)
+    node_table = TableFile(nodes, "nodes", packed, options)
     rows = node_rows(options, node_table, node_table.origin)
-    edge_table = TableFile(edges, "edges", work, name_ends(edges, rows.ids, options))
+    edge_table = TableFile(edges, "edges", packed, name_ends(edges, rows.ids, options))
     sample = edge_table.rows(0, SAMPLE_EDGES, edge_table.columns)
     reader = EdgeReader(sample, printable(edges), rows.ids, edge_table.options, edge_table.origin)
     reader.check_header()
@@ -120,12 +115,12 @@ def _write_arrays(
     phases = Phases(progress, node_table.height * len(used) + 2 * edge_table.height)
     encoders, matrices = [], []
     for number, column in enumerate(used):
-        encoder, matrix = _encode(node_table, column, options.impute, work / f"column-{number:06d}", chunk_rows)
+        encoder, matrix = _encode(node_table, column, options.impute, packed, f"column-{number:06d}", chunk_rows)
         encoders.append(encoder)
         matrices.append(matrix)
         phases.phase(node_table.height)(node_table.height)
     chunks = edge_table.chunks(chunk_rows, reader.columns)
-    sorted_edges = sort_edges(chunks, edge_table.height, reader, node_table.height, work, chunk_rows, phases)
+    sorted_edges = sort_edges(chunks, edge_table.height, reader, node_table.height, packed, chunk_rows, phases)
     if edge_table.height and not sorted_edges.repairs.loops and not sorted_edges.distinct:
         reader.refuse_no_edge(sample)
     sorted_edges.write(packed)
@@ -151,18 +146,17 @@ class TableFile:
         path: the file. A file in another format than Parquet is first converted, because only in Parquet can a range
             of rows be read without reading the rows before it.
         name: "nodes" or "edges".
-        work: folder for the converted file.
+        folder: where the converted file goes.
         options: which columns to read.
     """
 
-    def __init__(self, path: Path, name: TableName, work: Path, options: ReadOptions) -> None:
+    def __init__(self, path: Path, name: TableName, folder: Folder, options: ReadOptions) -> None:
         with scan(path, name, options) as lazy:
             if table_format(path) == "parquet":
                 self.lazy = lazy
             else:
-                converted = work / f"{name}.parquet"
-                with converted.open("wb") as file, read_errors(path, name, of_values=True):
-                    lazy.sink_parquet(file)
+                with read_errors(path, name, of_values=True):
+                    converted = folder.write(f"{name}.parquet", lazy.sink_parquet, WORK)
                 with converted.open("rb") as file:
                     self.lazy = pl.scan_parquet(file)
         self.options, self.origin = options, origin_of(path, name, options)
@@ -188,30 +182,32 @@ class TableFile:
         return (self.rows(offset, count, columns) for offset in range(0, self.height, count))
 
 
-def _encode(table: TableFile, column: Column, impute: bool, stem: Path, chunk_rows: int) -> tuple[ColumnEncoder, Any]:
+def _encode(
+    table: TableFile, column: Column, impute: bool, folder: Folder, stem: str, chunk_rows: int
+) -> tuple[ColumnEncoder, Any]:
     """Encode a column; return its features as a dense or a CSR matrix that is mapped from files."""
     if column.encoding == "vector":
-        return _encode_vectors(table, column.name, impute, stem, chunk_rows)
+        return _encode_vectors(table, column.name, impute, folder.path(f"{stem}.npy", WORK), chunk_rows)
     given = table[column.name]
     series = column.read(given)
     if not impute:
         refuse_missing([series], table.origin, [given])
     encoder, matrix = fit_column(column, series)
     if not sp.issparse(matrix):
-        return encoder, _stored(np.asarray(matrix, dtype=np.float32), stem, "dense")
+        return encoder, _stored(np.asarray(matrix, dtype=np.float32), folder.path(f"{stem}.dense.npy", WORK))
     csr = sp.csr_array(matrix)
     parts = {"values": csr.data.astype(np.float32), "columns": csr.indices, "starts": csr.indptr}
-    return encoder, sp.csr_array(tuple(_stored(part, stem, kind) for kind, part in parts.items()), shape=csr.shape)
+    stored = tuple(_stored(part, folder.path(f"{stem}.{kind}.npy", WORK)) for kind, part in parts.items())
+    return encoder, sp.csr_array(stored, shape=csr.shape)
 
 
-def _stored(array: NDArray[Any], stem: Path, kind: str) -> NDArray[Any]:
-    path = stem.with_name(f"{stem.name}.{kind}.npy")
+def _stored(array: NDArray[Any], path: Path) -> NDArray[Any]:
     np.save(path, array)
     return map_array(path)
 
 
 def _encode_vectors(
-    table: TableFile, name: str, impute: bool, stem: Path, chunk_rows: int
+    table: TableFile, name: str, impute: bool, path: Path, chunk_rows: int
 ) -> tuple[VectorEncoder, NDArray[np.float32]]:
     """Copy a column of vectors chunk by chunk; a missing vector is replaced by the mean of the others."""
 
@@ -224,7 +220,7 @@ def _encode_vectors(
             offset += frame.height
 
     encoder = VectorEncoder.fit_chunks(name, chunks())
-    matrix = create_array(stem.with_name(f"{stem.name}.npy"), np.float32, (table.height, len(encoder.mean)))
+    matrix = create_array(path, np.float32, (table.height, len(encoder.mean)))
     offset = 0
     for series in chunks():
         matrix[offset : offset + len(series)] = encoder.transform(series)
@@ -233,7 +229,7 @@ def _encode_vectors(
 
 
 def _write_features(
-    matrices: Sequence[Any], columns: Sequence[Column], asked: Any, chunk_rows: int, folder: Path
+    matrices: Sequence[Any], columns: Sequence[Column], asked: Any, chunk_rows: int, folder: Folder
 ) -> tuple[float, ...]:
     """Write the weighted features of all columns side by side, dense or sparse as `read_graph` would choose.
 
@@ -246,7 +242,7 @@ def _write_features(
     non_zeros = sum(matrix.nnz if sp.issparse(matrix) else int(np.count_nonzero(matrix)) for matrix in matrices)
     blocks = (_weighted_rows(matrices, weights, rows) for rows in ranges)
     if not any(map(sp.issparse, matrices)) or non_zeros >= DENSE_FRACTION * nodes * width:
-        x = create_array(folder / DENSE_FEATURES, np.float32, (nodes, width))
+        x = create_array(folder.path(DENSE_FEATURES), np.float32, (nodes, width))
         for rows, parts in zip(ranges, blocks, strict=True):
             x[rows] = np.hstack([part.toarray() if sp.issparse(part) else part for part in parts])
         x.flush()
@@ -263,11 +259,11 @@ def _weighted_rows(matrices: Sequence[Any], weights: Sequence[float], rows: slic
 
 
 def _write_sparse(
-    ranges: Sequence[slice], blocks: Iterator[Sequence[Any]], nodes: int, non_zeros: int, folder: Path
+    ranges: Sequence[slice], blocks: Iterator[Sequence[Any]], nodes: int, non_zeros: int, folder: Folder
 ) -> None:
     row_starts = np.zeros(nodes + 1, dtype=np.int64)
-    column_indices = create_array(folder / COLUMN_INDICES, np.int64, (non_zeros,))
-    values = create_array(folder / VALUES, np.float32, (non_zeros,))
+    column_indices = create_array(folder.path(COLUMN_INDICES), np.int64, (non_zeros,))
+    values = create_array(folder.path(VALUES), np.float32, (non_zeros,))
     for rows, parts in zip(ranges, blocks, strict=True):
         block = sp.csr_array(sp.hstack(parts, format="csr"))
         block.sum_duplicates()
@@ -276,14 +272,13 @@ def _write_sparse(
         column_indices[entries], values[entries] = block.indices, block.data
     column_indices.flush()
     values.flush()
-    np.save(folder / ROW_STARTS, row_starts)
+    np.save(folder.path(ROW_STARTS), row_starts)
 
 
-def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder: Path) -> None:
-    np.save(folder / IS_TARGET, rows.is_target)
+def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder: Folder) -> None:
+    np.save(folder.path(IS_TARGET), rows.is_target)
     own = {"category": options.category, "time": options.time}
     columns = {"id": rows.names.alias("id")}
     columns |= {name: table[column].alias(name) for name, column in own.items() if column is not None}
     columns |= {f"{KEPT}{name}": shown_values(table[name]) for name in rows.kept}
-    with (folder / NODES).open("wb") as file:
-        pl.DataFrame(columns).write_parquet(file)
+    folder.write(NODES, pl.DataFrame(columns).write_parquet)

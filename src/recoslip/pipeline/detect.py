@@ -23,6 +23,7 @@ from recoslip.inspection import check as inspection
 from recoslip.inspection.check import Align, Check, refuse_leaks
 from recoslip.memory import memory_errors
 from recoslip.packed import open_packed
+from recoslip.pipeline.folder import paths
 from recoslip.pipeline.result import Result
 from recoslip.progress import Progress, shown
 from recoslip.read_options import reads
@@ -156,7 +157,7 @@ def detect(
     seconds = time.perf_counter() - start
     described = described_by_genes(cells, graph) if described_by is None and cells is not None else described_by
     findings = find(model, graph, fdr=fdr, grouped=groups, check=found, described=described)
-    return Result.of(findings, seconds=seconds, notes=notes)
+    return Result.of(findings, seconds=seconds, notes=notes, inputs=paths(nodes, edges))
 
 
 def analyse(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import polars as pl
 
@@ -15,33 +15,22 @@ from recoslip.detectors.base import Detector
 from recoslip.errors import RecoslipError
 from recoslip.pipeline.report.html import Report
 from recoslip.results import REVIEW, for_spreadsheets
-from recoslip.storage import (
-    atomic_folder,
-    check_output_folder,
-    output_lock,
-    printable,
-    resolve,
-)
+from recoslip.storage import Folder, Kind, check_output, output_lock, printable, resolve, writing
 
 Format: TypeAlias = Literal["csv", "parquet"]
-
-# The files that an output folder may hold.
-FILES = (
-    "scores.csv", "scores.parquet", "summary.json", "model", "report.html", "report.json",
-    "graph.graphml", "graph.gexf", "cells.h5ad",
-)  # fmt: skip
-
 FORMATS = ("csv", "parquet")
 
 # What an output folder takes, about: the page and the networks, and scores, similarities and page data per node.
 OVERHEAD, BYTES_PER_NODE = 2**22, 700
 
 
-More: TypeAlias = "Mapping[str, Callable[[Path], None]]"  # further files of ours, by name, and what writes each
+More: TypeAlias = "Mapping[str, Callable[[BinaryIO], object]]"  # further files of ours, by name, and what writes each
 
 
 @contextmanager
-def reserved(folder: str | os.PathLike[str], *, replace: bool, nodes: int = 0) -> Iterator[None]:
+def reserved(
+    folder: str | os.PathLike[str], kind: Kind, *, replace: bool, inputs: Iterable[Any] = (), nodes: int = 0
+) -> Iterator[None]:
     """Hold an output folder from before anything is read until it is written.
 
     What can be known to go wrong with writing is raised at the beginning: a folder that is not ours, a disk that is
@@ -49,26 +38,37 @@ def reserved(folder: str | os.PathLike[str], *, replace: bool, nodes: int = 0) -
 
     Args:
         folder: the folder to write.
+        kind: what it is.
         replace: whether an earlier result in it may be replaced.
+        inputs: what is read, of which files and folders must not lie in it.
         nodes: how many nodes the result has, where that is known.
     """
     with output_lock(folder):
-        check_folder(folder, replace=replace, nodes=nodes)
+        check_folder(folder, kind, replace=replace, inputs=inputs, nodes=nodes)
         yield
 
 
-def check_folder(folder: str | os.PathLike[str], *, replace: bool, nodes: int = 0) -> None:
+def check_folder(
+    folder: str | os.PathLike[str], kind: Kind, *, replace: bool, inputs: Iterable[Any] = (), nodes: int = 0
+) -> None:
     """Raise unless results can be written to a folder; one that holds people's verdicts is never replaced."""
     if (resolve(folder) / REVIEW).exists():
         raise RecoslipError(
             f"{printable(folder)} holds a review ({REVIEW}), whose verdicts are about the list that is there; choose "
             "another folder"
         )
-    check_output_folder(folder, ours=FILES, replace=replace, size=OVERHEAD + BYTES_PER_NODE * nodes)
+    size = OVERHEAD + BYTES_PER_NODE * nodes
+    check_output(folder, kind, replace=replace, inputs=paths(*inputs), size=size)
+
+
+def paths(*given: object) -> tuple[Path, ...]:
+    """Return those of some inputs that are files or folders."""
+    return tuple(Path(each) for each in given if isinstance(each, str | os.PathLike))
 
 
 def write(
     folder: str | os.PathLike[str],
+    kind: Kind,
     table: pl.DataFrame,
     summary: Mapping[str, Any],
     model: Detector | None,
@@ -76,27 +76,29 @@ def write(
     *,
     table_format: Format = "csv",
     replace: bool = False,
+    inputs: Iterable[Path] = (),
     more: More | None = None,
 ) -> Path:
     """Write scores, summary, model, report and further files into a folder that appears complete or not at all."""
-    with reserved(folder, replace=replace), atomic_folder(folder, ours=FILES, replace=replace) as temporary:
-        _write_into(temporary, table, summary, report, table_format)
+    inputs = tuple(inputs)
+    check_folder(folder, kind, replace=replace, inputs=inputs)
+    with writing(folder, kind, replace=replace, inputs=inputs) as written:
+        _write_into(written, table, summary, report, table_format)
         if model is not None:
-            model.save(temporary / "model")
+            model.write_into(written, "model/")
         for name, write_file in (more or {}).items():
-            write_file(temporary / name)
+            written.write(name, write_file)
     return resolve(folder)
 
 
 def _write_into(
-    folder: Path, table: pl.DataFrame, summary: Mapping[str, Any], report: Report | None, table_format: Format
+    folder: Folder, table: pl.DataFrame, summary: Mapping[str, Any], report: Report | None, table_format: Format
 ) -> None:
-    with (folder / f"scores.{table_format}").open("wb") as file:  # polars takes no path that is not UTF-8
-        if table_format == "csv":
-            for_spreadsheets(table).write_csv(file)
-        else:
-            table.write_parquet(file)
-    (folder / "summary.json").write_text(json.dumps(dict(summary), indent=1) + "\n", encoding="utf-8")
+    if table_format == "csv":
+        folder.write("scores.csv", for_spreadsheets(table).write_csv)
+    else:
+        folder.write("scores.parquet", table.write_parquet)
+    folder.write("summary.json", json.dumps(dict(summary), indent=1) + "\n")
     if report is not None:
-        (folder / "report.json").write_text(json.dumps(report.data) + "\n", encoding="utf-8")
-        report.save(folder / "report.html")
+        folder.write("report.json", json.dumps(report.data) + "\n")
+        folder.write("report.html", report.html())

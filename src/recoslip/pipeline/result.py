@@ -26,17 +26,18 @@ from recoslip.graph import NodeGraph
 from recoslip.inspection.check import Check
 from recoslip.inspection.drift import DriftCheck
 from recoslip.packed import open_packed
-from recoslip.pipeline.folder import Format, write
+from recoslip.pipeline.folder import Format, paths, write
 from recoslip.pipeline.report.html import TITLE, Report, preview, saved_report
 from recoslip.pipeline.report.payload import payload
 from recoslip.read_options import reads
 from recoslip.results import read_scores, read_summary
-from recoslip.storage import printable
+from recoslip.storage import Kind, printable, put_right
 
 if TYPE_CHECKING:
     import networkx as nx
 
 NO_GRAPH = "this result was loaded from a folder, which holds no graph: run recoslip.detect again"
+NEW_NODES = "check_before_scoring"  # in the summary of new nodes that were scored
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +52,17 @@ class Result:
     findings: Findings | None = field(default=None, repr=False)  # None of a loaded result
     model: Detector | None = field(default=None, repr=False)  # None: in the folder, if there is one
     folder: Path | None = None  # that it was loaded from
+    inputs: tuple[Path, ...] = field(default=(), repr=False)  # files and folders that were read
 
     @classmethod
-    def of(cls, findings: Findings, *, seconds: float | None = None, notes: Sequence[str] = ()) -> Result:
+    def of(
+        cls, findings: Findings, *, seconds: float | None = None, notes: Sequence[str] = (), inputs: Sequence[Path] = ()
+    ) -> Result:
         """Build from what was found."""
         summary = summarise(findings) | {"notes": list(notes)}
         if seconds is not None:
             summary["seconds"] = round(seconds, 3)
-        return cls(findings.table(), summary, findings, findings.detector)
+        return cls(findings.table(), summary, findings, findings.detector, inputs=tuple(inputs))
 
     @property
     def verdict(self) -> Verdict:
@@ -130,7 +134,7 @@ class Result:
         """Return the report, which shows itself in a notebook, and write it to a file if one is given.
 
         Args:
-            path: file to write.
+            path: file to write; it must not exist, unless this process wrote it.
             title: of the report.
             show: the kept columns to show; by default all of them.
             image_shape: rows and columns, if a node's features are the pixels of an image.
@@ -142,7 +146,7 @@ class Result:
         else:
             made = saved_report(self.folder)
         if path is not None:
-            made.save(Path(path))
+            made.save(path)
         return made
 
     def save(
@@ -159,18 +163,28 @@ class Result:
 
         Args:
             folder: to write; it must not exist, or be empty.
-            replace: whether an earlier result in it may be replaced.
+            replace: whether an earlier result may be replaced, in a folder that holds nothing else and no input.
             table: "csv" or "parquet".
             graph: also write the graph with scores as attributes of its nodes: "graphml" or "gexf".
             report: by default the one that `report()` makes.
-            more: further files by name, and the function that writes each to a path.
+            more: further files by name, and the function that writes each to an open binary file.
         """
         if self.findings is None and self.folder is not None:
             raise RecoslipError(f"this result lies in {printable(self.folder)} already; copy that folder")
         writers = dict(more or {}) | (graph_writers(self._findings(), graph) if graph else {})
         made = report or (None if self.findings is None else self.report())
+        kind: Kind = "scores" if NEW_NODES in self.summary else "result"
         return write(
-            folder, self.table, self.summary, self.model, made, table_format=table, replace=replace, more=writers
+            folder,
+            kind,
+            self.table,
+            self.summary,
+            self.model,
+            made,
+            table_format=table,
+            replace=replace,
+            inputs=self.inputs,
+            more=writers,
         )
 
     def score(self, nodes: Any, edges: Any = None, **options: Any) -> Result:
@@ -273,7 +287,8 @@ def score(
     check = check_new(model, new)
     if checked is not None:
         checked(check)
-    return Result(*score_new(model, new, check, fdr=fdr, grouped=groups))
+    inputs = paths(getattr(result, "folder", result), nodes, edges, *(old if isinstance(old, tuple) else (old,)))
+    return Result(*score_new(model, new, check, fdr=fdr, grouped=groups), inputs=inputs)
 
 
 def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Detector:
@@ -281,6 +296,7 @@ def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Detecto
     changed = {name: value for name, value in (("max_fpr", max_fpr), ("device", device)) if value is not None}
     if isinstance(result, str | os.PathLike):
         folder = Path(result).expanduser()
+        put_right(folder)
         own = folder if (folder / "model.json").exists() or not (folder / "model").is_dir() else folder / "model"
         return load_detector(own, **changed)
     model = result.detector if isinstance(result, Result) else result

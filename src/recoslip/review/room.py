@@ -18,7 +18,7 @@ from recoslip.review import certificate
 from recoslip.review.decisions import Decisions, Subject, in_words, only_new, reviewed
 from recoslip.review.ranking import Ranking
 from recoslip.review.store import ConflictError, Entry, Event, ReviewError, Store
-from recoslip.storage import atomic_write
+from recoslip.storage import check_update, update
 
 REVIEWED = "reviewed.csv"  # the ranking after learning, in the run's folder
 QUEUE = 20  # nodes
@@ -103,9 +103,10 @@ class ReviewSession:
             raise ConflictError("the ranking is being computed already; wait for it")
         try:
             self.store.check()
+            check_update(self.folder, [REVIEWED])
             scores = self.ranking.learn(decided["confirmed"], decided["rejected"])
             self.store.check()
-            atomic_write(self.folder / REVIEWED, reviewed(decisions, self.ranking, scores))
+            update(self.folder, {REVIEWED: reviewed(decisions, self.ranking, scores)}, "result")
             self.scores, self.rankings = scores, self.rankings + 1
         finally:
             self._computing.release()

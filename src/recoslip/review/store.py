@@ -18,11 +18,12 @@ from urllib.parse import quote
 
 from recoslip.errors import RecoslipError
 from recoslip.results import NAMES, REVIEW
-from recoslip.storage import printable
+from recoslip.storage import HeldError, output_lock, printable, put_right
 
 VERSION = 1  # of the tables
 APPLICATION = 0x5265636F  # says whose database a file is: "Reco"
 BUSY_SECONDS = 30.0  # how long a writer waits for another
+WAIT = 5.0  # how long the first event waits for a command that writes the run
 LONGEST = {"who": 80, "key": 64, "note": 2000, "value": 200, "node": 2000}  # characters
 
 Kind: TypeAlias = Literal["verdict", "note", "name", "undo"]
@@ -166,6 +167,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         """Open the review of a run's folder; where there is none, the first event or the token begins one."""
         self.path = folder / REVIEW
+        put_right(folder)
         self._run_files = _identities(folder / name for name in RUN_FILES)
         self.run = run_of(folder)
         self._lock = threading.RLock()
@@ -185,12 +187,16 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the token
+            if not self.path.exists():
+                with output_lock(self.path.parent, wait=WAIT):  # a command that replaces the run holds it
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the token
         except OSError as problem:
             raise CannotWriteError(
                 f"cannot write {printable(self.path)}: {problem.strerror}; change the rights of the folder, or copy it "
                 "elsewhere and review the copy"
             ) from problem
+        except HeldError as problem:
+            raise CannotWriteError(str(problem)) from problem
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
         )

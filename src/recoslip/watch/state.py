@@ -1,16 +1,14 @@
-"""What a watch remembers <-> a folder: a document that names the other files, replaced in one step.
+"""What a watch remembers <-> a folder, whose files are replaced together.
 
-`watch.json` holds the settings, the encoder, one entry per batch and the groups. `nodes-N.parquet` and
-`nodes-N.safetensors` hold the nodes that are kept, their features and the edges among them; `seen-N.safetensors` the
-hashes of the ids of batch N. Only the document says which files count, so that a process that is killed leaves either
-the state before a batch or the state after it.
+`watch.json` holds the settings, the encoder, one entry per batch and the groups. `nodes.parquet` and
+`nodes.safetensors` hold the nodes that are kept, their features and the edges among them; `seen-N.safetensors` the
+hashes of the ids of batch N.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
@@ -25,14 +23,12 @@ from safetensors.numpy import load, save
 from recoslip.errors import WatchError
 from recoslip.graph.ids import id_hashes
 from recoslip.json_files import JsonFileError, read_json
-from recoslip.packed.format import checksum, is_plain_file
-from recoslip.storage import atomic_write, printable
+from recoslip.storage import Manifest, ManifestError, check_manifest, printable, put_right
 from recoslip.tables.table import file_errors
 from recoslip.tables.table_encoder import EncoderState, TableEncoder, stack_rows
 
-FORMAT, VERSION = "recoslip watch", 1
-DOCUMENT, PAGE = "watch.json", "report.html"
-TEMPORARY = (".nodes-", ".seen-", f".{DOCUMENT}-", f".{PAGE}-")  # how files begin that are being written
+FORMAT, VERSION = "recoslip watch", 2
+DOCUMENT, PAGE, TABLE, TENSORS = "watch.json", "report.html", "nodes.parquet", "nodes.safetensors"
 
 Verdict: TypeAlias = Literal["nothing", "grown", "new", "apart"]
 Status: TypeAlias = Literal["open", "accepted", "rejected"]
@@ -138,23 +134,8 @@ class State:
         return replace(self, groups=tuple(changed if g.number == changed.number else g for g in self.groups))
 
 
-def write_state(folder: Path, state: State, page: str) -> None:
-    """Replace the state in a folder; the old one stays if anything goes wrong on the way."""
-    number = len(state.batches) - 1
-    names = [f"nodes-{number:06d}.parquet", f"nodes-{number:06d}.safetensors"]
-    step = 0
-    while any((folder / name).exists() for name in names):  # the present state's own, of a decision between batches
-        step += 1
-        names = [f"nodes-{number:06d}-{step}{Path(name).suffix}" for name in names]
-    folder.mkdir(parents=True, exist_ok=True)
-    buffer = _parquet(state.nodes.table)
-    atomic_write(folder / names[0], buffer)
-    atomic_write(folder / names[1], save(_tensors(state.nodes)))
-    earlier = _files_of(folder)
-    seen = [f"seen-{k:06d}.safetensors" for k in range(len(state.seen))]
-    if seen[-1] not in earlier:
-        atomic_write(folder / seen[-1], save({"node": state.seen[-1]}))
-    files = {name: checksum(folder / name) for name in (*names, seen[-1])} | {name: earlier[name] for name in seen[:-1]}
+def files_of(state: State, page: str) -> dict[str, bytes | str]:
+    """Return the files of a state by name; those of earlier batches, which stay as they are, are left out."""
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -163,35 +144,23 @@ def write_state(folder: Path, state: State, page: str) -> None:
         "kinds": state.kinds,
         "batches": [asdict(batch) for batch in state.batches],
         "groups": [asdict(group) for group in state.groups],
-        "files": files,
     }
-    atomic_write(folder / DOCUMENT, json.dumps(document) + "\n")
-    write_page(folder, page)
-    tidy(folder)
+    return {
+        TABLE: _parquet(state.nodes.table),
+        TENSORS: save(_tensors(state.nodes)),
+        _seen(len(state.seen) - 1): save({"node": state.seen[-1]}),
+        DOCUMENT: json.dumps(document) + "\n",
+        PAGE: page,
+    }
 
 
-def write_page(folder: Path, page: str) -> None:
-    """Write the page, unless it is there already."""
-    try:
-        if (folder / PAGE).read_text(encoding="utf-8") == page:
-            return
-    except (OSError, UnicodeDecodeError):
-        pass
-    atomic_write(folder / PAGE, page)
-
-
-def tidy(folder: Path) -> None:
-    """Remove what an earlier state, or a process that was killed, left: files of ours that nothing names."""
-    files = _files_of(folder)
-    for path in folder.iterdir():
-        is_temporary = path.name.startswith(TEMPORARY)
-        if is_temporary or (path.name.startswith(("nodes-", "seen-")) and path.name not in files):
-            with suppress(OSError):
-                path.unlink()
+def _seen(batch: int) -> str:
+    return f"seen-{batch:06d}.safetensors"
 
 
 def read_state(folder: Path) -> State:
     """Read a state; raise WatchError unless it is whole and of this version."""
+    put_right(folder)
     try:
         document = read_json(folder / DOCUMENT)
     except FileNotFoundError as problem:
@@ -209,7 +178,9 @@ def read_state(folder: Path) -> State:
             "use the recoslip that wrote it"
         )
     try:
-        return _state(folder, document)
+        return _state(folder, check_manifest(folder, "watch", but=PAGE), document)
+    except ManifestError as problem:
+        raise WatchError(f"{printable(folder)} is damaged: {problem}; restore the folder from a copy") from problem
     except WatchError:
         raise
     except _content_errors() as problem:
@@ -224,18 +195,13 @@ def _content_errors() -> tuple[type[BaseException], ...]:
     return (LookupError, TypeError, ValueError, AttributeError, OverflowError, SafetensorError, *file_errors())
 
 
-def _state(folder: Path, document: dict[str, Any]) -> State:
-    for name, expected in document["files"].items():
-        if Path(name).name != name or not is_plain_file(folder / name) or checksum(folder / name) != expected:
-            raise WatchError(f"{printable(folder)}/{name} is missing or damaged; restore the folder from a copy")
+def _state(folder: Path, manifest: Manifest, document: dict[str, Any]) -> State:
     encoder = TableEncoder.from_json(document["encoding"])
-    names = sorted(name for name in document["files"] if name.startswith("nodes-"))
-    table_name, tensors_name = sorted(names, key=lambda name: not name.endswith(".parquet"))
-    table = pl.read_parquet((folder / table_name).read_bytes())
-    tensors = load((folder / tensors_name).read_bytes())
-    of_batches = [f"seen-{k:06d}.safetensors" for k in range(len(document["batches"]))]
-    if {*document["files"]} != {table_name, tensors_name, *of_batches}:
-        raise ValueError("it names other files than those of its batches")
+    of_batches = [_seen(k) for k in range(len(document["batches"]))]
+    if {*manifest.files} != {DOCUMENT, PAGE, TABLE, TENSORS, *of_batches}:
+        raise ValueError("it has other files than those of its batches")
+    table = pl.read_parquet((folder / TABLE).read_bytes())
+    tensors = load((folder / TENSORS).read_bytes())
     seen = [load((folder / name).read_bytes()) for name in of_batches]
     nodes = _nodes(table, tensors, len(encoder.feature_names))
     state = State(
@@ -393,15 +359,6 @@ def _parquet(table: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     return buffer.getvalue()
-
-
-def _files_of(folder: Path) -> dict[str, int]:
-    """Return the files that the present state of a folder names, with their checksums; none where there is none."""
-    try:
-        files: dict[str, int] = read_json(folder / DOCUMENT)["files"]
-    except FileNotFoundError:
-        return {}
-    return files
 
 
 def each_once(edge_index: NDArray[np.int64]) -> NDArray[np.int64]:

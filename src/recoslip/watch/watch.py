@@ -24,7 +24,7 @@ from recoslip.graph.neighbourhood import k_means
 from recoslip.graph.split import Mask
 from recoslip.inspection.mixing import measure_mixing
 from recoslip.read_options import ReadOptions, reads
-from recoslip.storage import output_lock, printable, resolve
+from recoslip.storage import check_output, contents, output_lock, printable, put_right, resolve, update, writing
 from recoslip.tables.column_encoders import TextEncoder
 from recoslip.tables.columns import Origin, is_missing, plan_columns, require_column
 from recoslip.tables.node_columns import ids_as_text
@@ -36,17 +36,16 @@ from recoslip.watch.appearance import Appearance, appearance, blind_cells, level
 from recoslip.watch.page import open_groups, open_sentence, render
 from recoslip.watch.state import (
     GROUP,
+    PAGE,
     Batch,
     Group,
     Nodes,
     Settings,
     State,
     each_once,
+    files_of,
     node_table,
     read_state,
-    tidy,
-    write_page,
-    write_state,
 )
 from recoslip.wording import NAMED, at_least, counted, percent, times
 
@@ -61,6 +60,7 @@ SINCE = 0.25  # of the highest share in a batch: the first batch with so much of
 FARTHEST = 0.02  # of a group's members: a node that is farther from all of them is none of it
 SPARE_WORDS = 1024  # features of a text column for words that the known world does not have
 MAX_MEMBERS = 1000  # ids of a group that are remembered
+WAIT = 5.0  # seconds that a process that only reads waits for one that writes
 MAX_TIME = 2.0**64  # of a time that is a number
 NAMED_MEMBERS = 10  # that a sentence names
 
@@ -117,7 +117,8 @@ class Watch:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = resolve(folder)
-        self.state = read_state(self.folder)
+        with output_lock(self.folder, wait=WAIT):
+            self.state = read_state(self.folder)
 
     @classmethod
     @reads("id", "features", "ignore", "text", "block_weights", "impute", "drop_unknown", "encoding")
@@ -153,12 +154,10 @@ class Watch:
         options = ReadOptions(**read)
         final = resolve(folder)
         with output_lock(final), table_errors():
-            if final.exists() and not final.is_dir():
-                raise WatchError(f"{printable(folder)} is a file; begin a watch in a new folder")
-            if final.is_dir():
-                tidy(final)  # what a beginning that was killed left
-                if any(final.iterdir()):
-                    raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
+            put_right(final)
+            if final.is_dir() and any(contents(final)):
+                raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
+            check_output(final, "watch")
             frame, origin = read_nodes(nodes, options)
             columns = plan_columns(
                 frame, {options.id, time} - {None}, options.features, options.ignore, options.text, origin
@@ -187,7 +186,9 @@ class Watch:
             node = pool.table["node"].to_numpy()
             first = Batch(0, len(ids), _fingerprint(node, pool.x), _counts(kind), last_time)
             state = State(settings, encoder.to_json(), names, _thinned(pool, 0, settings), (first,), (), (node,))
-            write_state(final, state, render(state))
+            with writing(final, "watch") as written:
+                for name, content in files_of(state, render(state)).items():
+                    written.write(name, content)
         return cls(final)
 
     def add(
@@ -214,10 +215,10 @@ class Watch:
             node = own["node"].to_numpy()
             features = _features(encoder, frame, settings, origin)
             fingerprint = _fingerprint(node, features)
-            tidy(self.folder)
             if fingerprint == state.batches[-1].fingerprint and number > 1:
                 last = state.batches[-1]
-                write_page(self.folder, render(state))  # a process that was killed may have left the page of before
+                if not (self.folder / PAGE).exists():
+                    update(self.folder, {PAGE: render(state)}, "watch")
                 group = next((g for g in state.groups if g.alarm == last.number), None)
                 return Outcome(last, group, open_groups(state), again=True)
             self._refuse_seen(ids, node)
@@ -228,7 +229,7 @@ class Watch:
             batch = Batch(number, len(ids), fingerprint, {}, last_time, lost_edges=lost)
             unseen = _unseen_words(encoder, frame)
             state, outcome = _judge(replace(state, seen=(*state.seen, node)), pool, encoder, batch, unseen)
-            write_state(self.folder, state, render(state))
+            update(self.folder, files_of(state, render(state)), "watch")
             self.state = state
             return outcome
 
@@ -244,8 +245,9 @@ class Watch:
         with output_lock(self.folder):
             state = read_state(self.folder)
             changed = replace(state.group(number), **changes)
-            self.state = state.with_group(changed)
-            write_state(self.folder, self.state, render(self.state))
+            state = state.with_group(changed)
+            update(self.folder, files_of(state, render(state)), "watch")
+            self.state = state
             return changed
 
     def _refuse_seen(self, ids: pl.Series, node: NDArray[np.int64]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,7 @@ from recoslip.errors import RecoslipError
 from recoslip.json_files import read_json
 from recoslip.pipeline.report.payload import FORMAT
 from recoslip.pipeline.report.templates import asset, fill
-from recoslip.storage import atomic_write, printable
+from recoslip.storage import printable, write_new
 
 # One script of small files, in this order: what a file declares, those after it use.
 SCRIPTS = ("dom.js", "nodes.js", "level.js", "histogram.js", "map.js", "table.js", "groups.js", "detail.js", "page.js")
@@ -54,9 +55,9 @@ class Report:
             config=config,
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write the report to a file."""
-        atomic_write(Path(path), self.html())
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report to a new file."""
+        write_new(path, self.html())
 
     def _repr_html_(self) -> str:
         source = html.escape(self.html(), quote=True)

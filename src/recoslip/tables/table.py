@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import io
-import logging
 import re
 import sys
 import zipfile
@@ -30,6 +27,7 @@ from recoslip.tables.text_files import (
     ZIP,
     ZSTD,
     Text,
+    free_memory,
     open_bytes,
     parse,
     read_within_memory,
@@ -37,6 +35,7 @@ from recoslip.tables.text_files import (
     text_on_disk,
     utf8_blocks,
 )
+from recoslip.tables.workbook import read_workbook
 
 Format: TypeAlias = Literal["text", "parquet", "arrow", "excel"]
 Content: TypeAlias = Literal["zip", "compressed", "workbook", "old workbook", "parquet", "arrow", "page", "json"]
@@ -53,12 +52,8 @@ ENDINGS = ".csv, .tsv, .txt (these also .gz or .zip), .parquet, .arrow, .feather
 TEXT = {"nodes": 8, "edges": 16}
 COLUMNS = {"nodes": 4, "edges": 12}  # of Parquet and Arrow
 VALUE = 8  # bytes of a value of Parquet, at least: a column of equal values hardly takes any in the file
-WORKBOOK, CELL = 8, 80  # the second per cell of the rectangle around all cells
-SHEET_REMEDY = "save the sheet as CSV, without cells that are far from it"
 
 CHECKED_ROWS = 8192  # of a Parquet column, at a time
-_REFERENCE = re.compile(rb'\br="([A-Z]{1,3})([0-9]{1,7})"')
-_LONGEST_REFERENCE = 16
 
 
 @dataclass(frozen=True)
@@ -393,64 +388,10 @@ def _read_arrow(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
 
 
 def _read_excel(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
-    """Read the first sheet of a workbook; its first row is the header. Empty rows at the end are left out."""
     if find_spec("fastexcel") is None:
         raise TableError(
             f"{what} is an Excel workbook; to read those, pip install 'recoslip[excel]', or save it as CSV"
         )
-    content = io.BytesIO(file.read())
-    require_memory(_workbook_bytes(content, what), what, SHEET_REMEDY)
-    content.seek(0)
-    logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it warns of each column without values
-    try:
-        frame = pl.read_excel(
-            content, sheet_id=1, infer_schema_length=None, drop_empty_rows=False, raise_if_empty=False
-        )
-    except BaseException as problem:
-        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
-            raise
-        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        raise TableError(f"{what} cannot be read as an Excel workbook: {reason}; save it again, or as CSV") from problem
-    if not frame.width:
-        return frame
-    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
-    return frame.head(int(filled[-1]) + 1 if len(filled) else 0)
-
-
-def _workbook_bytes(content: IO[bytes], what: str) -> int:
-    """Return how many bytes of memory it takes at most to read a workbook.
-
-    All cells of the rectangle around those that are filled take memory: one that is filled by mistake, far below and to
-    the right, may take more than there is.
-    """
-    if not zipfile.is_zipfile(content):
-        return WORKBOOK * len(content.read())  # at most 65,536 rows
-    try:
-        with zipfile.ZipFile(content) as archive:
-            size = WORKBOOK * sum(member.file_size for member in archive.infolist())
-            require_memory(size, what, SHEET_REMEDY)
-            sheets = [each for each in archive.namelist() if re.fullmatch(r"xl/worksheets/[^/]*\.xml", each)]
-            return size + CELL * max((_cells(archive, sheet) for sheet in sheets), default=0)
-    except RuntimeError as problem:  # a password, or a version that Python does not know
-        raise TableError(f"{what} cannot be unpacked: {problem}; save it again, or as CSV") from problem
-
-
-def _cells(archive: zipfile.ZipFile, sheet: str) -> int:
-    """Return the number of cells of the rectangle from the first cell of a sheet to the last filled ones."""
-    rows = columns = 0
-    with archive.open(sheet) as file:
-        before = b""
-        while block := file.read(BLOCK):
-            for letters, digits in _REFERENCE.findall(before + block):
-                rows, columns = max(rows, int(digits)), max(columns, _column(letters))
-            before = block[-_LONGEST_REFERENCE:]
-    return rows * columns
-
-
-@functools.cache
-def _column(letters: bytes) -> int:
-    """Return the number of a column: A is 1, AA is 27."""
-    number = 0
-    for letter in letters:
-        number = 26 * number + letter - ord("A") + 1
-    return number
+    frame = read_workbook(file, what, free_memory())
+    require_memory(factor * int(frame.estimated_size()), what)
+    return frame

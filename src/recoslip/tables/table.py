@@ -348,24 +348,63 @@ def read_parquet(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
         what: how messages call it.
         factor: bytes of memory per byte of its values.
     """
-    from pyarrow.parquet import ParquetFile
-
-    # Threads hang instead of raising an error when memory is short.
-    with ParquetFile(file, pre_buffer=False) as parquet:
+    with _open_parquet(file) as (parquet, schema):
         groups = [parquet.metadata.row_group(k) for k in range(parquet.metadata.num_row_groups)]
         chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
         size = sum(max(chunk.total_uncompressed_size, VALUE * chunk.num_values) for chunk in chunks)
         require_memory(factor * size, what)
-        return pl.DataFrame(pl.from_arrow(parquet.read(use_threads=False)))
+        table = parquet.read(use_threads=False)
+    require_memory(factor * _decoded_bytes(table), what)
+    return pl.DataFrame(pl.from_arrow(_with_plain_texts(table, schema)))
+
+
+@contextmanager
+def _open_parquet(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
+    """Open a Parquet file so that a text that many rows share is held once; yield it and the types it really has."""
+    from pyarrow.parquet import ParquetFile
+
+    # Threads hang instead of raising an error when memory is short.
+    with ParquetFile(file, pre_buffer=False, buffer_size=2**16) as parquet:
+        schema, leaves = parquet.schema_arrow, [parquet.schema.column(k) for k in range(len(parquet.schema))]
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    file.seek(0)
+    with ParquetFile(file, pre_buffer=False, buffer_size=2**16, read_dictionary=texts) as parquet:
+        yield parquet, schema
+
+
+def _with_plain_texts(table: Any, schema: Any) -> Any:
+    """Return a table of Arrow with the columns of texts, which were read as dictionaries, as the file has them."""
+    import pyarrow as pa
+
+    for k, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(schema.field(k).type):
+            kind = pa.large_string() if pa.types.is_string(field.type.value_type) else pa.large_binary()
+            table = table.set_column(k, field.name, table.column(k).cast(kind))
+    return table
+
+
+def _decoded_bytes(table: Any) -> int:
+    """Return how many bytes a table of Arrow takes where each row holds its own text."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    def size(column: Any) -> int:
+        is_shared = pa.types.is_dictionary(column.type) and any(
+            is_text(column.type.value_type)
+            for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+        )
+        lengths = compute.binary_length(column.dictionary).take(column.indices) if is_shared else None
+        return int(column.nbytes if lengths is None else compute.sum(lengths).as_py() or 0)
+
+    return sum(size(chunk) for column in table.columns for chunk in getattr(column, "chunks", [column]))
 
 
 def check_parquet_pages(file: IO[bytes]) -> None:
     """Raise if a Parquet file is damaged; its values are read a few at a time."""
     from pyarrow.lib import ArrowNotImplementedError
-    from pyarrow.parquet import ParquetFile
 
     # Types that polars can read and Arrow cannot are not checked.
-    with ParquetFile(file, pre_buffer=False, buffer_size=2**16) as parquet, suppress(ArrowNotImplementedError):
+    with suppress(ArrowNotImplementedError), _open_parquet(file) as (parquet, _):
         for leaf in range(parquet.metadata.num_columns):
             name = parquet.schema.column(leaf).path
             for _ in parquet.iter_batches(batch_size=CHECKED_ROWS, columns=[name], use_threads=False):
@@ -380,7 +419,7 @@ def _read_arrow(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
         for index in range(reader.num_record_batches):
             batches.append(reader.get_batch(index))
             batches[-1].validate(full=True)  # offsets that lead outside would end the process
-            require_memory(factor * sum(batch.nbytes for batch in batches), what)
+            require_memory(factor * sum(map(_decoded_bytes, batches)), what)
         return pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches, reader.schema)))
 
 

@@ -180,7 +180,7 @@ def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes =
     block = block or file.read(BLOCK)
     encoding = None if _is_utf8(block, encoding) else encoding
     if encoding is None and 0 in block and (likely := likely_encoding(block[:CONTEXT])).startswith("utf-"):
-        raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass --encoding {likely}")
+        raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass encoding={likely!r}")
     decoder = codecs.getincrementaldecoder(encoding or "utf-8-sig")()
     lines = 1
     while True:

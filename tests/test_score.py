@@ -274,7 +274,7 @@ def test_weights_of_old_and_new_edges_stay_theirs(world):
 @pytest.mark.parametrize("name", ["lp-pul", "nearest-source"])
 def test_a_detector_that_scores_by_source_nodes_says_so_without_them_and_works_with_them(world, old_graph, name):
     model = quick(name).fit(old_graph, rotations=3)
-    with pytest.raises(GraphError, match=rf"{name} scores nodes by the source nodes .* old="):
+    with pytest.raises(GraphError, match=rf"{name} scores nodes by the source nodes .* .old="):
         model.score_table(world.new, world.new_edges)
     found = model.score_table(world.new, world.new_edges, **world.given)
     assert found["score"].is_between(0, 1).all()
@@ -514,7 +514,7 @@ def look(clerk, nodes, edges=None, **options):
 
 
 NOT_GIVEN = "Not given."
-NOT_COMPARED = "No source node of the fit is given, so that there are no regions and no groups."
+NOT_COMPARED = "No source node of the fit is given, so there are no regions and no groups."
 NOT_FAR = "No column is far from the table that was fitted."
 
 
@@ -569,14 +569,26 @@ def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_g
     check = check_new(clerk, clerk.read_table(arrivals(), old_nodes=targets))
     assert not check.compared
     assert check.new.old == targets.height
-    assert dict(check.rows())["old nodes"] == f"{targets.height} nodes. Neighbourhoods are complete. {NOT_COMPARED}"
+    missing = "100 nodes of the fit are not given. Their edges, which the fit had, are not given."
+    assert dict(check.rows())["old nodes"] == f"{targets.height} nodes. {missing} {NOT_COMPARED}"
+
+
+@pytest.mark.parametrize(
+    ("old", "edges", "said"),
+    [
+        (SHOP, None, "200 nodes. Their edges, which the fit had, are not given."),
+        (SHOP.head(199), SHOP_EDGES.head(198), "199 nodes. 1 node of the fit is not given."),
+    ],
+)
+def test_neighbourhoods_are_not_called_complete_where_old_nodes_or_edges_are_missing(clerk, old, edges, said):
+    assert look(clerk, arrivals(), old_nodes=old, old_edges=edges)["old nodes"].startswith(said)
 
 
 def test_what_is_said_of_regions_and_groups_is_so(clerk, world, fitted):
     """The table that was fitted holds the source nodes, so that there are findings without --with."""
     new = fitted.read_table(world.old, world.old_edges)
     scored = Result(*score_new(fitted, new, check_new(fitted, new), grouped=False))
-    says_none = "no regions and no groups" in dict(scored.look.rows())["old nodes"]
+    says_none = "no regions and no groups" in dict(check_new(fitted, new).rows())["old nodes"]
     assert says_none == (scored.findings is None)
 
 
@@ -718,7 +730,7 @@ def test_json_prints_the_summary_alone_and_quiet_prints_nothing(run, folder, tmp
         assert json.loads(result.stdout) == json.loads((out / "summary.json").read_text())
         summary = json.loads(result.stdout)
         assert summary["listed"] == pl.read_parquet(out / "scores.parquet")["listed"].sum()
-        assert summary["look_before_scoring"]["rows_read"] == summary["nodes"]
+        assert summary["check_before_scoring"]["rows_read"] == summary["nodes"]
         assert summary["recoslip"] == recoslip.__version__
     assert run("score", "run", *NEW, "--quiet", "--out", tmp_path / "quiet", cwd=folder).stdout == ""
 

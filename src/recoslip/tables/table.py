@@ -15,7 +15,8 @@ from typing import IO, Any, Literal, TypeAlias
 
 import polars as pl
 
-from recoslip.errors import OutOfMemory, TableError
+from recoslip.errors import TableError
+from recoslip.memory import memory_errors
 from recoslip.read_options import ReadOptions
 from recoslip.storage import printable
 from recoslip.tables.columns import FRAME, Origin
@@ -23,7 +24,6 @@ from recoslip.tables.options import TableName, end_columns
 from recoslip.tables.text_files import (
     BLOCK,
     GZIP,
-    REMEDY,
     ZIP,
     ZSTD,
     Text,
@@ -297,9 +297,8 @@ def _is_workbook(path: Path) -> bool:
 def table_errors() -> Iterator[None]:
     """Turn the errors of polars and Arrow about values they cannot process into a TableError."""
     try:
-        yield
-    except MemoryError as problem:
-        raise OutOfMemory(f"memory did not suffice to read the tables; {REMEDY}") from problem
+        with memory_errors():
+            yield
     except _value_errors() as problem:
         reason = str(problem).strip().splitlines()[0]
         raise TableError(f"the tables hold values of a type that cannot be used: {reason}") from problem

@@ -167,7 +167,7 @@ def _source_to_hide(graph: NodeGraph) -> NDArray[np.int64]:
     if len(source) < MIN_SOURCE:
         raise SettingError(
             f"calibration needs {MIN_SOURCE} source nodes or more, two to learn from; there are {len(source)}: give "
-            "more nodes whose domain is the source, or leave rotations out, and the list has no statistical guarantee"
+            f"at least {MIN_SOURCE - len(source)} more"
         )
     return source
 

@@ -279,7 +279,7 @@ def test_features_that_single_precision_cannot_hold_are_refused(tmp_path, monkey
 
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
-    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda device: Memory(1000, 1000))
+    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda device: Memory(3000, 3000))
     with pytest.raises(OutOfMemory, match="recoslip pack"):
         recoslip.read_graph(nodes, edges)
     pack(nodes, edges, tmp_path / "graph")

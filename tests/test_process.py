@@ -215,6 +215,26 @@ def test_signals_after_the_first_do_not_disturb_its_clean_up():
     assert (result.returncode, result.stdout, result.stderr) == (0, "cleaned up 129\n", "")
 
 
+TURNED = """
+import os, signal, sys
+from recoslip import packed
+def pack(*_, **__):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        raise RecursionError("as numpy does while it is imported")
+packed.pack = pack
+from recoslip.cli import main
+sys.argv[1:] = ["pack", "n.csv", "e.csv", "out"]
+main()
+"""
+
+
+def test_a_signal_that_a_library_turns_into_its_own_error_is_a_signal():
+    result = subprocess.run([sys.executable, "-c", TURNED], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (143, "interrupted; nothing was written\n")
+
+
 def test_a_working_folder_that_is_gone_is_an_error_with_a_reason(tables, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()

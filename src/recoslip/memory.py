@@ -26,7 +26,8 @@ USABLE_ADDRESSES = 0.8  # of an address space: allocators reserve more than they
 LARGE = 1 / 16  # of the memory: a graph of fewer bytes is not why it did not suffice
 BATCHES = "set batch_size, or a smaller one, or smaller hidden_channels"
 WORDS = re.compile(
-    "out of memory|not enough memory|allocate memory|memory allocation|alloc_failed|failed to map segment",
+    "out of memory|not enough memory|allocate memory|memory allocation|alloc_failed|failed to map segment|"
+    "storage size calculation overflowed",
     re.IGNORECASE,
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import sys
 import zipfile
@@ -301,6 +303,8 @@ def table_errors() -> Iterator[None]:
             yield
     except _value_errors() as problem:
         reason = str(problem).strip().splitlines()[0]
+        if os.strerror(errno.ENOSPC) in reason:  # of a file that is written, which is no fault of the tables
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from problem
         raise TableError(f"the tables hold values of a type that cannot be used: {reason}") from problem
 
 

@@ -136,7 +136,7 @@ def test_text_leaves_as_utf_8_in_any_locale(tables, tmp_path):
     result = subprocess.run(command, capture_output=True, env=os.environ | ascii_locale, check=False)
     assert result.returncode == 0, result.stderr
     assert "größe (number)" in result.stdout.decode("utf-8")
-    assert "<title>Où est l&#x27;été?</title>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<title>Où est l&#39;été?</title>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["feature_names"] == ["größe", "x1"]
 
 
@@ -324,7 +324,7 @@ def test_a_page_with_values_that_are_no_numbers_is_refused(tables, tmp_path):
     (tmp_path / "out" / "report.json").write_text(json.dumps(data | {"more": float("nan")}))
     result = run([*RECOSLIP, "report", tmp_path / "out"])
     assert result.exit_code == 2
-    assert "is damaged or not recoslip's" in result.output.replace("\n", " ")
+    assert "report.json cannot be read" in result.output.replace("\n", " ")
     assert (tmp_path / "out" / "report.html").read_bytes() == before
 
 
@@ -332,7 +332,7 @@ def test_what_the_system_refuses_is_an_error_with_its_reason(tables, tmp_path, m
     def refuse(*_, **__):
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr("recoslip.cli.detect.fit", refuse)
+    monkeypatch.setattr("recoslip.pipeline.detect.detect", refuse)
     result = run(detect(tables, tmp_path / "out"))
     assert result.exit_code == 2
     assert "the system refused" in result.output

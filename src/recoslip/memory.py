@@ -81,6 +81,8 @@ def memory_errors(size: int = 0) -> Iterator[None]:
             raise
         if "CUDA" in str(problem):
             raise OutOfMemory(f"memory did not suffice: that of the GPU is full; {BATCHES}") from problem
+        if "overflowed" in str(problem):  # whatever the memory of the machine
+            raise OutOfMemory(f"memory did not suffice: no memory holds a layer of this size; {BATCHES}") from problem
         raise OutOfMemory(_explanation(size)) from problem
 
 

@@ -15,6 +15,7 @@ A case that breaks a promise is printed with its seed. The exit code is 1 if the
 """
 
 import argparse
+import gzip
 import json
 import os
 import random
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +34,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
+from pyarrow import feather, parquet
 
 import recoslip
 from recoslip.datasets import csbm
@@ -541,12 +546,75 @@ def _paths(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
         yield from _paths(value, (*path, key))
 
 
+# Small files that stand for more than memory holds.
+
+ADDRESSES = 6 * 2**30  # bytes that a command may address
+FAR = [
+    '<c r="XFD1048576"><v>1</v></c>', "<c r='XFD1048576'><v>1</v></c>", '<c r = "XFD1048576"><v>1</v></c>',
+    '<c r="xfd1048576"><v>1</v></c>', '<c r="XFD0000000001048576"><v>1</v></c>', '<c r="ZZZZZ99999999"><v>1</v></c>',
+]  # fmt: skip
+
+
+def bombs(world: World) -> str:
+    """Read a small file of cells, texts or lines that would take more memory than a process may have."""
+    draw = world.draw
+    kind = draw.choice(["workbook", "shared text", "parquet", "arrow", "lines"])
+    path = world.place / {"parquet": "n.parquet", "arrow": "n.arrow", "lines": "n.csv.gz"}.get(kind, "n.xlsx")
+    rows, length = draw.choice([(4000, 2**21), (20_000, 2**19), (1_000_000, 2**14)])
+    if kind in ("parquet", "arrow"):
+        texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * length]))
+        table = pa.table({"id": range(rows), "domain": np.arange(rows) % 2, "v": range(rows), "t": texts})
+        write = parquet.write_table if kind == "parquet" else feather.write_feather
+        write(table, path)
+    elif kind == "lines":
+        block = gzip.compress(b"0,0,0\n" * 2**18)  # members of a gzip file follow each other
+        path.write_bytes(gzip.compress(b"id,domain,v\n") + block * draw.choice([700, 5000]))
+    else:
+        table = pl.DataFrame({"id": ["a", "b"], "domain": [0, 1], "v": [1, 2]})
+        table.write_excel(world.place / "plain.xlsx")
+        more = draw.choice(FAR) if kind == "workbook" else '<c t="s"><v>0</v></c>' * 20_000
+        with zipfile.ZipFile(world.place / "plain.xlsx") as plain, zipfile.ZipFile(path, "w") as archive:
+            for name in plain.namelist():
+                content = plain.read(name).replace(b"</sheetData>", f"<row>{more}</row></sheetData>".encode())
+                if kind != "workbook" and name == "xl/sharedStrings.xml":
+                    content = content.replace(b"<t>", b"<t>" + b"x" * 2**20, 1)
+                archive.writestr(name, content)
+    command = ["check", str(path)]
+    ended = run(command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES)))
+    promise(ended.code == 2, f"{kind} {rows} {length}: {ended.code} {ended.text[-800:]}")
+    return kind
+
+
+# Settings files.
+
+SETTINGS = [
+    b"epochs = 3", b"epochs = -1", b"epochs = nan", b'epochs = "3"', b"epochs = [3]", b"[detect]\nepochs = 3",
+    b"\xef\xbb\xbf", b"\xff\xfe", b"\x00", b"\r\n", b"a.b.c = 1", b"epochs = 2020-01-01", b"device = 'cuda'",
+    b"device = 'meta'", b"hidden_channels = 9223372036854775807", b"batch_size = 0", b"learning_rate = 1e30",
+    b"x = " + b"[" * 3000, b"x = " + b"{a=" * 3000, b"x = " + b"9" * 5000, b"k" * 10_000 + b" = 1", b"seed = 2",
+]  # fmt: skip
+
+
+def settings_files(world: World) -> str:
+    """Give a file of settings that is put together at random."""
+    path, out = world.place / "settings.toml", world.place / "out"
+    lines = world.draw.sample(SETTINGS, world.draw.choice([1, 1, 2, 3]))
+    path.write_bytes(b"".join([*lines[:1], *(b"\n" + line for line in lines[1:])]))
+    ended = run([*world.detect("domain-discriminator"), "--config", str(path), "--out", str(out)])
+    promise(ended.code in (0, 2), f"{lines!r:.300}: {ended.code} {ended.text[-500:]}")
+    promise((ended.code == 0) == out.exists(), f"{lines!r:.300}: {ended.code}, output {out.exists()}")
+    check_alone(world.place, {"settings.toml", "out"} if out.exists() else {"settings.toml"})
+    return "accepted" if ended.code == 0 else "refused"
+
+
 FAMILIES = {
     "concurrency": concurrency,
     "signals": signals,
     "environment": environment,
     "file-systems": file_systems,
     "forged-files": forged_files,
+    "bombs": bombs,
+    "settings": settings_files,
 }
 
 

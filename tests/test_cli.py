@@ -256,10 +256,10 @@ def test_other_methods_run_by_name_and_the_oracle_is_refused(tables, tmp_path, m
 
 
 def test_hostile_names_are_printed_as_text(run, tmp_path):
-    rows = ["id,domain,v", *(f"[red]n{k}[/oops],{k % 2},{k}" for k in range(12))]
+    rows = ["id,domain,v", *(f"[red]n{k}:heart:[/oops],{k % 2},{k}" for k in range(12))]
     (tmp_path / "nodes.csv").write_text("\n".join(rows))
     result = run(*DETECT[:3], "--out", "out", "--method", "lp-pul", "--max-fpr", "1", cwd=tmp_path)
-    assert "[red]n1[/oops]" in result.stdout
+    assert "[red]n1:heart:[/oops]" in result.stdout
 
 
 def test_demo_finds_the_nines_and_writes_what_detect_writes(run, tmp_path):

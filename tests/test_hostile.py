@@ -121,6 +121,31 @@ def test_other_versions_are_named(one):
             recoslip.load_detector(one)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header["scores"].update(data_offsets=[0, 2**40]),
+        lambda header: header["scores"].update(data_offsets=header["node"]["data_offsets"]),
+        lambda header: header["scores"].update(data_offsets=[-8, 0]),
+        lambda header: header["scores"].update(dtype="F7"),
+        lambda header: header["scores"].update(shape=[2**33, 2**33]),
+        lambda header: header.update(__metadata__={"a": 1}),
+        lambda header: header.clear(),
+    ],
+)
+def test_tensors_that_lie_about_themselves_are_refused_though_the_checksum_fits(one, change):
+    path = one / "model.safetensors"
+    content = path.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    change(header)
+    text = json.dumps(header).encode()
+    for forged in (len(text).to_bytes(8, "little") + text + content[end:], content[:20], b"", b"\xff" * 8):
+        path.write_bytes(forged)
+        sealed(one)
+        refused(one)
+
+
 @pytest.mark.parametrize("name", ["../reco-slip", "/etc/passwd", "os.system", "reco_slip", "", "a" * 10_000])
 def test_names_that_lead_elsewhere_are_no_detectors(one, name):
     sealed(one, detector=name)

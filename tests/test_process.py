@@ -217,6 +217,26 @@ def test_signals_after_the_first_do_not_disturb_its_clean_up():
     assert (result.returncode, result.stdout, result.stderr) == (0, "cleaned up 129\n", "")
 
 
+TURNED = """
+import os, signal, sys
+from recoslip import packed
+def pack(*_, **__):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        raise RecursionError("as numpy does while it is imported")
+packed.pack = pack
+from recoslip.cli import main
+sys.argv[1:] = ["pack", "n.csv", "e.csv", "out"]
+main()
+"""
+
+
+def test_a_signal_that_a_library_turns_into_its_own_error_is_a_signal():
+    result = subprocess.run([sys.executable, "-c", TURNED], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (143, "interrupted; nothing was written\n")
+
+
 def test_a_working_folder_that_is_gone_is_an_error_with_a_reason(tables, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -251,6 +271,42 @@ def test_too_many_open_files_leave_nothing_behind(tables, tmp_path):
     assert result.returncode == 2, result.stderr
     assert "Too many open files" in result.stderr
     assert not any(tmp_path.iterdir())
+
+
+TOO_WIDE = b"hidden_channels = 9223372036854775807"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xef\xbb\xbfepochs = 0", "epochs must be a whole number of at least 1; got 0"),  # read: editors mark UTF-8
+        (b"a = " + b"[" * 3000, "is not TOML"),
+        (b"a = " + b"{a=" * 3000, "is not TOML"),
+        (b"epochs = " + b"9" * 5000, "is not TOML"),
+        ("epochs = 2".encode("utf-16"), "in UTF-8"),
+        (b"[detect]\nepochs = 2", "has no setting 'detect'"),
+        (b"epochs = 2020-01-01", "epochs must be a whole number"),
+        (TOO_WIDE, "smaller hidden_channels"),
+    ],
+    ids=["mark", "deep list", "deep table", "digits", "utf-16", "section", "date", "memory"],
+)
+def test_settings_that_cannot_be_are_one_line(tables, tmp_path, content, said):
+    path = tmp_path / "settings.toml"
+    path.write_bytes(content)
+    result = run(detect(tables, tmp_path / "out", "--method", "domain-discriminator", "--config", path, "-q"))
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_process_without_memory_ends_with_one_line_that_names_the_limit(tables, tmp_path):
+    command = " ".join(f"'{part}'" for part in detect(tables, tmp_path / "out"))
+    result = subprocess.run(["bash", "-c", f"ulimit -v 300000; {command}"], capture_output=True, text=True, check=False)
+    assert result.returncode == 2, result.stderr
+    assert "raise" in result.stderr
+    assert "pack" not in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/", "fifo"])

@@ -569,7 +569,19 @@ def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_g
     check = check_new(clerk, clerk.read_table(arrivals(), old_nodes=targets))
     assert not check.compared
     assert check.new.old == targets.height
-    assert dict(check.rows())["old nodes"] == f"{targets.height} nodes. Neighbourhoods are complete. {NOT_COMPARED}"
+    missing = "100 nodes of the fit are not given. Their edges, which the fit had, are not given."
+    assert dict(check.rows())["old nodes"] == f"{targets.height} nodes. {missing} {NOT_COMPARED}"
+
+
+@pytest.mark.parametrize(
+    ("old", "edges", "said"),
+    [
+        (SHOP, None, "200 nodes. Their edges, which the fit had, are not given."),
+        (SHOP.head(199), SHOP_EDGES.head(198), "199 nodes. 1 node of the fit is not given."),
+    ],
+)
+def test_neighbourhoods_are_not_called_complete_where_old_nodes_or_edges_are_missing(clerk, old, edges, said):
+    assert look(clerk, arrivals(), old_nodes=old, old_edges=edges)["old nodes"].startswith(said)
 
 
 def test_what_is_said_of_regions_and_groups_is_so(clerk, world, fitted):

@@ -25,7 +25,11 @@ MACHINE = "all processes of the machine"
 USABLE_ADDRESSES = 0.8  # of an address space: allocators reserve more than they use
 LARGE = 1 / 16  # of the memory: a graph of fewer bytes is not why it ran out
 BATCHES = "set or reduce batch_size, or reduce hidden_channels"
-WORDS = re.compile("out of memory|not enough memory|allocate memory|alloc_failed|failed to map segment", re.IGNORECASE)
+WORDS = re.compile(
+    "out of memory|not enough memory|allocate memory|memory allocation|alloc_failed|failed to map segment|"
+    "storage size calculation overflowed",
+    re.IGNORECASE,
+)
 
 
 class Memory(NamedTuple):
@@ -77,12 +81,17 @@ def memory_errors(size: int = 0) -> Iterator[None]:
             raise
         if "CUDA" in str(problem):
             raise OutOfMemory(f"out of memory: that of the GPU is full; {BATCHES}") from problem
+        if "overflowed" in str(problem):  # whatever the memory of the machine
+            raise OutOfMemory(f"out of memory: no memory holds a layer of this size; {BATCHES}") from problem
         raise OutOfMemory(_explanation(size)) from problem
 
 
 def _explanation(size: int) -> str:
     """Say which limit is the lowest, and what would help."""
-    name, lowest = min(_limits().items(), key=lambda item: item[1].total)
+    try:
+        name, lowest = min(_limits().items(), key=lambda item: item[1].total)
+    except MemoryError:  # it does not suffice to find out
+        return "memory did not suffice, by far; end other programs, or raise the limit of the process (ulimit -v)"
     remedy = "end other programs" if name == MACHINE else "raise this limit"
     if size > LARGE * lowest.total:
         remedy = f"{BATCHES}, or pack the graph (recoslip pack), or {remedy}"

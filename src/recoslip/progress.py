@@ -88,7 +88,7 @@ def shown(activity: str, unit: str, progress: Progress | bool) -> Iterator[Progr
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     if not progress or not (console.is_terminal or console.is_jupyter):
         yield None
         return

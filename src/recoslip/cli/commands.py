@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -21,7 +21,7 @@ from recoslip.cli.other import datasets, methods, pack, report
 from recoslip.cli.review import review
 from recoslip.cli.watch import watch
 from recoslip.console.messages import exit_if_done, print_problem, stderr
-from recoslip.console.process import exit_code
+from recoslip.console.process import exit_code, received
 from recoslip.errors import RecoslipError, RecoslipWarning
 from recoslip.memory import memory_errors
 from recoslip.storage import forget_outputs, placed_outputs
@@ -46,11 +46,19 @@ class CommandGroup(TyperGroup):
             print_problem("error", f"the system refused: {problem}")
             sys.exit(2)
         except KeyboardInterrupt as problem:
-            exit_if_done(placed_outputs())
-            stderr.print("interrupted; nothing was written")
-            sys.exit(exit_code(problem))
+            _interrupted(problem)
+        except Exception:
+            if (signal := received()) is None:
+                raise
+            _interrupted(signal)
         finally:
             log.handlers, log.level, log.propagate = logging_before
+
+
+def _interrupted(problem: KeyboardInterrupt) -> NoReturn:
+    exit_if_done(placed_outputs())
+    stderr.print("interrupted; nothing was written")
+    sys.exit(exit_code(problem))
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -33,8 +33,8 @@ OPTIONS |= {
     "replace": "--force",
 }
 
-stdout = Console()
-stderr = Console(stderr=True)
+stdout = Console(emoji=False)  # an id such as :heart: stays as it is
+stderr = Console(stderr=True, emoji=False)
 
 
 def with_flags(message: str) -> str:
@@ -83,7 +83,7 @@ def _shell_word(text: str) -> str:
 
 def make_console(quiet: bool) -> Console:
     """Return a console for the messages of a command; what the package logs is printed there too."""
-    console = Console(quiet=quiet)
+    console = Console(quiet=quiet, emoji=False)
     handler = logging.Handler()
     handler.emit = lambda record: console.print(escape(with_flags(record.getMessage())), style="dim", soft_wrap=True)  # type: ignore[method-assign]
     log = logging.getLogger("recoslip")
@@ -95,7 +95,11 @@ def make_console(quiet: bool) -> Console:
 
 def print_problem(label: str, message: str, style: str = "bold red") -> None:
     """Print `label: message` to standard error, the label in a style and the message as it is."""
-    stderr.print(f"[{style}]{escape(label)}:[/] {escape(with_flags(message))}", highlight=False, soft_wrap=True)
+    text = with_flags(message)
+    try:
+        stderr.print(f"[{style}]{escape(label)}:[/] {escape(text)}", highlight=False, soft_wrap=True)
+    except MemoryError:  # which may be what the message says
+        print(f"{label}: {text}", file=sys.stderr)
 
 
 @contextmanager

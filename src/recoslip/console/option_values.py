@@ -62,8 +62,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     if path.exists() and not path.is_file():
         raise SettingError(f"--config: {printable(path)} is a folder, a pipe or a device; give a file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows' editors write a mark
     except OSError as problem:
         raise SettingError(f"--config: cannot read {printable(path)}: {problem.strerror}") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise SettingError(f"--config: {printable(path)} is not TOML: {problem}") from problem
+    except (ValueError, RecursionError) as problem:  # of TOML, of UTF-8, of too many digits, of depth
+        raise SettingError(
+            f"--config: {printable(path)} is not TOML: {problem}; write lines such as epochs = 500, in UTF-8"
+        ) from problem

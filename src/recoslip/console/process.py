@@ -17,6 +17,9 @@ class Terminated(KeyboardInterrupt):
         self.number = number
 
 
+_received: list[Terminated] = []
+
+
 def raise_on_signals() -> None:
     """Let the first signal raise Terminated in the main thread; those after it do not disturb what it began."""
     _handle_signals(_terminate)
@@ -26,6 +29,11 @@ def ignore_signals() -> None:
     """Let no signal end the process: it is about to end by itself."""
     _handle_signals(lambda *_: None)  # first: Python prints an error if one is set to be ignored just when it arrives
     _handle_signals(signal.SIG_IGN)
+
+
+def received() -> Terminated | None:
+    """Return what the first signal raised; libraries may turn it into errors of their own while they are imported."""
+    return _received[0] if _received else None
 
 
 def exit_code(problem: KeyboardInterrupt) -> int:
@@ -43,7 +51,8 @@ def _handle_signals(handler: Any) -> None:
 
 def _terminate(number: int, frame: Any) -> None:
     _handle_signals(lambda *_: None)
-    raise Terminated(number)
+    _received.append(Terminated(number))
+    raise _received[-1]
 
 
 class ForgivingStream:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polars.exceptions import PolarsError
+from safetensors import SafetensorError
 from sklearn.base import clone
 from torch import Tensor
 
@@ -51,7 +52,7 @@ def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
         raise
     except SettingError as problem:
         raise ModelFileError(f"{folder} cannot be used: {problem}") from problem
-    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, PolarsError) as problem:
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, PolarsError, SafetensorError) as problem:
         raise ModelFileError(
             f"{folder} is damaged: its parts do not fit together ({type(problem).__name__}: {problem})"
         ) from problem

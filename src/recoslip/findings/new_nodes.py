@@ -41,8 +41,17 @@ def with_settings(model: Detector, settings: Mapping[str, Any]) -> Detector:
 
 def check_new(detector: Detector, new: NewNodes) -> DriftCheck:
     """Look at new nodes before they are scored."""
-    known = np.isin(id_hashes(new.graph.ids[new.is_new]), detector.node_)
-    return DriftCheck(new, int(known.sum()), bool(detector.calibrates(new.graph).any()))
+    given = id_hashes(new.graph.ids)
+    known = np.isin(given[new.is_new], detector.node_)
+    absent = ~np.isin(detector.node_, given)
+    joined = (~new.is_new)[new.graph.edge_index.numpy()].all(axis=0)  # edges between old nodes
+    return DriftCheck(
+        new,
+        known=int(known.sum()),
+        compared=bool(detector.calibrates(new.graph).any()),
+        absent=int(absent.sum()),
+        without_edges=bool(new.old and detector.has_edges_ and not joined.any()),
+    )
 
 
 def score_new(

@@ -36,8 +36,8 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as problem:
-        reason = str(problem).splitlines()[0]
-        raise SettingError(f"device {name!r} cannot be used here ({reason}); use auto, cpu or cuda") from problem
+        torch.zeros(1, device=device).tolist()  # which a device without memory, such as meta, cannot
+    except (RuntimeError, AssertionError, TypeError) as problem:
+        usable = "auto, cpu or cuda" if torch.cuda.is_available() else "auto or cpu"
+        raise SettingError(f"device {name!r} cannot be used here; use {usable}") from problem
     return device

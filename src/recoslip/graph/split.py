@@ -153,7 +153,10 @@ def rotate(graph: NodeGraph, rotations: int, strata: NDArray[np.int64], seed: in
     """
     source = _source_to_hide(graph)
     if len(source) - -(-len(source) // rotations) < 2:
-        raise SettingError(f"{len(source)} source nodes are too few for {rotations} rotations, which leave two or more")
+        raise SettingError(
+            f"{len(source)} source nodes are too few for {rotations} rotations, each of which leaves two or more to "
+            f"learn from; pass rotations={len(source)}"
+        )
     shuffled = np.random.default_rng([seed, 2]).permutation(source)
     shuffled = shuffled[np.argsort(strata[shuffled], kind="stable")]
     return [np.isin(np.arange(graph.num_nodes), shuffled[part::rotations]) for part in range(rotations)]
@@ -163,7 +166,8 @@ def _source_to_hide(graph: NodeGraph) -> NDArray[np.int64]:
     source = np.flatnonzero(~graph.is_target.numpy())
     if len(source) < MIN_SOURCE:
         raise SettingError(
-            f"calibration needs {MIN_SOURCE} source nodes or more, two to learn from; there are {len(source)}"
+            f"calibration needs {MIN_SOURCE} source nodes or more, two to learn from; there are {len(source)}: give "
+            f"at least {MIN_SOURCE - len(source)} more"
         )
     return source
 

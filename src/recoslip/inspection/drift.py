@@ -22,6 +22,8 @@ class DriftCheck:
     new: NewNodes
     known: int  # rows that took part in the fit
     compared: bool  # whether the source nodes that new ones are compared with are among the nodes given
+    absent: int = 0  # nodes of the fit that are not given
+    without_edges: bool = False  # whether the old nodes have no edges here, and had some in the fit
 
     @property
     def rows_read(self) -> int:
@@ -73,7 +75,12 @@ class DriftCheck:
         if new.lost_edges:
             verb = "leads" if new.lost_edges == 1 else "lead"
             parts.append(f"{counted(new.lost_edges, 'edge')} {verb} to nodes that are not given, and cannot be used.")
-        elif new.old is not None:
+        if new.old is not None and self.absent:
+            verb = "is" if self.absent == 1 else "are"
+            parts.append(f"{counted(self.absent, 'node')} of the fit {verb} not given.")
+        if self.without_edges:
+            parts.append("Their edges, which the fit had, are not given.")
+        if new.old is not None and not (new.lost_edges or self.absent or self.without_edges):
             parts.append("Neighbourhoods are complete.")
         if not self.compared:
             parts.append("No source node of the fit is given, so there are no regions and no groups.")

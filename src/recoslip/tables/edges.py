@@ -24,6 +24,7 @@ log = logging.getLogger("recoslip")
 
 SAMPLE_EDGES = 1000  # rows by which the columns of the ends are found
 MANY_NODES = 1_000_000  # from which on ids are found by their hashes, which are computed once, instead of by joins
+FIX_WEIGHTS = "correct it, leave such rows out, or leave weight out"
 MOST = 0.5  # of the sampled values of such a column must be ids of nodes
 WEIGHT = re.compile(
     r"(?:^|[ _.-])(w|weights?|n|counts?|times|values?|strength|score|freq|frequency|amount)$", re.IGNORECASE
@@ -125,7 +126,8 @@ class EdgeReader:
             repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
             raise TableError(
                 f"ids in the nodes table must be unique; {len(repeated)} are repeated "
-                f"(first: {', '.join(map(repr, repeated[:3].to_list()))})"
+                f"(first: {', '.join(map(repr, repeated[:3].to_list()))}); leave the repeated rows out, or give "
+                "them other ids"
             )
         self.dropped = 0  # edges with an unknown end that were dropped so far
         self._decide_mark(sample)
@@ -240,12 +242,14 @@ class EdgeReader:
             where = (
                 f"; {origin.first(absent)} has {column.filter(absent)[0]!r} ({origin.counting})" if absent.any() else ""
             )
-            raise TableError(f"the edges table's weight column {self.weight!r} must hold a number in every row{where}")
+            raise TableError(
+                f"the edges table's weight column {self.weight!r} must hold a number in every row{where}; {FIX_WEIGHTS}"
+            )
         values = values.cast(pl.Float64)
         wrong = known & ~((values > 0) & values.is_finite())
         if wrong.any():
             raise TableError(
                 f"the edges table's weights must be positive and finite; {origin.first(wrong)} has "
-                f"{values.filter(wrong)[0]} ({origin.counting})"
+                f"{values.filter(wrong)[0]} ({origin.counting}); {FIX_WEIGHTS}"
             )
         return values

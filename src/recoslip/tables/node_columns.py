@@ -28,7 +28,7 @@ def checked_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Ser
     if missing.any():
         raise TableError(
             f"the {table} table's column {column.name!r} is empty in {missing.sum()} rows (first: "
-            f"{origin.first(missing)}; {origin.counting})"
+            f"{origin.first(missing)}; {origin.counting}); fill it, or leave these rows out"
         )
     if column.dtype.is_float():
         broken = (column != column.floor()) | (column.abs() > MAX_WHOLE)
@@ -67,7 +67,8 @@ def domains_from_column(table: ColumnReader, name: str, target: object, origin: 
     if len(values) != 2:
         shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
         raise TableError(
-            f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}"
+            f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}; leave "
+            "the rows of others out, or write two values into a column of their own and name it (domain=...)"
         )
     if target is not None:
         found = _find_values(str(target), values)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import io
-import logging
+import errno
+import os
 import re
 import sys
 import zipfile
@@ -18,7 +17,8 @@ from typing import IO, Any, Literal, TypeAlias
 
 import polars as pl
 
-from recoslip.errors import OutOfMemory, TableError
+from recoslip.errors import TableError
+from recoslip.memory import memory_errors
 from recoslip.read_options import ReadOptions
 from recoslip.storage import printable
 from recoslip.tables.columns import FRAME, Origin
@@ -30,6 +30,7 @@ from recoslip.tables.text_files import (
     ZIP,
     ZSTD,
     Text,
+    free_memory,
     open_bytes,
     parse,
     read_within_memory,
@@ -37,6 +38,7 @@ from recoslip.tables.text_files import (
     text_on_disk,
     utf8_blocks,
 )
+from recoslip.tables.workbook import read_workbook
 
 Format: TypeAlias = Literal["text", "parquet", "arrow", "excel"]
 Content: TypeAlias = Literal["zip", "compressed", "workbook", "old workbook", "parquet", "arrow", "page", "json"]
@@ -53,12 +55,8 @@ ENDINGS = ".csv, .tsv, .txt (these also .gz or .zip), .parquet, .arrow, .feather
 TEXT = {"nodes": 8, "edges": 16}
 COLUMNS = {"nodes": 4, "edges": 12}  # of Parquet and Arrow
 VALUE = 8  # bytes of a value of Parquet, at least: a column of equal values hardly takes any in the file
-WORKBOOK, CELL = 8, 80  # the second per cell of the rectangle around all cells
-SHEET_REMEDY = "save the sheet as CSV, without cells that are far from it"
 
 CHECKED_ROWS = 8192  # of a Parquet column, at a time
-_REFERENCE = re.compile(rb'\br="([A-Z]{1,3})([0-9]{1,7})"')
-_LONGEST_REFERENCE = 16
 
 
 @dataclass(frozen=True)
@@ -302,11 +300,12 @@ def _is_workbook(path: Path) -> bool:
 def table_errors() -> Iterator[None]:
     """Turn the errors of polars and Arrow about values they cannot process into a TableError."""
     try:
-        yield
-    except MemoryError as problem:
-        raise OutOfMemory(f"out of memory while the tables were read; {REMEDY}") from problem
+        with memory_errors():
+            yield
     except _value_errors() as problem:
         reason = str(problem).strip().splitlines()[0]
+        if os.strerror(errno.ENOSPC) in reason:  # of a file that is written, which is no fault of the tables
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from problem
         raise TableError(f"the tables hold values of a type that cannot be used: {reason}") from problem
 
 
@@ -354,24 +353,63 @@ def read_parquet(file: IO[bytes], what: str, factor: int, remedy: str = REMEDY) 
         factor: bytes of memory per byte of its values.
         remedy: what to do if it does not fit.
     """
-    from pyarrow.parquet import ParquetFile
-
-    # Threads hang instead of raising an error when memory is short.
-    with ParquetFile(file, pre_buffer=False) as parquet:
+    with _open_parquet(file) as (parquet, schema):
         groups = [parquet.metadata.row_group(k) for k in range(parquet.metadata.num_row_groups)]
         chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
         size = sum(max(chunk.total_uncompressed_size, VALUE * chunk.num_values) for chunk in chunks)
         require_memory(factor * size, what, remedy)
-        return pl.DataFrame(pl.from_arrow(parquet.read(use_threads=False)))
+        table = parquet.read(use_threads=False)
+    require_memory(factor * _decoded_bytes(table), what, remedy)
+    return pl.DataFrame(pl.from_arrow(_with_plain_texts(table, schema)))
+
+
+@contextmanager
+def _open_parquet(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
+    """Open a Parquet file so that a text that many rows share is held once; yield it and the types it really has."""
+    from pyarrow.parquet import ParquetFile
+
+    # Threads hang instead of raising an error when memory is short.
+    with ParquetFile(file, pre_buffer=False, buffer_size=2**16) as parquet:
+        schema, leaves = parquet.schema_arrow, [parquet.schema.column(k) for k in range(len(parquet.schema))]
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    file.seek(0)
+    with ParquetFile(file, pre_buffer=False, buffer_size=2**16, read_dictionary=texts) as parquet:
+        yield parquet, schema
+
+
+def _with_plain_texts(table: Any, schema: Any) -> Any:
+    """Return a table of Arrow with the columns of texts, which were read as dictionaries, as the file has them."""
+    import pyarrow as pa
+
+    for k, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(schema.field(k).type):
+            kind = pa.large_string() if pa.types.is_string(field.type.value_type) else pa.large_binary()
+            table = table.set_column(k, field.name, table.column(k).cast(kind))
+    return table
+
+
+def _decoded_bytes(table: Any) -> int:
+    """Return how many bytes a table of Arrow takes where each row holds its own text."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    def size(column: Any) -> int:
+        is_shared = pa.types.is_dictionary(column.type) and any(
+            is_text(column.type.value_type)
+            for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+        )
+        lengths = compute.binary_length(column.dictionary).take(column.indices) if is_shared else None
+        return int(column.nbytes if lengths is None else compute.sum(lengths).as_py() or 0)
+
+    return sum(size(chunk) for column in table.columns for chunk in getattr(column, "chunks", [column]))
 
 
 def check_parquet_pages(file: IO[bytes]) -> None:
     """Raise if a Parquet file is damaged; its values are read a few at a time."""
     from pyarrow.lib import ArrowNotImplementedError
-    from pyarrow.parquet import ParquetFile
 
     # Types that polars can read and Arrow cannot are not checked.
-    with ParquetFile(file, pre_buffer=False, buffer_size=2**16) as parquet, suppress(ArrowNotImplementedError):
+    with suppress(ArrowNotImplementedError), _open_parquet(file) as (parquet, _):
         for leaf in range(parquet.metadata.num_columns):
             name = parquet.schema.column(leaf).path
             for _ in parquet.iter_batches(batch_size=CHECKED_ROWS, columns=[name], use_threads=False):
@@ -386,7 +424,7 @@ def _read_arrow(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
         for index in range(reader.num_record_batches):
             batches.append(reader.get_batch(index))
             batches[-1].validate(full=True)  # offsets that lead outside would end the process
-            require_memory(factor * sum(batch.nbytes for batch in batches), what)
+            require_memory(factor * sum(map(_decoded_bytes, batches)), what)
         return pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches, reader.schema)))
 
 
@@ -394,64 +432,10 @@ def _read_arrow(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
 
 
 def _read_excel(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
-    """Read the first sheet of a workbook; its first row is the header. Empty rows at the end are left out."""
     if find_spec("fastexcel") is None:
         raise TableError(
             f"{what} is an Excel workbook; to read those, pip install 'recoslip[excel]', or save it as CSV"
         )
-    content = io.BytesIO(file.read())
-    require_memory(_workbook_bytes(content, what), what, SHEET_REMEDY)
-    content.seek(0)
-    logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it warns of each column without values
-    try:
-        frame = pl.read_excel(
-            content, sheet_id=1, infer_schema_length=None, drop_empty_rows=False, raise_if_empty=False
-        )
-    except BaseException as problem:
-        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
-            raise
-        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        raise TableError(f"{what} cannot be read as an Excel workbook: {reason}; save it again, or as CSV") from problem
-    if not frame.width:
-        return frame
-    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
-    return frame.head(int(filled[-1]) + 1 if len(filled) else 0)
-
-
-def _workbook_bytes(content: IO[bytes], what: str) -> int:
-    """Return how many bytes of memory it takes at most to read a workbook.
-
-    All cells of the rectangle around those that are filled take memory: one that is filled by mistake, far below and to
-    the right, may take more than there is.
-    """
-    if not zipfile.is_zipfile(content):
-        return WORKBOOK * len(content.read())  # at most 65,536 rows
-    try:
-        with zipfile.ZipFile(content) as archive:
-            size = WORKBOOK * sum(member.file_size for member in archive.infolist())
-            require_memory(size, what, SHEET_REMEDY)
-            sheets = [each for each in archive.namelist() if re.fullmatch(r"xl/worksheets/[^/]*\.xml", each)]
-            return size + CELL * max((_cells(archive, sheet) for sheet in sheets), default=0)
-    except RuntimeError as problem:  # a password, or a version that Python does not know
-        raise TableError(f"{what} cannot be unpacked: {problem}; save it again, or as CSV") from problem
-
-
-def _cells(archive: zipfile.ZipFile, sheet: str) -> int:
-    """Return the number of cells of the rectangle from the first cell of a sheet to the last filled ones."""
-    rows = columns = 0
-    with archive.open(sheet) as file:
-        before = b""
-        while block := file.read(BLOCK):
-            for letters, digits in _REFERENCE.findall(before + block):
-                rows, columns = max(rows, int(digits)), max(columns, _column(letters))
-            before = block[-_LONGEST_REFERENCE:]
-    return rows * columns
-
-
-@functools.cache
-def _column(letters: bytes) -> int:
-    """Return the number of a column: A is 1, AA is 27."""
-    number = 0
-    for letter in letters:
-        number = 26 * number + letter - ord("A") + 1
-    return number
+    frame = read_workbook(file, what, free_memory())
+    require_memory(factor * int(frame.estimated_size()), what)
+    return frame

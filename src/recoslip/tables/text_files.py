@@ -81,9 +81,14 @@ def _header(head: bytes, separator: str) -> list[str]:
 # Memory.
 
 
+def free_memory() -> int:
+    """Return how many bytes of memory are free."""
+    return memory(torch.device("cpu")).free
+
+
 def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:
     """Raise if this many bytes are more than the free memory."""
-    free = memory(torch.device("cpu")).free
+    free = free_memory()
     if needed > free:
         raise OutOfMemory(
             f"{what} may take {needed / 2**30:.1f} GiB in memory or more, and {free / 2**30:.1f} GiB are free; {remedy}"
@@ -92,7 +97,7 @@ def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:
 
 def read_within_memory(blocks: Iterable[bytes], factor: int, what: str) -> bytes:
     """Join blocks of bytes, and raise as soon as `factor` times as many are more than the free memory."""
-    free = memory(torch.device("cpu")).free
+    free = free_memory()
     parts, size = [], 0
     for block in blocks:
         size += len(block)

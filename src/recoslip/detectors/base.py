@@ -323,7 +323,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             )
             presented.append((shown, self._learning_split(shown, own_split, part)))
             splits.append(own_split)
-        own_seeds = [[_rotated_seed(seed, k) for seed in seeds] for k in range(rotations)]
+        own_seeds = [[self._rotated_seed(seed, k) for seed in seeds] for k in range(rotations)]
         learn = callbacks.learn_rotations or type(one)._learn_rotations
         learned = learn(one, graph, presented, own_seeds, callbacks, **truth)
         fits = [one._fitted(graph, *each) for each in zip(splits, hidden, own_seeds, learned, strict=True)]
@@ -397,6 +397,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def _regions(self, similarity: NDArray[np.float32], is_source: Mask) -> NDArray[np.int64]:
         """Divide the nodes into regions, within which p-values compare them."""
         return source_regions(similarity, is_source)
+
+    def _rotated_seed(self, seed: int, rotation: int) -> int:
+        """Return the seed of one of several fits; the first has the seed itself."""
+        return seed if rotation == 0 else int(derive(torch.tensor(seed), 83, rotation)) & (2**63 - 1)
 
     def rotation_params(self) -> dict[str, Any]:
         """Return the settings that differ in each of several fits whose scores are averaged; by default none do."""
@@ -790,11 +794,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 params.make_estimator(Detector)
-
-
-def _rotated_seed(seed: int, rotation: int) -> int:
-    """Return the seed of one of several fits; the first has the seed itself."""
-    return seed if rotation == 0 else int(derive(torch.tensor(seed), 83, rotation)) & (2**63 - 1)
 
 
 def _nth_of(position: int, count: int, progress: Progress) -> Progress:

@@ -149,16 +149,9 @@ class Scan(Detector):
         callbacks.progress(len(seeds), len(seeds))
         return learned
 
-    def _learn_rotations(
-        self,
-        graph: NodeGraph,
-        presented: Sequence[tuple[NodeGraph, Split]],
-        seeds: Sequence[Sequence[int]],
-        callbacks: Callbacks,
-        **truth: Any,
-    ) -> list[list[dict[str, Any]]]:
-        """Learn from several presentations with the same partitions: hiding changes the counts alone."""
-        return super()._learn_rotations(graph, presented, [seeds[0]] * len(seeds), callbacks, **truth)
+    def _rotated_seed(self, seed: int, rotation: int) -> int:
+        """Return the seed itself: all rotations have the same partitions, and hiding changes the counts alone."""
+        return seed
 
     def _similarities(self, graph: NodeGraph) -> NDArray[np.float32]:
         return Vectors.of(graph).summary()

@@ -43,7 +43,7 @@ class Partitions:
     @classmethod
     def of(cls, graph: NodeGraph, seed: int = 0, trees: int = TREES) -> Partitions:
         """Return the partitions of a graph, which are computed once for a seed and kept with the graph."""
-
+        Vectors.of(graph)  # before the nodes are put in the order of ids, so that they are kept with the graph, too
         count = max(1, min(trees, trees * NODES_OF_ALL_TREES // max(1, graph.num_nodes)))
 
         def make(ordered: NodeGraph) -> Partitions:

@@ -20,10 +20,13 @@ from recoslip.graph.node_graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
 
 F32: TypeAlias = NDArray[np.float32]
+F64: TypeAlias = NDArray[np.float64]
 
 WIDTH = 128
 MAX_FIT = 100_000  # nodes that singular vectors are fitted on at most
 MAX_SAMPLED = 10_000  # nodes that tell whether most values are zero
+ROWS = 2**14  # scaled at a time, in double precision
+LARGEST = 1e12  # of a scaled value; those of other nodes may be far from the fitted ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,43 +38,45 @@ class Reducer:
     ones.
     """
 
-    mean: F32 | None  # (features,) that is subtracted; None of counts
-    weight: F32  # (features,) that columns are multiplied by
+    mean: F64 | None  # (features,) that is subtracted; None of sparse features
+    weight: F64  # (features,) that columns are multiplied by
     basis: F32 | None  # (features, width) singular vectors; None where features are few
     constant: float  # that is added as a column; 0 of counts
+    has_edges: bool  # whether nodes have vectors of their neighbours, too
 
     @classmethod
     def fit(cls, graph: NodeGraph) -> Self:
         """Fit to the features of a graph."""
         rows = _features(graph, slice(None, None, -(-graph.num_nodes // MAX_FIT)))
         is_count = sp.issparse(rows) and (rows.nnz == 0 or rows.data.min() >= 0)
-        mean = None if sp.issparse(rows) else rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+        mean = None if sp.issparse(rows) else rows.mean(axis=0, dtype=np.float64)
         if graph.encoding is not None:  # columns of a table are weighted already
-            weight = np.ones(rows.shape[1], np.float32)
+            weight = np.ones(rows.shape[1])
         elif is_count:
             frequency = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
-            weight = (np.log((1 + rows.shape[0]) / (1 + frequency)) + 1).astype(np.float32)
+            weight = np.log((1 + rows.shape[0]) / (1 + frequency)) + 1
         else:
             weight = _inverse_spread(rows, mean)
-        scaled = cls(mean, weight, None, 0.0 if is_count else 1.0)
+        scaled = cls(mean, weight, None, 0.0 if is_count else 1.0, graph.num_edges > 0)
         rows = scaled._scaled(rows)
         constant = 0.0 if is_count else max(float(np.sqrt(_squares(rows).mean())), 1e-6)
         basis = _singular_vectors(rows) if min(rows.shape) > WIDTH else None
-        return cls(mean, weight, basis, constant)
+        return cls(mean, weight, basis, constant, graph.num_edges > 0)
 
     def _scaled(self, rows: Any) -> Any:
-        if sp.issparse(rows):
-            rows = sp.csr_array(rows * self.weight[None, :])
+        if sp.issparse(rows) and self.mean is None:
+            rows = sp.csr_array(rows.astype(np.float64) * self.weight[None, :])
         else:
-            rows = (rows if self.mean is None else rows - self.mean) * self.weight
-        return _of_length_one(rows) if self.constant == 0 else rows
+            rows = (rows.toarray() if sp.issparse(rows) else rows) - (0.0 if self.mean is None else self.mean)
+            rows = rows * self.weight
+        return _in_single_precision(_of_length_one(rows) if self.constant == 0 else rows)
 
     def __call__(self, graph: NodeGraph) -> F32:
         """Return the vectors of a graph's nodes, (nodes, width)."""
         width = (self.weight.shape[0] if self.basis is None else self.basis.shape[1]) + (self.constant > 0)
         result = np.empty((graph.num_nodes, width), np.float32)
-        for begin in range(0, graph.num_nodes, Neighbours.BLOCK):
-            block = slice(begin, begin + Neighbours.BLOCK)
+        for begin in range(0, graph.num_nodes, ROWS):
+            block = slice(begin, begin + ROWS)
             rows = self._scaled(_features(graph, block))
             rows = rows if self.basis is None else rows @ self.basis
             rows = rows.toarray() if sp.issparse(rows) else rows
@@ -82,13 +87,15 @@ class Reducer:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what was fitted, to save."""
-        named = {"mean": self.mean, "weight": self.weight, "basis": self.basis, "constant": np.array([self.constant])}
-        return {name: value for name, value in named.items() if value is not None}
+        named = {"mean": self.mean, "weight": self.weight, "basis": self.basis}
+        numbers = {"constant": np.array([self.constant]), "has_edges": np.array([self.has_edges])}
+        return {name: value for name, value in named.items() if value is not None} | numbers
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Build from what `arrays` returned."""
-        return cls(arrays.get("mean"), arrays["weight"], arrays.get("basis"), float(arrays["constant"][0]))
+        constant, has_edges = float(arrays["constant"][0]), bool(arrays["has_edges"][0])
+        return cls(arrays.get("mean"), arrays["weight"], arrays.get("basis"), constant, has_edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +104,7 @@ class Vectors:
 
     own: F32
     one: F32 | None  # the mean of its neighbours' own; of a node without neighbours, its own; None without edges
-    two: F32 | None  # the mean of its neighbours' `one`
+    two: F32 | None  # the mean of these means over its neighbours
     reducer: Reducer
 
     @classmethod
@@ -111,7 +118,7 @@ class Vectors:
     @classmethod
     def _compute(cls, graph: NodeGraph, reducer: Reducer) -> Vectors:
         own = reducer(graph)
-        if not graph.num_edges:
+        if not reducer.has_edges:
             return cls(own, None, None, reducer)
         neighbours, means = Neighbours(graph), [own]
         isolated = neighbours.degree == 0
@@ -158,13 +165,13 @@ def _is_sparse(graph: NodeGraph) -> bool:
     return bool(2 * torch.count_nonzero(sample) < sample.numel())
 
 
-def _inverse_spread(rows: Any, mean: F32 | None) -> F32:
+def _inverse_spread(rows: Any, mean: F64 | None) -> F64:
     """Return one over the standard deviation of each column, or 0 of a constant column; sparse ones have no mean."""
-    squares = rows.power(2).mean(axis=0) if mean is None else rows.var(axis=0, dtype=np.float64)
-    spread = np.sqrt(np.asarray(squares, np.float64).ravel())
+    squares = rows.astype(np.float64).power(2).mean(axis=0) if mean is None else rows.var(axis=0, dtype=np.float64)
+    spread = np.sqrt(np.asarray(squares).ravel())
     size = np.abs(rows).max(axis=0)
-    size = np.asarray(size.toarray() if sp.issparse(size) else size).ravel()
-    return np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * size).astype(np.float32)
+    size = np.asarray(size.toarray() if sp.issparse(size) else size, np.float64).ravel()
+    return np.asarray(np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * size))
 
 
 def _squares(rows: Any) -> NDArray[np.float64]:
@@ -177,8 +184,16 @@ def _squares(rows: Any) -> NDArray[np.float64]:
 def _of_length_one(rows: Any) -> Any:
     """Divide rows by their lengths; rows of zeros stay."""
     length = np.sqrt(_squares(rows))
-    factor = np.divide(1, length, out=np.zeros_like(length), where=length > 0).astype(np.float32)
+    factor = np.divide(1, length, out=np.zeros_like(length), where=length > 0).astype(rows.dtype)
     return sp.csr_array(sp.diags_array(factor) @ rows) if sp.issparse(rows) else rows * factor[:, None]
+
+
+def _in_single_precision(rows: Any) -> Any:
+    """Return rows as single-precision numbers whose squares are, too."""
+    if not sp.issparse(rows):
+        return rows.clip(-LARGEST, LARGEST).astype(np.float32)
+    rows.data = rows.data.clip(-LARGEST, LARGEST).astype(np.float32)
+    return rows
 
 
 def _singular_vectors(rows: Any) -> F32:

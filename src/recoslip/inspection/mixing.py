@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from recoslip.graph import NodeGraph
-from recoslip.graph.ids import id_hashes
+from recoslip.graph.ids import derived, id_hashes
 from recoslip.graph.partitions import BRANCHES, FIRST, Partitions
 from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask
@@ -108,10 +108,14 @@ def _target_share(partitions: Partitions, is_target: Mask, half: Mask) -> NDArra
 
 def _bins_of_sizes(graph: NodeGraph, seed: int) -> Partitions:
     """Divide the nodes by the norms and numbers of their features, which vectors of length 1 do not show."""
-    sizes = _row_sizes(graph)
-    spread = sizes.std(axis=0)
-    x = (sizes - sizes.mean(axis=0)) / np.where(spread > 1e-12, spread, 1)
-    return Partitions.fit([x.astype(np.float32)], 4, seed)
+
+    def make(ordered: NodeGraph) -> Partitions:
+        sizes = _row_sizes(ordered)
+        spread = sizes.std(axis=0)
+        x = (sizes - sizes.mean(axis=0)) / np.where(spread > 1e-12, spread, 1)
+        return Partitions.fit([x.astype(np.float32)], 4, seed)
+
+    return derived(graph, f"bins of sizes {seed}", make)
 
 
 def _row_sizes(graph: NodeGraph) -> NDArray[np.float64]:

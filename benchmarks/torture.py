@@ -45,8 +45,8 @@ from recoslip.packed import open_packed, pack
 
 RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
 LIMIT = 300  # seconds until a command counts as hanging
-OUTPUT = {"scores.csv", "summary.json", "model", "report.html", "report.json"}
-PACKED = {"graph.json", "nodes.parquet", "edge_index.npy", "is_target.npy", "x.npy"}
+OUTPUT = {"recoslip.json", "scores.csv", "summary.json", "model", "report.html", "report.json"}
+PACKED = {"recoslip.json", "graph.json", "nodes.parquet", "edge_index.npy", "is_target.npy", "x.npy"}
 BAD_WORDS = ("Traceback", "panicked", "Exception ignored", "Fatal Python error", "core dumped", "Segmentation")
 NOBODY = 65534
 RECORDS = Path(__file__).parent.parent / "docs" / "results" / "records"

@@ -26,6 +26,7 @@ STEPS = 4  # of k-means
 SAMPLE = 64  # nodes that a centre is fitted on, about, at most
 TREES = 16  # of each view, in a graph of up to so many nodes:
 NODES_OF_ALL_TREES = 125_000
+FAR = 1e12  # coordinates of a centre that nothing is near to
 BLOCK = 2**16  # rows compared with centres at a time
 ALIKE = 1e-5  # difference of two inner products up to which a row is as near to one centre as to the other
 
@@ -200,7 +201,7 @@ def _grow(
         sizes = np.bincount(nearest, minlength=count)
         if sizes.max() == len(rows):
             continue
-        centre[sizes == 0] = np.nan  # nothing is near to nothing
+        centre[sizes == 0] = FAR  # nothing is near to nothing
         first[place] = len(parent)
         todo += [(len(parent) + k, rows[nearest == k]) for k in range(count)]
         parent += [place] * count
@@ -229,6 +230,6 @@ def _nearest(x: F32, rows: NDArray[np.int64] | slice, centre: F32) -> NDArray[np
     half = np.einsum("kd,kd->k", centre, centre) / 2
     found = []
     for block in blocks:
-        nearness = np.nan_to_num(block @ centre.T - half, nan=-np.inf)
+        nearness = block @ centre.T - half
         found.append(np.argmax(nearness >= nearness.max(axis=1, keepdims=True) - ALIKE, axis=1))
     return np.concatenate(found)

@@ -1,6 +1,7 @@
 """Partitions of the nodes at all scales: nested bins that know no domain, and counts in them."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -185,7 +186,7 @@ def test_counts_are_those_by_hand_and_those_of_parts_add_up(small):
     part = rng.random(300) < 0.4
     parts = [small.count(np.where(chosen, group, -1), 3) for chosen in (part, ~part)]
     assert (parts[0] + parts[1] == counts).all()
-    blocks = [small.with_leaves(small.leaf[:, rows]).count(group[rows], 3) for rows in (slice(0, 90), slice(90, 300))]
+    blocks = [replace(small, leaf=small.leaf[:, rows]).count(group[rows], 3) for rows in (slice(0, 90), slice(90, 300))]
     assert (blocks[0] + blocks[1] == counts).all()
     domain = rng.random(300) < 0.5
     assert (small.count(domain) == small.count(domain.astype(int), 2)).all()
@@ -221,7 +222,7 @@ def test_bins_are_saved_without_nodes_and_assign_alike(small):
     assert again.leaf.size == 0
     views = Vectors.of(SMALL()).views()
     assert (again.assign(views) == small.leaf).all()
-    assert (again.with_leaves(small.leaf).count(np.zeros(300, int)) == small.count(np.zeros(300, int))).all()
+    assert (replace(again, leaf=small.leaf).count(np.zeros(300, int)) == small.count(np.zeros(300, int))).all()
 
 
 # Few nodes, and nodes that are alike

@@ -551,7 +551,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         for fit in self.fits:
             copy: Self = clone(fit)
             copy.__dict__.update({name: value for name, value in vars(fit).items() if name.endswith("_")})
-            own = fit._score_presented(graph) | {"calibration_": fit.calibrates(graph), "rotations_": ()}
+            own = fit._score_among(graph) | {"calibration_": fit.calibrates(graph), "rotations_": ()}
             copy.__dict__.update(common | own)
             copies.append(copy)
         result = copies[0]
@@ -590,11 +590,18 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _score_presented(self, graph: NodeGraph) -> dict[str, Any]:
         """Score a graph as it was presented: where scores depend on domains, nodes that were hidden are target."""
-        if self.scores_need_source and self.calibrated_:
-            is_target, hidden = graph.is_target.numpy(), self.calibrates(graph)
-            if hidden.any() and not (hidden | is_target).all():
-                graph = graph.with_target(is_target | hidden)
-        return self._score_all(graph)
+        return self._score_all(self._as_presented(graph) if self.scores_need_source else graph)
+
+    def _score_among(self, graph: NodeGraph) -> dict[str, Any]:
+        """Score a graph that takes the place of the one that was fitted, source nodes included."""
+        return self._score_presented(graph)
+
+    def _as_presented(self, graph: NodeGraph) -> NodeGraph:
+        """Return a graph in which the nodes that were hidden are target."""
+        is_target, hidden = graph.is_target.numpy(), self.calibrates(graph)
+        if not self.calibrated_ or not hidden.any() or (hidden | is_target).all():
+            return graph
+        return graph.with_target(is_target | hidden)
 
     def _score_all(self, graph: NodeGraph) -> dict[str, Any]:
         """Return the learned attributes with one entry per node that follow from the networks: `scores_` at least."""

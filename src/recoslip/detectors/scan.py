@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -81,10 +81,15 @@ class ScanModel:
             values.append(_student_values(features, fold, weights, graph))
         return cls(vectors.reducer, partitions.without_nodes(), novelty, weights, tuple(map(Ranks.of, values)))
 
+    def recounted(self, graph: NodeGraph, confidence: float = CONFIDENCE) -> ScanModel:
+        """Return the same bins and student with the counts of another graph."""
+        partitions = self.partitions.among(graph, Vectors.of(graph, self.reducer))
+        return replace(self, novelty=_novelty(partitions, graph.is_target.numpy(), confidence))
+
     def scores(self, graph: NodeGraph) -> Scores:
         """Return the mean rank of each node by the scan and the student."""
         vectors = Vectors.of(graph, self.reducer)
-        values = [self.novelty[self.partitions.leaves(graph, vectors)].max(axis=0)]
+        values = [self.novelty[self.partitions.among(graph, vectors).leaf].max(axis=0)]
         if self.weights is not None:
             values.append(_student_values(vectors.beside(), _folds(graph), self.weights, graph))
         return np.asarray(np.mean([rank(each) for rank, each in zip(self.ranks, values, strict=True)], axis=0))
@@ -168,6 +173,11 @@ class Scan(Detector):
 
     def _score(self, graph: NodeGraph) -> Scores:
         return self.model_.scores(graph)
+
+    def _score_among(self, graph: NodeGraph) -> dict[str, Any]:
+        """Count the domains of the graph: a new category may fill bins that held few target nodes in the fit."""
+        shown = self._as_presented(graph)
+        return {"scores_": self.model_.recounted(shown, self.confidence).scores(shown)}
 
     def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the vectors that nodes are compared by, (nodes, width)."""

@@ -73,6 +73,13 @@ class Thorough(RecoSlipPlus):
         attributes = super()._score_all(graph)
         return attributes | {"scores_": _mean_rank(self.scan_.scores(graph), self.ranks_(attributes["scores_"]))}
 
+    def _score_among(self, graph: NodeGraph) -> dict[str, Any]:
+        """Count the domains of the graph, as the scan does."""
+        shown = self._as_presented(graph)
+        attributes = super()._score_all(shown)
+        scan = self.scan_.recounted(shown).scores(shown)
+        return attributes | {"scores_": _mean_rank(scan, self.ranks_(attributes["scores_"]))}
+
     def _score(self, graph: NodeGraph) -> Scores:
         return _mean_rank(self.scan_.scores(graph), self.ranks_(super()._score(graph)))
 

@@ -123,10 +123,11 @@ class Partitions:
             bins = np.where(self.depth[bins] > depth, self.parent[bins], bins).astype(np.int32)
         return bins
 
-    def leaves(self, graph: NodeGraph, vectors: Vectors) -> NDArray[np.int32]:
-        """Return the smallest bin of a graph's nodes in every tree: kept with the graph, or assigned by its vectors."""
-        kept = [each.leaf for each in graph.kept(Partitions) if each.parent is self.parent]
-        return kept[0] if kept else self.assign(vectors.views())
+    def among(self, graph: NodeGraph, vectors: Vectors) -> Partitions:
+        """Return the same bins with a graph's nodes in them, which are assigned once and kept with the graph."""
+        kept = [each for each in graph.kept(Partitions) if np.shares_memory(each.parent, self.parent)]
+        name = f"partitions by {self.parent.ctypes.data}"  # which no others have while these are kept
+        return kept[0] if kept else graph.derived(name, lambda: replace(self, leaf=self.assign(vectors.views())))
 
     def assign(self, views: Sequence[F32]) -> NDArray[np.int32]:
         """Return the smallest bin of other nodes in every tree, (trees, nodes)."""

@@ -109,10 +109,11 @@ class Vectors:
 
     @classmethod
     def of(cls, graph: NodeGraph, reducer: Reducer | None = None) -> Vectors:
-        """Return the vectors of a graph; those of its own reducer are computed once, and kept with the graph."""
+        """Return the vectors of a graph; computed once for a reducer and kept with the graph; by default its own."""
         if reducer is not None:
-            kept = [each for each in graph.kept(Vectors) if each.reducer is reducer]
-            return kept[0] if kept else cls._compute(graph, reducer)
+            kept = [each for each in graph.kept(Vectors) if np.shares_memory(each.reducer.weight, reducer.weight)]
+            name = f"vectors by {reducer.weight.ctypes.data}"  # which no other has while these are kept
+            return kept[0] if kept else graph.derived(name, lambda: cls._compute(graph, reducer))
         return derived(graph, "vectors", lambda ordered: cls._compute(ordered, Reducer.fit(ordered)))
 
     @classmethod

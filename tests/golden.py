@@ -25,7 +25,7 @@ from recoslip import RecoSlipPlus, detector, load_dataset
 from recoslip.cli import app
 
 LITTLE = {"epochs": 50, "domain_epochs": 15, "rounds": 2, "round_epochs": 30, "hidden_channels": 16}
-METHODS = ("lp-pul", "reco-slip", "nnpu", "reco-slip-plus", "nearest-source")
+METHODS = ("lp-pul", "reco-slip", "nnpu", "reco-slip-plus", "nearest-source", "scan")
 
 
 def machine() -> list[str]:

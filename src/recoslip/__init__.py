@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recoslip.detectors.reco_slip import RecoSlip as RecoSlip
     from recoslip.detectors.reco_slip_plus import RecoSlipPlus as RecoSlipPlus
     from recoslip.detectors.registry import detector as detector
+    from recoslip.detectors.scan import Scan as Scan
     from recoslip.graph.node_graph import NodeGraph as NodeGraph
     from recoslip.graph.split import Split as Split
     from recoslip.packed import open_packed as open_packed
@@ -53,6 +54,7 @@ _attribute, __dir__, __all__ = lazy_loader.attach(
         "detectors.reco_slip": ["RecoSlip"],
         "detectors.reco_slip_plus": ["RecoSlipPlus"],
         "detectors.registry": ["detector"],
+        "detectors.scan": ["Scan"],
         "graph.node_graph": ["NodeGraph"],
         "packed": ["open_packed", "pack"],
         "pipeline.detect": ["analyse", "check", "detect"],

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from recoslip.detectors.reco_slip_plus import RecoSlipPlus
     from recoslip.detectors.registry import DETECTORS, detector
     from recoslip.detectors.sar_em import SarEM
+    from recoslip.detectors.scan import Scan
+    from recoslip.detectors.thorough import Thorough
     from recoslip.detectors.upu import UPU
 
 __getattr__, __dir__, _ = lazy_loader.attach(
@@ -42,6 +44,8 @@ __getattr__, __dir__, _ = lazy_loader.attach(
         "reco_slip_plus": ["RecoSlipPlus"],
         "registry": ["DETECTORS", "detector"],
         "sar_em": ["SarEM"],
+        "scan": ["Scan"],
+        "thorough": ["Thorough"],
         "upu": ["UPU"],
     },
 )
@@ -63,6 +67,8 @@ __all__ = [
     "RecoSlip",
     "RecoSlipPlus",
     "SarEM",
+    "Scan",
+    "Thorough",
     "detector",
     "load_detector",
 ]

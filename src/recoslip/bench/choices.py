@@ -47,7 +47,7 @@ def _panel_cases(names: Sequence[str] | None, sources: Sources, *, check: bool) 
             datasets.append(name)
             continue
         try:
-            cases = supported_cases(name, sources.labelled(name).categories) if check else list(CASES)
+            cases = supported_cases(name, sources.labelled(name)) if check else list(CASES)
         except DatasetError as problem:
             if names is not None:
                 raise

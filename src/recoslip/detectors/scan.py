@@ -115,7 +115,7 @@ class Scan(Detector):
         values, weights = [value], None
         if self.student is not None:
             features, fold = vectors.beside(), _folds(graph)
-            weights = _teach(features, is_target, value, fold, seed)
+            weights = _teach(features, is_target, value, fold)
             values.append(_student_values(features, fold, weights, graph))
         ranks = tuple(Ranks.of(each) for each in values)
         scores = np.mean([rank(each) for rank, each in zip(ranks, values, strict=True)], axis=0)
@@ -174,7 +174,7 @@ def _folds(graph: NodeGraph) -> NDArray[np.int64]:
     return np.asarray((id_hashes(graph.ids) >> 3) % FOLDS)
 
 
-def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDArray[np.int64], seed: int) -> F32:
+def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDArray[np.int64]) -> F32:
     """Fit the student of each fold on the others: (folds, features + 1), the intercept last."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

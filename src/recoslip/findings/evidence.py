@@ -74,3 +74,12 @@ class BinCounts:
         chosen = int(np.argmax(np.where(with_half, self.least_growth, -1.0)))
         source, target = self.counts[chosen]
         return Evidence(int(source), int(target), float(self.least_growth[chosen]))
+
+    def of_nodes(self, nodes: NDArray[np.int64]) -> list[Evidence]:
+        """Return the evidence of the bin of each node that excludes most growth."""
+        best = self.partitions.strongest(self.least_growth)[self.partitions.leaf[:, nodes]]
+        chosen = np.take_along_axis(best, self.least_growth[best].argmax(axis=0)[None], axis=0)[0]
+        return [
+            Evidence(int(source), int(target), float(growth))
+            for (source, target), growth in zip(self.counts[chosen], self.least_growth[chosen], strict=True)
+        ]

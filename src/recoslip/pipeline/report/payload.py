@@ -16,6 +16,7 @@ from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import ROUNDING
 from recoslip.findings.analysis import Findings
 from recoslip.findings.clusters import Cluster
+from recoslip.findings.evidence import BinCounts
 from recoslip.findings.explanations import FeatureStatistics, Trait, nearest_source
 from recoslip.findings.group_profiles import Group
 from recoslip.findings.summary import facts
@@ -191,6 +192,9 @@ def _details(
     with_traits = listed[:MAX_WITH_TRAITS].tolist()
     if with_traits:
         references = nearest_source(graph, findings.similarity, with_traits).tolist()
+        evidence = BinCounts.of(graph).of_nodes(np.array(with_traits)) if findings.verdict.stands_out else []
+        for node, own in zip(with_traits, evidence, strict=False):
+            details[str(position[node])]["evidence"] = own.sentence()
         for node, similar in zip(with_traits, references, strict=True):
             details[str(position[node])] |= {
                 "references": len(similar),

@@ -1,0 +1,138 @@
+"""What counts in bins say: how much known categories would have to have grown, and how far the domains mix."""
+
+import numpy as np
+import pytest
+
+from recoslip import NodeGraph
+from recoslip.datasets import csbm
+from recoslip.findings.evidence import BinCounts
+from recoslip.graph.partitions import share_bound
+from recoslip.inspection.mixing import APART, measure_mixing
+
+NO_EDGES = np.empty((2, 0), dtype=int)
+ALLOWED_ERROR = 0.05  # of all bins at once
+DRAWS = 200
+
+
+@pytest.fixture(scope="module")
+def base():
+    """Five categories of 80 nodes, whose domains the tests draw."""
+    return csbm(nodes=400, categories=5, novel_share=0.2, noise=0.8, seed=0)
+
+
+def drawn(graph, source_share, seed):
+    """The same graph, the domain of each node drawn with the source share of its category."""
+    rng = np.random.default_rng([seed, 1])
+    return graph.with_target(rng.random(graph.num_nodes) > np.asarray(source_share)[graph.categories])
+
+
+# Growth that counts exclude
+
+
+def test_bins_count_the_domains_and_their_bound_is_the_formula(base):
+    bins = BinCounts.of(base)
+    target = base.is_target.numpy()
+    roots = bins.partitions.parent < 0
+    assert (bins.counts[roots] == [(~target).sum(), target.sum()]).all()
+    place = int(bins.partitions.leaf[5, 7])
+    inside = bins.partitions.leaf[5] == place
+    source, both = int((inside & ~target).sum()), int(inside.sum())
+    assert bins.counts[place].tolist() == [source, both - source]
+    u = share_bound(np.array([source]), np.array([both]), 1 - ALLOWED_ERROR / len(bins.counts))[0]
+    expected = (~target).sum() * (1 - u) / (target.sum() * u)
+    assert bins.least_growth[place] == pytest.approx(expected)
+    assert (bins.least_growth >= 0).all()
+    assert np.isfinite(bins.least_growth).all()
+
+
+@pytest.mark.parametrize(
+    "source_share",
+    [[0.5] * 5, [0.8] * 5, [0.2] * 5, [0.6, 0.6, 0.6, 0.6, 0.2], [0.9, 0.7, 0.5, 0.3, 0.1]],
+)
+def test_no_bin_claims_more_growth_than_there_is_in_all_but_a_few_draws(base, source_share):
+    share = np.asarray(source_share)
+    wrong = 0
+    for seed in range(DRAWS):
+        bins = BinCounts.of(drawn(base, share, seed))
+        sources, targets = bins.counts[0]
+        growth = sources * (1 - share) / (targets * share)
+        wrong += bins.least_growth.max() > growth.max()
+    assert wrong / DRAWS <= ALLOWED_ERROR + 3 * np.sqrt(ALLOWED_ERROR * (1 - ALLOWED_ERROR) / DRAWS)
+
+
+def test_a_novel_category_has_a_bin_that_claims_much_and_known_ones_have_none():
+    for seed in range(4):
+        graph = csbm(nodes=1200, categories=5, shift=0.0, novel_share=0.3, noise=0.8, seed=seed)
+        bins, novel = BinCounts.of(graph), graph.categories == 4
+        evidence = bins.evidence(np.flatnonzero(novel))
+        assert evidence.is_convincing
+        assert evidence.least_growth > 5
+        assert evidence.source < 0.1 * evidence.target
+        known = graph.is_target.numpy() & (graph.categories == 0)
+        assert bins.evidence(np.flatnonzero(known)).least_growth < 2  # a bin with half of them holds novel ones, too
+
+
+def test_evidence_is_that_of_a_bin_with_half_of_the_members(base):
+    bins = BinCounts.of(base)
+    chosen = np.flatnonzero(base.categories == 4)[::2]
+    evidence = bins.evidence(chosen)
+    held = bins.partitions.count(np.isin(np.arange(400), chosen))[:, 1]
+    strongest = bins.least_growth[2 * held >= len(chosen)].max()
+    assert evidence.least_growth == pytest.approx(strongest)
+    assert [evidence.source, evidence.target] in bins.counts[2 * held >= len(chosen)].tolist()
+
+
+def test_few_or_equal_nodes_and_one_domain_are_no_evidence():
+    for x in (np.ones((200, 2)), np.random.default_rng(0).normal(size=(10, 2))):
+        target = np.arange(len(x)) % 2 == 1
+        bins = BinCounts.of(NodeGraph(x, NO_EDGES, target))
+        assert not bins.evidence(np.flatnonzero(target)[:4]).is_convincing
+    for is_target in (False, True):
+        bins = BinCounts.of(NodeGraph(np.ones((60, 1)), NO_EDGES, [is_target] * 60, one_domain=True))
+        assert (bins.least_growth == 0).all()
+
+
+# How far the domains mix
+
+
+@pytest.mark.parametrize("settings", [{}, {"homophily": 0.3}, {"degree": 0.0}, {"noise": 3.0}, {"features": 200}])
+def test_drawn_domains_are_not_separable(settings):
+    for seed in range(2):
+        base = csbm(**({"nodes": 600, "novel_share": 0.15, "seed": seed} | settings))
+        for source_share in ([0.5] * 5, [0.2] * 5, [0.7, 0.3, 0.7, 0.3, 0.0]):
+            mixing = measure_mixing(drawn(base, source_share, seed))
+            assert mixing.separability < APART
+            assert mixing.situation != "apart"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, rng: x + x.std(axis=0) * rng.choice([-1.5, 1.5], x.shape[1]),
+        lambda x, rng: x * np.where(np.arange(x.shape[1]) % 2, 4.0, 1.0),
+        lambda x, rng: x * 3.0,
+        lambda x, rng: x + 2.0 * x.std() * rng.normal(size=x.shape),
+    ],
+)
+def test_domains_with_another_offset_scale_or_noise_are_separable(change):
+    for seed in range(2):
+        graph = drawn(csbm(nodes=600, novel_share=0.15, seed=seed), [0.5] * 5, seed)
+        x, target = graph.x.numpy().copy(), graph.is_target.numpy()
+        x[target] = change(x[target], np.random.default_rng(seed))
+        assert measure_mixing(graph.with_features(x)).situation == "apart"
+
+
+def test_two_unlinked_networks_of_different_wiring_are_separable_and_the_missing_edges_are_measured():
+    for seed in range(2):
+        settings = {"nodes": 900, "degree": 20.0, "target_homophily": 0.05, "seed": seed}
+        graph = csbm(**settings)
+        left, right = graph.is_target.numpy()[graph.edge_index.numpy()]
+        mixing = measure_mixing(graph.with_edges(graph.edge_index.numpy()[:, left == right]))
+        assert mixing.situation == "apart"
+        assert mixing.edges == 0
+
+
+def test_mixing_does_not_depend_on_the_order_of_nodes():
+    graph = csbm(nodes=400, seed=0)
+    order = np.random.default_rng(0).permutation(400)
+    assert measure_mixing(graph.permuted(order)) == measure_mixing(csbm(nodes=400, seed=0))

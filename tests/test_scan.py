@@ -1,0 +1,294 @@
+"""The scan: counts in bins that know no domain, and a student taught by them."""
+
+import copy
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from recoslip import NodeGraph, detector
+from recoslip.datasets import csbm
+from recoslip.detectors import load_detector
+from recoslip.detectors.scan import FOLDS, Ranks, _folds, _teach
+from recoslip.graph.partitions import Partitions, share_bound
+from recoslip.graph.vectors import Reducer, Vectors
+from recoslip.metrics import auroc
+
+NO_EDGES = np.empty((2, 0), dtype=int)
+EASY = partial(csbm, nodes=600, categories=5, seed=0)
+
+
+def points(x, is_target=None, edges=NO_EDGES):
+    return NodeGraph(x, edges, np.arange(len(x)) % 2 == 1 if is_target is None else is_target)
+
+
+def planted(seed=0):
+    """Three known clusters of both domains, and a pure target cluster of 40 nodes; (graph, which nodes are in it)."""
+    rng = np.random.default_rng(seed)
+    centre = np.repeat([[0, 0, 6], [6, 0, 0], [0, 6, 0], [-6, -6, -6]], [100, 100, 100, 40], axis=0)
+    novel = np.arange(340) >= 300
+    order = rng.permutation(340)
+    x = centre + rng.normal(size=(340, 3))
+    return points(x[order], (novel | (rng.random(340) < 0.5))[order]), novel[order]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The names of what was computed, in their order."""
+    found = []
+
+    def counted(cls, name):
+        original = getattr(cls, name).__func__
+        monkeypatch.setattr(cls, name, classmethod(lambda *args: found.append(cls.__name__) or original(*args)))
+
+    counted(Partitions, "fit")
+    counted(Reducer, "fit")
+    return found
+
+
+# What it scores
+
+
+@pytest.mark.parametrize("student", ["linear", None])
+def test_a_pure_target_cluster_ranks_on_top(student):
+    for seed in range(3):
+        graph, novel = planted(seed)
+        scores = detector("scan", student=student).fit(graph).scores_
+        assert scores[novel].min() > scores[~novel].max()
+
+
+def test_without_a_student_the_score_is_the_rank_of_the_bin_that_says_most():
+    graph, _ = planted()
+    fitted = detector("scan", student=None, trees=2, confidence=0.7, random_state=5).fit(graph)
+    partitions, target = Partitions.of(graph, 5, 2), graph.is_target.numpy()
+    value = np.zeros(340)
+    for tree in partitions.leaf:
+        bins = tree.astype(np.int64)
+        while (partitions.parent[bins] >= 0).any():  # the bin that holds all nodes does not count
+            for place in np.unique(bins[partitions.parent[bins] >= 0]):
+                inside = bins == place
+                source = np.array([(inside & ~target).sum()])
+                bound = share_bound(source, np.array([inside.sum()]), 0.7)[0]
+                value[inside] = np.maximum(value[inside], -np.log(bound))
+            shallow = partitions.depth[bins] < partitions.depth[bins].max()
+            bins = np.where(shallow, bins, partitions.parent[bins])
+    np.testing.assert_allclose(fitted.scores_, Ranks.of(value)(value), atol=1e-9)
+
+
+def test_the_student_moves_scores_and_the_scan_ranks_alike_with_and_without_it():
+    graph = EASY(noise=2.0)
+    alone, both = (detector("scan", student=student).fit(graph) for student in (None, "linear"))
+    assert np.corrcoef(alone.scores_, both.scores_)[0, 1] > 0.5
+    assert (alone.scores_ != both.scores_).any()
+    assert alone.model_.weights is None
+    assert both.model_.weights.shape == (FOLDS, Vectors.of(graph).beside().shape[1] + 1)
+
+
+def test_ranks_lie_between_0_and_1_share_ties_and_keep_the_order():
+    ranks = Ranks.of(np.array([3.0, 1.0, 1.0, 2.0]))
+    assert ranks(np.array([1.0, 2.0, 3.0])).tolist() == [1 / 6, 2 / 3, 1.0]
+    assert ranks(np.array([-9.0, 1.5, 9.0])).tolist() == pytest.approx([1 / 6, 5 / 12, 1.0])
+    assert Ranks.of(np.full(7, 2.0))(np.array([2.0])).tolist() == [0.5]
+    many = np.random.default_rng(0).normal(size=50_000)
+    rank = Ranks.of(many)(many)
+    assert (np.diff(rank[np.argsort(many)]) >= 0).all()
+    np.testing.assert_allclose(rank[np.argsort(many)], np.linspace(0, 1, 50_000), atol=1e-3)
+
+
+def test_the_student_scores_a_node_by_the_fold_that_did_not_learn_from_it():
+    graph = EASY()
+    fold = _folds(graph)
+    assert np.bincount(fold).min() > 150
+    order = np.random.default_rng(0).permutation(600)
+    assert (_folds(graph.permuted(order)) == fold[order]).all()
+    target, features = graph.is_target.numpy(), Vectors.of(graph).beside()
+    value = np.random.default_rng(1).random(600)
+    changed = np.where(fold[:, None] == 0, np.random.default_rng(2).normal(size=features.shape), features)
+    one, other = (_teach(each.astype(np.float32), target, value, fold) for each in (features, changed))
+    assert [bool((a == b).all()) for a, b in zip(one, other, strict=True)] == [True, False, False]
+
+
+# Rotations
+
+
+@pytest.mark.parametrize("ids", [None, [f"n{k}" for k in range(300)]])
+def test_rotations_count_again_in_the_same_bins(calls, ids):
+    graph = csbm(nodes=300, seed=0)
+    graph = NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=ids)
+    fitted = detector("scan", trees=2).fit(graph, rotations=5)
+    assert sorted(calls) == ["Partitions", "Reducer"]
+    learned = [fit.model_ for fit in fitted.fits]
+    assert all(each.partitions.parent is learned[0].partitions.parent for each in learned)
+    assert all((each.novelty != learned[0].novelty).any() for each in learned[1:])
+    assert {fit.seed_ for fit in fitted.fits} == {fit.random_state for fit in fitted.fits} == {0}
+
+
+def test_each_rotation_is_the_fit_of_the_graph_as_it_presents_it():
+    graph = csbm(nodes=300, seed=0)
+    fitted = detector("scan", trees=2).fit(graph, rotations=3)
+    for fit in fitted.fits:
+        presented = graph.with_target(graph.is_target.numpy() | fit.calibration_)
+        again = detector("scan", trees=2).fit(presented)
+        np.testing.assert_array_equal(again.scores_, fit.scores_)
+
+
+def test_other_seeds_have_other_scores_and_the_same_seed_the_same_bits():
+    graph = EASY(noise=2.0)
+    one, again, other = (detector("scan", trees=4, random_state=k).fit(copy.copy(graph)).scores_ for k in (1, 1, 2))
+    assert (one == again).all()
+    assert (one != other).any()
+    assert auroc(graph.categories == 4, one) == pytest.approx(auroc(graph.categories == 4, other), abs=0.05)
+
+
+@pytest.mark.parametrize("ids", [None, [f"n{k}" for k in range(300)]])
+def test_the_order_of_nodes_changes_no_bit_of_scores_and_p_values(ids):
+    graph = csbm(nodes=300, seed=0)
+    graph = NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=ids)
+    order = np.random.default_rng(0).permutation(300)
+    one, other = (detector("scan", trees=2).fit(each, rotations=2) for each in (graph, graph.permuted(order)))
+    assert (other.scores_ == one.scores_[order]).all()
+    np.testing.assert_array_equal(other.p_values(), one.p_values()[order])
+
+
+# p-values with nothing novel
+
+
+def drawn(seed, share=0.5, nodes=300):
+    """A graph of five known categories, the domain of each node drawn."""
+    base = csbm(nodes=nodes, categories=5, novel_share=0.15, seed=seed % 4)
+    return base.with_target(np.random.default_rng([seed, 1]).random(nodes) > share)
+
+
+def within_error(fractions, level):
+    """Whether their mean is at most the level, but for Monte-Carlo error."""
+    return np.mean(fractions) <= level + 3 * np.std(fractions) / np.sqrt(len(fractions))
+
+
+def test_with_nothing_novel_p_values_of_one_fit_are_as_small_as_they_may_be_and_no_smaller():
+    small = []
+    for seed in range(50):
+        graph = drawn(seed)
+        p = detector("scan", trees=4, random_state=seed).fit(graph, calibration=0.7).p_values()
+        p = p[graph.is_target.numpy()]
+        small.append([(p <= level).mean() for level in (0.01, 0.05, 0.5)])
+    for fractions, level in zip(np.transpose(small), (0.01, 0.05, 0.5), strict=True):
+        assert within_error(fractions, level)
+        assert np.mean(fractions) > 0.6 * level  # known target nodes score as hidden source nodes do
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_with_nothing_novel_rotations_have_valid_p_values_and_empty_lists(share):
+    small, lists = [], 0
+    for seed in range(12):
+        graph = drawn(seed, share)
+        fitted = detector("scan", trees=4).fit(graph, rotations=5)
+        p = fitted.p_values()[graph.is_target.numpy()]
+        small.append([(p <= 0.01).mean(), (p <= 0.05).mean()])
+        lists += fitted.select(0.1).any()
+    for fractions, level in zip(np.transpose(small), (0.01, 0.05), strict=True):
+        assert within_error(fractions, level)
+    assert lists == 0
+
+
+def test_a_novel_category_is_listed_at_a_low_false_discovery_rate():
+    graph = csbm(nodes=900, categories=5, shift=0.3, novel_share=0.2, seed=0)
+    fitted = detector("scan").fit(graph, rotations=5)
+    listed, novel = fitted.select(0.1), graph.categories == 4
+    assert listed[novel].mean() > 0.8
+    assert novel[listed].mean() > 0.8
+
+
+# Saved, and asked about other nodes
+
+
+def unlike_the_fitted(graph):
+    """Graphs of other nodes: some of them, none of their edges, in another order."""
+    yield graph.subgraph(np.arange(40, 90))
+    yield graph.without_edges()
+    yield graph.permuted(np.random.default_rng(0).permutation(graph.num_nodes))
+
+
+@pytest.mark.parametrize("student", ["linear", None])
+@pytest.mark.parametrize("rotations", [1, 3])
+def test_a_saved_scan_scores_alike_other_nodes_too(tmp_path, student, rotations):
+    graph = csbm(nodes=300, seed=0)
+    fitted = detector("scan", trees=3, student=student).fit(graph, rotations=rotations)
+    fitted.save(tmp_path / "model")
+    loaded = load_detector(tmp_path / "model")
+    assert (loaded.scores_ == fitted.scores_).all()
+    np.testing.assert_array_equal(loaded.p_values(), fitted.p_values())
+    for other in unlike_the_fitted(graph):
+        scores = loaded.decision_function(other)
+        assert (scores == fitted.decision_function(other)).all()
+        assert ((scores >= 0) & (scores <= 1)).all()
+    loaded.save(tmp_path / "again")
+    assert (load_detector(tmp_path / "again").decision_function(graph) == loaded.decision_function(graph)).all()
+
+
+def test_a_saved_scan_holds_shared_arrays_once(tmp_path):
+    graph = csbm(nodes=600, features=150, seed=0)
+    for rotations in (1, 5):
+        detector("scan").fit(graph, rotations=rotations).save(tmp_path / str(rotations))
+    one, five = (tmp_path / name / "model.safetensors" for name in ("1", "5"))
+    assert five.stat().st_size < 1.3 * one.stat().st_size
+    shared = json.loads((tmp_path / "5" / "model.json").read_text(encoding="utf-8"))["same"]
+    names = {f"partitions.{name}" for name in ("parent", "first", "view", "centre")}
+    assert {f"{k}.{name}" for k in range(1, 5) for name in names} <= set(shared)
+    assert {f"{k}.reducer.basis" for k in range(1, 5)} <= set(shared)
+
+
+def test_the_fitted_graph_given_again_scores_as_it_did_but_for_rounding():
+    graph = EASY()
+    fitted = detector("scan", trees=4).fit(graph)
+    again = fitted.decision_function(graph)
+    assert (abs(again - fitted.scores_) < 1e-4).mean() > 0.99
+    new = fitted.decision_function(EASY(noise=0.9))
+    assert auroc(graph.categories == 4, new) > 0.9
+
+
+# Graphs that a program could stumble over
+
+
+def hard_graphs():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 4))
+    some = rng.integers(0, 60, (2, 150))  # of 120 nodes, half are isolated
+    yield "no edges", points(x)
+    yield "isolated nodes", points(x, edges=some)
+    yield "one column", points(x[:, :1], edges=some)
+    yield "duplicates", points(np.repeat(x[:6], 20, axis=0), edges=some)
+    yield "all equal", points(np.ones((120, 3)), edges=some)
+    yield "all zero", points(np.zeros((120, 3)))
+    yield "constant column", points(np.column_stack([x, np.full(120, 7.0)]))
+    yield "ten nodes", points(x[:10])
+    yield "ten nodes, two target", points(x[:10], np.arange(10) < 2)
+    yield "few source nodes", points(x, np.arange(120) >= 6)
+    yield "few target nodes", points(x, np.arange(120) < 2, edges=some)
+    yield "extreme", points(rng.choice([-3.4e38, 3.4e38, 1e-42, 0.0], (120, 4)), edges=some)
+    yield "sparse", NodeGraph(sp.random(120, 300, 0.03, random_state=0), some, np.arange(120) % 2 == 1)
+    yield "wide", points(rng.normal(size=(150, 200)))
+
+
+HARD = dict(hard_graphs())
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("student", ["linear", None])
+def test_scores_of_hard_graphs_lie_between_0_and_1(name, student, tmp_path):
+    graph = HARD[name]
+    fitted = detector("scan", trees=3, student=student).fit(graph, rotations=2)
+    p = fitted.p_values()
+    assert ((fitted.scores_ >= 0) & (fitted.scores_ <= 1)).all()
+    assert (np.isnan(p) == ~graph.is_target.numpy()).all()
+    assert ((p > 0) & (p <= 1))[graph.is_target.numpy()].all()
+    assert not fitted.select(0.05).any()
+    fitted.save(tmp_path / "model")
+    assert (load_detector(tmp_path / "model").decision_function(graph) == fitted.decision_function(graph)).all()
+
+
+@pytest.mark.parametrize("name", ["all equal", "all zero"])
+def test_equal_nodes_have_equal_scores(name):
+    graph = HARD[name].without_edges()
+    assert len(set(detector("scan", trees=2, student=None).fit(graph).scores_.tolist())) == 1

@@ -1,7 +1,7 @@
 """Small graphs -> the pictures of README.md and docs/scan.md, by the name of the file.
 
-python docs/picture.py docs/demo.svg    # the demo's digits: source and target on the left, the listed nodes on the right
-python docs/picture.py docs/scan.svg    # nodes with two features: the bins of one tree at two scales, and their counts
+python docs/picture.py docs/demo.svg  # the demo's digits: source and target on the left, the listed nodes on the right
+python docs/picture.py docs/scan.svg  # nodes with two features: the bins of one tree at two scales, and their counts
 """
 
 import sys
@@ -70,15 +70,15 @@ def scan() -> list[str]:
         written = [_count(xy[label == b].mean(axis=0), counts[b]) for b in bins]
         dots = _dots(xy, np.where(is_target, "target", "source"))
         drawn += _panel(k * (SIZE + 40), [*dots, *shapes, *written])
-    source, size = counts[loudest, 0], counts[loudest].sum()
+    source, size, value = counts[loudest, 0], counts[loudest].sum(), -np.log(bound[loudest])
     return [
         '<text x="10" y="22">Bins of one partition, source + target nodes</text>',
         f'<text x="{SIZE + 50}" y="22">The same bins, divided again</text>',
         *drawn,
-        f'<text class="small" x="10" y="{SIZE + 54}">Grey: source. Blue: target. Orange: the bin with the lowest bound of '
-        f"its source share: of {size} nodes, {source} are source.</text>",
-        f'<text class="small" x="10" y="{SIZE + 72}">With {CONFIDENCE:.0%} confidence its share is at most '
-        f"u = {bound[loudest]:.3f}, so by this tree its nodes have the value −log u = {-np.log(bound[loudest]):.2f}.</text>",
+        f'<text class="small" x="10" y="{SIZE + 54}">Grey: source. Blue: target. Orange: the bin with the lowest '
+        f"bound of its source share: of {size} nodes, {source} are source.</text>",
+        f'<text class="small" x="10" y="{SIZE + 72}">With {CONFIDENCE:.0%} confidence its share is at most u = '
+        f"{bound[loudest]:.3f}, so by this tree its nodes have the value −log u = {value:.2f}.</text>",
     ]
 
 

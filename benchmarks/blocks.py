@@ -81,7 +81,7 @@ def main() -> None:
                     graph = read(frame, edges, weighted)
                     values = [alike(view(graph), category) for view in (reduced_features, similarity_features)]
                     if arguments.fit:
-                        scores = detector("auto", random_state=seed).fit(graph).scores_
+                        scores = detector("reco-slip-plus", random_state=seed).fit(graph).scores_
                         target = graph.is_target.numpy()
                         values.append(float(roc_auc_score((category == category.max())[target], scores[target])))
                     found.append(values)

@@ -2,7 +2,7 @@
 
 python benchmarks/packed.py                     # 300,000 nodes
 python benchmarks/packed.py --nodes 1000000
-python benchmarks/packed.py --nodes 10000000 --epochs 20 --rounds 1    # memory does not depend on the epochs
+python benchmarks/packed.py --nodes 10000000 --method reco-slip-plus --epochs 20 --rounds 1    # with networks
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=300_000)
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--degree", type=int, default=20)
+    parser.add_argument("--method", default="scan", help="scan, or reco-slip-plus")
     parser.add_argument(
         "--epochs", type=int, default=100, help="of the proposals; a third in each round, a fifth of the domains"
     )
@@ -113,17 +114,21 @@ def main() -> None:
         with Measurement("open"):
             graph = recoslip.open_packed(folder / "graph")
         print(f"{graph!r}; on disk: {size / 2**30:.2f} GiB", flush=True)
-        model = recoslip.detector(
-            "auto",
-            batch_size=2048,
-            domain_epochs=max(1, arguments.epochs // 5),
-            epochs=arguments.epochs,
-            round_epochs=max(1, arguments.epochs // 3),
-            rounds=arguments.rounds,
-            device="cpu",
+        own = (
+            {}
+            if arguments.method != "reco-slip-plus"
+            else {
+                "batch_size": 2048,
+                "domain_epochs": max(1, arguments.epochs // 5),
+                "epochs": arguments.epochs,
+                "round_epochs": max(1, arguments.epochs // 3),
+                "rounds": arguments.rounds,
+                "device": "cpu",
+            }
         )
+        model = recoslip.detector(arguments.method, **own)
         with Measurement("fit"):
-            model.fit(graph, calibration=0.2)
+            model.fit(graph, **({"calibration": 0.2} if own else {"rotations": 5}))
         with Measurement("analyse"):
             findings = analyse(model, graph)
         with Measurement("page"):

@@ -31,7 +31,7 @@ def load(name: str, root: str | None) -> NodeGraph:
 def seconds(graph: NodeGraph, **options: Any) -> float:
     """Fit and analyse once."""
     start = time.perf_counter()
-    analyse(recoslip.detector("auto").fit(graph, **options), graph)
+    analyse(recoslip.detector("reco-slip-plus").fit(graph, **options), graph)
     return time.perf_counter() - start
 
 

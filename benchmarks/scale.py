@@ -1,4 +1,4 @@
-"""Time, memory and quality against the size of the graph: csbm with 64 features, the default detector in batches.
+"""Time, memory and quality against the size of the graph: csbm with 64 features, RECO-SLIP+ in batches.
 
 python benchmarks/scale.py            # 10,000 to 1,000,000 nodes, average degree 20
 python benchmarks/scale.py --hard     # features and edges tell less: an oracle has an AU-ROC of 0.95
@@ -40,7 +40,7 @@ def measure(nodes: int, options: dict[str, float], batch_sizes: list[int], setti
         start = time.perf_counter()
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-        fitted = detector("auto", batch_size=batch_size, **settings).fit(data.graph, data.split)
+        fitted = detector("reco-slip-plus", batch_size=batch_size, **settings).fit(data.graph, data.split)
         row = {
             "nodes": nodes,
             "edges": data.graph.num_edges,

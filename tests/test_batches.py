@@ -236,7 +236,7 @@ def test_batches_rank_as_the_whole_graph_does(method):
 def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches(tmp_path):
     data = load_dataset("csbm", nodes=400, split_seed=0)
     settings = {"epochs": 30, "round_epochs": 10, "batch_size": 100}
-    one, two = (detector("auto", **settings).fit(data.graph, data.split) for _ in range(2))
+    one, two = (detector("reco-slip-plus", **settings).fit(data.graph, data.split) for _ in range(2))
     assert np.array_equal(one.scores_, two.scores_)
     one.save(tmp_path / "model")
     import recoslip
@@ -269,8 +269,8 @@ def test_strange_graphs_in_batches(method):
 
 def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     data = load_dataset("csbm", nodes=300, split_seed=0)
-    assert isinstance(detector("auto").graph_input(data.graph), WholeGraph)
-    one, three = detector("reco-slip", hidden_channels=64, out_channels=64), detector("auto")
+    assert isinstance(detector("reco-slip-plus").graph_input(data.graph), WholeGraph)
+    one, three = detector("reco-slip", hidden_channels=64, out_channels=64), detector("reco-slip-plus")
     needed = memory_needed(data.graph, 64)
     monkeypatch.setattr("recoslip.detectors.network_detector.memory", lambda device: Memory(5 * needed, 5 * needed))
     assert isinstance(one.graph_input(data.graph), WholeGraph)

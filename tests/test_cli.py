@@ -110,7 +110,7 @@ def test_detect_writes_scores_summary_and_model(detected):
     assert loaded.scores_[3] == pytest.approx(by_id["n003"])
     used = sum(row["weight"] > 0 for row in summary["encoders"])
     epochs = 2 * 60 + used * (20 + 2 * 5)  # both encoders learn the domains; proposals and two rounds, of all fits
-    assert f"training: {epochs} of {epochs} epochs" in result.stdout
+    assert f"fitting: {epochs} of {epochs} steps" in result.stdout
     assert "features: x0 (number)" in result.stdout
     assert (summary["rotations"], summary["calibration_nodes"]) == (5, summary["source"])
 
@@ -121,14 +121,14 @@ def test_few_source_nodes_get_the_lowest_rate_they_can_promise_before_training(r
     source = summary["source"]
     assert source < 99
     note = f"With {source} source nodes to compare with, no p-value is below"
-    assert result.stdout.index(note) < result.stdout.index("training:")
+    assert result.stdout.index(note) < result.stdout.index("fitting:")
     assert summary["settings"]["max_fpr"] == pytest.approx(1 / (source + 1))
     assert f"Expected false-positive rate ≤ {100 / (source + 1):.3g} %" in result.stdout
     other = run(*BRIEF, "--out", tmp_path / "o2", "--max-fpr", "0.05", cwd=tables)
     assert "no p-value is below" not in other.stdout
     strict = run(*BRIEF, "--out", tmp_path / "o3", "--fdr", "0.001", cwd=tables)
     note = "nothing can be listed at --fdr 0.001"
-    assert strict.stdout.index(note) < strict.stdout.index("training:")
+    assert strict.stdout.index(note) < strict.stdout.index("fitting:")
     assert "None of the" in strict.stdout
 
 

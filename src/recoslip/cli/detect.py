@@ -158,7 +158,7 @@ def detect(
         Path | None, typer.Option(help="Folder for finished fits of the cluster, which a second run does not do again.")
     ] = None,
     title: Title = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of initial weights, dropout and splits; default: 0.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of what is drawn at random; default: 0.")] = None,
     device: Device = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -192,7 +192,7 @@ def detect(
     if graph_format is not None:
         check_graph_format(graph_format)
     with reserved(out, "result", replace=force, inputs=(nodes, edges, config)):
-        with show_steps(console, "training", "epochs") as progress:
+        with show_steps(console, "fitting", "steps") as progress:
             result = run(
                 nodes,
                 edges,
@@ -324,7 +324,7 @@ def score(
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path("recoslip-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the initial weights and dropout.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of what is drawn at random.")] = 0,
     device: Device = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -346,7 +346,7 @@ def demo(
     )
     replaces = force or is_demo(out)
     with reserved(out, "result", replace=replaces, nodes=data.graph.num_nodes):
-        with show_steps(console, "training", "epochs") as progress:
+        with show_steps(console, "fitting", "steps") as progress:
             result = run(data.graph, seed=seed, device=device, progress=progress)
         truth = {
             "auroc_target": auroc(data.novel, result.detector.scores_, data.graph.is_target.numpy()),

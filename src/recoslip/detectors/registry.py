@@ -73,7 +73,7 @@ def detector(name: str, **params: Any) -> Detector:
     >>> detector("reco-slip-none", epochs=10)
     RecoSlip(epochs=10, links='none')
     >>> detector("auto")
-    RecoSlipPlus()
+    Scan()
     """
     name = DEFAULT if name == AUTO else name
     if name not in DETECTORS:

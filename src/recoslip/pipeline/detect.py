@@ -119,8 +119,8 @@ def detect(
         described_by: the same nodes with the features that groups are described by, such as genes of cells whose
             features are principal components. For AnnData it is made of the genes.
         use_rep: of AnnData, the representation that is taken for features; see `recoslip.read_graph`.
-        seed: of initial weights, dropout and splits.
-        device: to train on: "auto", "cpu" or "cuda".
+        seed: of what is drawn at random.
+        device: to train networks on: "auto", "cpu" or "cuda".
         executor: called as `executor(detector, graph, rotations=..., progress=...)`; it fits a copy elsewhere.
         checked: called with the result of the check before training.
         progress: whether to show progress in a terminal or a notebook; or what is called with steps done and in all.
@@ -147,7 +147,7 @@ def detect(
     if notes:
         log.info(notes[0])
         model = clone(model).set_params(max_fpr=rate)
-    with shown("training", "epochs", progress) as steps:
+    with shown("fitting", "steps", progress) as steps:
         start = time.perf_counter()
         if executor is None:
             model.fit(graph, rotations=fits, progress=steps)

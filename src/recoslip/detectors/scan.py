@@ -126,8 +126,8 @@ class Scan(Detector):
     r"""Divide all nodes into bins, many times, at many scales, by vectors that do not depend on the domains, and count.
 
     In a bin with s source nodes among m, the upper confidence bound u of its source share says how much it speaks
-    against "known". A node's value is the largest $-\log u$ of any bin that it lies in. This is the recall-constrained
-    problem solved exactly on a partition (sort its bins by source share), for all recall targets and scales at once.
+    against "known". A node's value is the largest $-\log u$ of any bin that it lies in. On one partition, sorting bins
+    by their source share solves the recall-constrained problem exactly, for all recall targets at once.
 
     The student is a logistic regression on the nodes' vectors that learns, out of fold, to tell the 5 % of the target
     with the largest values from the source and the lower half of the target. The score of a node is the mean of its

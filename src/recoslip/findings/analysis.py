@@ -121,10 +121,10 @@ def analyse(
         graph: the graph that it was fitted on, or another that has source nodes of that one.
         fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
         max_growth: how many times as frequent a known category may have become among the nodes that it is compared
-            with, for the novel share's lower end; by default 2 to 10, the more the fewer source nodes there are, or as
-            much as a cluster of known nodes grew within its region.
+            with, for the novel share's lower end; by default 3 for the scan and for the method thorough, and 2 to 10
+            for others, the more the fewer source nodes there are; or as much as a cluster of known nodes grew.
         grouped: whether to divide the listed nodes into groups.
-        check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is looked at as it is.
+        check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is checked as it is.
         described: the same nodes with other features, which groups and nodes are described by, such as the genes of
             cells whose features are principal components; by default `graph`.
     """

@@ -37,7 +37,7 @@ class Region:
 
     source: float  # fraction of the source nodes that lie in it
     target: float
-    auroc: float | None  # of a classifier that tells source from target, inside; None where one domain is alone
+    auroc: float | None  # of the target's share in a node's bins, inside; None where one domain is alone
 
     @property
     def mixes(self) -> bool:
@@ -61,7 +61,7 @@ class Mixing:
 
     @property
     def situation(self) -> Situation:
-        """Which of three situations this is: proportions differ, a new kind appears, or the two worlds are apart."""
+        """Which situation this is: proportions differ, a new kind appears, or the domains are separable."""
         if self.separability is None:
             return "too few"
         if self.separability > APART:

@@ -25,7 +25,7 @@ import torch
 from recoslip import NodeGraph, check, detector
 from recoslip.datasets import csbm
 from recoslip.datasets.load import load_dataset, load_labelled, panel_graphs
-from recoslip.datasets.panel import CASES, NOTHING, Case, Labelled, panel_case, read_labelled
+from recoslip.datasets.panel import NOTHING, Case, Labelled, panel_case, read_labelled, supported_cases
 from recoslip.findings.analysis import analyse
 from recoslip.graph.neighbourhood import reduced_features
 from recoslip.graph.sparse import to_scipy
@@ -44,7 +44,7 @@ def same_cases(root: Path, draw: int) -> Iterator[tuple[str, Make]]:
     """Yield cases in which proportions alone differ."""
     for name in panel_graphs(root):
         labelled = load_labelled(name, root)
-        for case in (*CASES, NOTHING):
+        for case in (*supported_cases(name, labelled), NOTHING):
             yield (
                 f"{name}-{case}",
                 lambda name=name, labelled=labelled, case=case: panel_case(name, labelled, case, 7 + draw),

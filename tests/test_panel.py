@@ -130,8 +130,8 @@ def test_the_degree_alone_tells_much_where_nodes_are_left_out_one_by_one(labelle
 
 
 def test_the_degree_alone_tells_no_more_in_a_case_than_in_the_whole_graph(paper_data):
-    # Categories can differ in their degrees. What rare leaves out changes the AU-ROC by 0.12 at most, in four draws of
-    # each of nine graphs; the shares of the known categories, which have degrees of their own, change it as well.
+    # Categories can differ in their degrees, and the shares of the known ones and chance change what that tells. In the
+    # 120 cases of eleven graphs a case is further from 0.5 by 0.05 at most; rare had up to 0.5 before its repair.
     for graph in panel_graphs(paper_data):
         whole = load_labelled(graph, paper_data)
         for name in supported_cases(graph, whole):
@@ -139,7 +139,7 @@ def test_the_degree_alone_tells_no_more_in_a_case_than_in_the_whole_graph(paper_
             found = auroc_of_degree(case.graph, case.novel, case.graph.is_target.numpy())
             everything = panel_case(graph, whole, "nothing").graph
             natural = auroc_of_degree(everything, np.isin(whole.categories, list(novel_of(case))), None)
-            assert abs(found - 0.5) <= abs(natural - 0.5) + 0.2, (graph, name)
+            assert abs(found - 0.5) <= abs(natural - 0.5) + 0.1, (graph, name)
 
 
 def test_nodes_with_more_neighbours_than_rare_keeps_nodes_have_no_such_case(digits):

@@ -134,6 +134,19 @@ def test_each_rotation_is_the_fit_of_the_graph_as_it_presents_it():
         np.testing.assert_array_equal(again.scores_, fit.scores_)
 
 
+def test_rotations_that_are_learned_elsewhere_one_by_one_have_the_same_bits():
+    def learn(own, graph, presented, seeds, callbacks):
+        """As the machines of a cluster do, each of which has a copy of the graph."""
+        shown = [copy.deepcopy(each) for each, _ in presented]
+        parts = zip(shown, presented, seeds, strict=True)
+        return [own.learn_presented(each, split, seed, callbacks) for each, (_, split), seed in parts]
+
+    graph = csbm(nodes=300, seed=0)
+    here = detector("scan", trees=2).fit(graph, rotations=3)
+    elsewhere = detector("scan", trees=2).fit(copy.deepcopy(graph), rotations=3, learn_rotations=learn)
+    assert (elsewhere.scores_ == here.scores_).all()
+
+
 def test_other_seeds_have_other_scores_and_the_same_seed_the_same_bits():
     graph = EASY(noise=2.0)
     one, again, other = (detector("scan", trees=4, random_state=k).fit(copy.copy(graph)).scores_ for k in (1, 1, 2))

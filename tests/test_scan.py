@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from recoslip import NodeGraph, detector
 from recoslip.datasets import csbm
 from recoslip.detectors import load_detector
-from recoslip.detectors.scan import FOLDS, Ranks, _folds, _teach
+from recoslip.detectors.scan import FOLDS, Ranks, _folds, _student_values, _teach
 from recoslip.graph.partitions import Partitions, share_bound
 from recoslip.graph.vectors import Reducer, Vectors
 from recoslip.metrics import auroc
@@ -108,6 +108,14 @@ def test_the_student_scores_a_node_by_the_fold_that_did_not_learn_from_it():
     changed = np.where(fold[:, None] == 0, np.random.default_rng(2).normal(size=features.shape), features)
     one, other = (_teach(each.astype(np.float32), target, value, fold) for each in (features, changed))
     assert [bool((a == b).all()) for a, b in zip(one, other, strict=True)] == [True, False, False]
+
+
+def test_the_student_scores_a_node_by_its_own_fold_and_half_by_its_neighbours():
+    graph = NodeGraph(np.zeros((4, 1)), [[0], [1]], [False, True, False, True])
+    features = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0], [3.0, 1.0]], np.float32)
+    weights = np.array([[1.0, 2.0, 10.0], [3.0, -1.0, 20.0], [0.0, 1.0, 30.0]], np.float32)
+    margins = _student_values(features, np.array([0, 1, 2, 1]), weights, graph)
+    assert margins.tolist() == [(11 + 19) / 2, (11 + 19) / 2, 32.0, 28.0]
 
 
 # Rotations

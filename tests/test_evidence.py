@@ -136,3 +136,11 @@ def test_mixing_does_not_depend_on_the_order_of_nodes():
     graph = csbm(nodes=400, seed=0)
     order = np.random.default_rng(0).permutation(400)
     assert measure_mixing(graph.permuted(order)) == measure_mixing(csbm(nodes=400, seed=0))
+
+
+def test_longer_documents_of_the_same_words_are_separable():
+    rng = np.random.default_rng(0)
+    target = rng.random(600) < 0.5
+    counts = rng.multinomial(20, rng.dirichlet(np.full(80, 0.1)), 600)
+    assert measure_mixing(NodeGraph(counts, NO_EDGES, target)).situation == "proportions"
+    assert measure_mixing(NodeGraph(counts * np.where(target, 4, 1)[:, None], NO_EDGES, target)).situation == "apart"

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from recoslip import NodeGraph
 from recoslip.datasets import csbm
-from recoslip.graph.partitions import BRANCHES, FIRST, SMALLEST, Partitions, share_bound
+from recoslip.graph.partitions import BRANCHES, FIRST, SMALLEST, Partitions, _nearest, share_bound
 from recoslip.graph.vectors import Vectors
 
 NO_EDGES = np.empty((2, 0), dtype=int)
@@ -215,6 +215,14 @@ def test_fitted_nodes_are_assigned_to_their_own_bins_again(small, large):
     assert (partitions.assign(views) != partitions.leaf).mean() < 1e-5  # but for rounding
     some = np.random.default_rng(0).permutation(20_000)[:99]
     assert (partitions.assign([view[some] for view in views]) == partitions.leaf[:, some]).all()
+
+
+def test_nodes_as_near_to_two_bins_but_for_rounding_belong_to_the_first():
+    centre = np.array([[0.6, 0.8], [0.6, 0.8], [0.8, 0.6]], np.float32)
+    centre[1] *= np.float32(1 + 2e-6)
+    x = np.array([[1.0, 1.2], [1.0, 0.0]], np.float32)
+    assert _nearest(x, slice(None), centre).tolist() == [0, 2]
+    assert _nearest(x, np.array([1, 0]), centre).tolist() == [2, 0]
 
 
 def test_bins_are_saved_without_nodes_and_assign_alike(small):

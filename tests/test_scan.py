@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from recoslip import NodeGraph, detector
 from recoslip.datasets import csbm
 from recoslip.detectors import load_detector
-from recoslip.detectors.scan import FOLDS, Ranks, _folds, _teach
+from recoslip.detectors.scan import FOLDS, Ranks, _folds, _student_values, _teach
 from recoslip.graph.partitions import Partitions, share_bound
 from recoslip.graph.vectors import Reducer, Vectors
 from recoslip.metrics import auroc
@@ -110,6 +110,14 @@ def test_the_student_scores_a_node_by_the_fold_that_did_not_learn_from_it():
     assert [bool((a == b).all()) for a, b in zip(one, other, strict=True)] == [True, False, False]
 
 
+def test_the_student_scores_a_node_by_its_own_fold_and_half_by_its_neighbours():
+    graph = NodeGraph(np.zeros((4, 1)), [[0], [1]], [False, True, False, True])
+    features = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0], [3.0, 1.0]], np.float32)
+    weights = np.array([[1.0, 2.0, 10.0], [3.0, -1.0, 20.0], [0.0, 1.0, 30.0]], np.float32)
+    margins = _student_values(features, np.array([0, 1, 2, 1]), weights, graph)
+    assert margins.tolist() == [(11 + 19) / 2, (11 + 19) / 2, 32.0, 28.0]
+
+
 # Rotations
 
 
@@ -132,6 +140,19 @@ def test_each_rotation_is_the_fit_of_the_graph_as_it_presents_it():
         presented = graph.with_target(graph.is_target.numpy() | fit.calibration_)
         again = detector("scan", trees=2).fit(presented)
         np.testing.assert_array_equal(again.scores_, fit.scores_)
+
+
+def test_rotations_that_are_learned_elsewhere_one_by_one_have_the_same_bits():
+    def learn(own, graph, presented, seeds, callbacks):
+        """As the machines of a cluster do, each of which has a copy of the graph."""
+        shown = [copy.deepcopy(each) for each, _ in presented]
+        parts = zip(shown, presented, seeds, strict=True)
+        return [own.learn_presented(each, split, seed, callbacks) for each, (_, split), seed in parts]
+
+    graph = csbm(nodes=300, seed=0)
+    here = detector("scan", trees=2).fit(graph, rotations=3)
+    elsewhere = detector("scan", trees=2).fit(copy.deepcopy(graph), rotations=3, learn_rotations=learn)
+    assert (elsewhere.scores_ == here.scores_).all()
 
 
 def test_other_seeds_have_other_scores_and_the_same_seed_the_same_bits():

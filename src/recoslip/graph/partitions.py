@@ -194,7 +194,7 @@ def _grow(
     while todo:
         place, rows = todo.popleft()
         leaf[rows] = place
-        count = branches if place == 0 else BRANCHES
+        count = min(branches, max(2, len(rows) // SMALLEST)) if place == 0 else BRANCHES
         if len(rows) < count * SMALLEST:
             continue
         centre = _k_means(x[rows[: count * SAMPLE]], count)

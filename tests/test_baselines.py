@@ -24,8 +24,8 @@ from recoslip.detectors import (
     PuGnn,
     SarEM,
 )
-from recoslip.detectors.dominant import squared_error
-from recoslip.detectors.lp_pul import propagate
+from recoslip.detectors.anomaly import squared_error
+from recoslip.detectors.graph_rules import propagate
 from recoslip.errors import SettingError
 from recoslip.graph.adjacency import adjacency_of, mean_distance, within_hops
 from recoslip.metrics import auroc

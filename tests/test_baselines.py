@@ -30,8 +30,8 @@ from recoslip.errors import SettingError
 from recoslip.graph.adjacency import adjacency_of, mean_distance, within_hops
 from recoslip.metrics import auroc
 from recoslip.objectives.links import structure_loss
-from recoslip.objectives.prior import best_bin
 from recoslip.objectives.pu import (
+    best_bin,
     domain_risk,
     entropy,
     label_distribution,

@@ -18,7 +18,7 @@ import pytest
 from scipy.stats import wilcoxon
 from typer.testing import CliRunner
 
-from recoslip.bench import statistics, tables
+from recoslip.bench import render, statistics
 from recoslip.bench.datasets import DEFAULT_SPLIT, read_sources
 from recoslip.bench.plan import Cell, missing, plan, recorded
 from recoslip.bench.records import Records, code_version, key_of, revision
@@ -428,13 +428,13 @@ def summaries(values, split="0"):
 
 
 def test_the_best_is_bold_the_second_underlined_and_the_oracle_neither():
-    drawn = tables.method_grid(
+    drawn = render.method_grid(
         summaries(
             {("oracle", "cora-s"): 0.99, ("upu", "cora-s"): 0.6, ("nnpu", "cora-s"): 0.7, ("x_y", "cora-s"): 0.5}
         ),
         ["oracle", "upu", "nnpu", "x_y", "absent"],
         ["cora-s"],
-        tables.format_mean,
+        render.format_mean,
     )
     assert drawn.markdown().splitlines() == [
         "|  | Cora-S |",

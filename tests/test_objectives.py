@@ -15,8 +15,8 @@ from recoslip.fleet.sampling import NonEdges
 from recoslip.graph.adjacency import mean_distance, or_neighbours
 from recoslip.objectives import links
 from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
-from recoslip.objectives.prior import best_bin
 from recoslip.objectives.pu import (
+    best_bin,
     domain_risk,
     entropy,
     label_distribution,

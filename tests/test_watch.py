@@ -22,7 +22,7 @@ from sealed import seal
 
 from recoslip import NodeGraph
 from recoslip.errors import RecoslipError, SettingError, TableError, WatchError
-from recoslip.findings.growth import least_growth
+from recoslip.findings.diagnosis import least_growth
 from recoslip.graph.ids import id_hashes
 from recoslip.storage import output_lock, read_manifest
 from recoslip.watch import appearance as counts

@@ -19,14 +19,12 @@ import numpy as np
 from printed import AUROC, RANKS, PaperMean
 from proportions import proportions
 
-from recoslip.bench.choices import parse_seeds, parse_splits
 from recoslip.bench.datasets import DEFAULT_SPLIT, Sources
-from recoslip.bench.plan import DATASETS, REPRESENTATIVE, SHIFTS, methods_of, plan, recorded
+from recoslip.bench.plan import DATASETS, REPRESENTATIVE, SHIFTS, methods_of, parse_seeds, parse_splits, plan, recorded
 from recoslip.bench.records import Records
-from recoslip.bench.render import Page
+from recoslip.bench.render import Document, Files, Grid, Page, title
 from recoslip.bench.session import write_files
 from recoslip.bench.statistics import CriticalDifference, Summary, ranks
-from recoslip.bench.tables import Document, Files, Grid, title
 from recoslip.console.messages import make_console
 from recoslip.datasets.catalogue import GRAPHS
 from recoslip.datasets.load import Dataset

@@ -12,7 +12,6 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from recoslip.cli.method_settings import parse_settings, print_settings_of_methods, read_settings_file
 from recoslip.cli.options import (
     Align,
     AllowLeak,
@@ -27,13 +26,16 @@ from recoslip.cli.options import (
     Title,
     check_format,
     kept,
+    parse_settings,
+    print_settings_of_methods,
+    read_settings_file,
     takes,
 )
 from recoslip.cli.printing import print_check, print_result
 from recoslip.console.messages import make_console
 from recoslip.console.option_values import parse_pairs, split_names
 from recoslip.console.progress import show_steps
-from recoslip.detectors.catalogue import AUTO, EFFORTS
+from recoslip.detectors.registry import AUTO, EFFORTS
 from recoslip.errors import SettingError, nearest
 
 if TYPE_CHECKING:

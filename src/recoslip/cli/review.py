@@ -159,7 +159,6 @@ def _serve(
     new_token: bool,
 ) -> None:
     from recoslip.errors import RecoslipError
-    from recoslip.review import listening
     from recoslip.review.room import ReviewSession
     from recoslip.storage import printable
 
@@ -169,15 +168,15 @@ def _serve(
         if problem.name not in ("starlette", "uvicorn"):
             raise
         raise RecoslipError("recoslip review needs starlette and uvicorn: pip install 'recoslip[review]'") from problem
-    with ReviewSession(folder) as room, listening.bind_own(host, port, room.store.run) as bound:
+    with ReviewSession(folder) as room, server.bind_own(host, port, room.store.run) as bound:
         if new_token:
             room.store.renew_token()
         number = bound.getsockname()[1]
         serving = server.make_server(room, host, number, names)
-        address = listening.address(host, number, room.store.token)
+        address = server.address(host, number, room.store.token)
         print(f"The review: {address}", flush=True)  # whole, however narrow the terminal is
         console.print("Ctrl-C closes it.", style="dim")
-        if host not in listening.LOCAL:
+        if host not in server.LOCAL:
             console.print(
                 "[yellow]note:[/] others in the network can reach this address, and can read what is sent: put TLS or "
                 "a proxy with TLS in front, and name it with --allow-host."

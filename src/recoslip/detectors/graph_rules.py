@@ -15,8 +15,7 @@ from recoslip.detectors.base import Callbacks, Detector, Scores
 from recoslip.detectors.params import Integer, Number, param
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours, SymmetricNormalisation, adjacency_of, diffuse, mean_distance
-from recoslip.graph.alignment import match_moments
-from recoslip.graph.neighbourhood import average_over_neighbours, reduced_features
+from recoslip.graph.neighbourhood import average_over_neighbours, match_moments, reduced_features
 from recoslip.graph.split import Split
 
 

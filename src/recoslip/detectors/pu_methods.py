@@ -21,8 +21,14 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import adjacency_of, within_hops
 from recoslip.graph.split import Mask, Split
 from recoslip.objectives.links import inner_products, structure_loss
-from recoslip.objectives.prior import best_bin
-from recoslip.objectives.pu import entropy, label_distribution, non_negative_risk, non_negative_step, unbiased_risk
+from recoslip.objectives.pu import (
+    best_bin,
+    entropy,
+    label_distribution,
+    non_negative_risk,
+    non_negative_step,
+    unbiased_risk,
+)
 from recoslip.objectives.rates import soft_rate
 
 

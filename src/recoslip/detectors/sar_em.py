@@ -13,7 +13,7 @@ from recoslip.detectors.network_detector import BATCHES, NetworkDetector
 from recoslip.detectors.params import Integer, learned, param
 from recoslip.detectors.risk_objectives import WeightedCrossEntropy, positions
 from recoslip.fleet.counter_rng import derive
-from recoslip.fleet.early_stopping import BestWeights
+from recoslip.fleet.full_batch import BestWeights
 from recoslip.fleet.interfaces import Fleet, GraphInput, Schedule
 from recoslip.fleet.network import seed_key
 from recoslip.graph import NodeGraph

@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from recoslip.detectors.base import Detector, Scores
 from recoslip.detectors.regions import growth_within, region_count
 from recoslip.errors import GraphError
-from recoslip.findings.clusters import growth_in_region
-from recoslip.findings.diagnosis import Diagnosis, diagnose
+from recoslip.findings.diagnosis import Diagnosis, diagnose, growth_in_region
 from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.group_profiles import Group, inspect_first, profile_groups
-from recoslip.findings.groups import Partition, find_groups, single_group
-from recoslip.findings.guarantee import guarantee, withheld_regions
+from recoslip.findings.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
 from recoslip.findings.novel_share import NovelShare, novel_share
-from recoslip.findings.verdict import Verdict, decide
+from recoslip.findings.verdict import Verdict, decide, guarantee, withheld_regions
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import Mask
 from recoslip.graph.vectors import Vectors

@@ -16,7 +16,7 @@ from recoslip.detectors.conformal import selected
 from recoslip.findings.analysis import Findings, analyse, with_columns_of
 from recoslip.findings.summary import facts
 from recoslip.graph.ids import id_hashes
-from recoslip.inspection.drift import DriftCheck
+from recoslip.inspection.columns import DriftCheck
 from recoslip.tables.new_nodes import NewNodes
 from recoslip.wording import counted
 

@@ -24,7 +24,7 @@ from recoslip.findings.summary import ListedGroup, SavedCheck, listed_groups, su
 from recoslip.findings.verdict import Verdict
 from recoslip.graph import NodeGraph
 from recoslip.inspection.check import Check
-from recoslip.inspection.drift import DriftCheck
+from recoslip.inspection.columns import DriftCheck
 from recoslip.packed import open_packed
 from recoslip.pipeline.folder import Format, paths, write
 from recoslip.pipeline.report.html import TITLE, Report, preview, saved_report

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from recoslip.errors import TableError
 from recoslip.read_options import ReadOptions
 from recoslip.tables.columns import FRAME, Column, ColumnReader, Origin, describe, plan_columns, require_column
-from recoslip.tables.kept_columns import choose_kept, choose_label
-from recoslip.tables.node_columns import domains_from_column, domains_from_time, own_ids
+from recoslip.tables.node_columns import choose_kept, choose_label, domains_from_column, domains_from_time, own_ids
 
 log = logging.getLogger("recoslip")
 

@@ -36,7 +36,7 @@ from recoslip.errors import RecoslipWarning
 from recoslip.findings.analysis import analyse
 from recoslip.graph.split import Mask, default_rotations
 from recoslip.metrics import auroc
-from recoslip.objectives.pu import best_bin
+from recoslip.objectives.rates import best_bin
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr", "csbm", "digits")
 CASES = ("mixed0", "mixed1", "mixed2", "unshifted", "grown", "nothing")

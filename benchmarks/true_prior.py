@@ -10,7 +10,7 @@ from formatting import mean_and_error
 import recoslip
 from recoslip.detectors import pu_methods
 from recoslip.metrics import auroc
-from recoslip.objectives.pu import BestBin
+from recoslip.objectives.rates import BestBin
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from recoslip.errors import SettingError
 from recoslip.graph.adjacency import adjacency_of, mean_distance, within_hops
 from recoslip.metrics import auroc
 from recoslip.objectives.links import structure_loss
-from recoslip.objectives.pu import (
+from recoslip.objectives.rates import (
     best_bin,
     domain_risk,
     entropy,

@@ -14,8 +14,8 @@ import torch
 from torch_geometric.nn import GCN
 
 from recoslip import NodeGraph, Split, cluster, detector, load_dataset, open_packed, pack
+from recoslip.cluster import fingerprint, pack_learned, unpack_learned
 from recoslip.detectors.base import Callbacks
-from recoslip.detectors.learned_file import fingerprint, pack_learned, unpack_learned
 from recoslip.errors import Diverged, GraphError, ModelFileError, RecoslipError, SettingError
 from recoslip.storage import output_lock
 

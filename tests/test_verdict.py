@@ -14,7 +14,7 @@ from recoslip.cli.printing import print_outcome
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import p_values
 from recoslip.detectors.regions import growth_within
-from recoslip.findings.analysis import analyse
+from recoslip.findings.analysis import analyse, facts
 from recoslip.findings.diagnosis import (
     Cluster,
     Diagnosis,
@@ -29,7 +29,6 @@ from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.findings.groups import Partition, find_groups, inspect_first, merge_alike_communities
 from recoslip.findings.novel_share import NovelShare, most_by_chance
-from recoslip.findings.summary import facts
 from recoslip.findings.verdict import Withheld, decide, guarantee, withheld_regions
 from recoslip.graph.neighbourhood import neighbourhood_features, similarity_features
 from recoslip.pipeline.result import Result

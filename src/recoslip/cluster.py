@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Generator, Iterator, Sequence
@@ -13,13 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from sklearn.base import clone
 
+from recoslip._version import __version__
 from recoslip.detectors.base import Callbacks, Detector
-from recoslip.detectors.learned_file import fingerprint, pack_learned, read_learned, unpack_learned
 from recoslip.detectors.network_detector import NetworkDetector
 from recoslip.detectors.params import Integer
-from recoslip.errors import RecoslipError, SettingError
+from recoslip.errors import ModelFileError, RecoslipError, SettingError
 from recoslip.fleet.device import BATCH_SIZE
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes
@@ -27,7 +30,7 @@ from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask, Split
 from recoslip.packed import open_packed
 from recoslip.progress import Progress
-from recoslip.storage import MANIFEST, output_lock, write_new
+from recoslip.storage import MANIFEST, output_lock, printable, write_new
 
 LOCAL = "local"  # stands for an address: start a cluster on this machine, for this call only
 MAX_RETRIES = 3  # how often work is done again after its process died
@@ -249,3 +252,43 @@ def _monitor(ray: Any) -> Any:
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     return ray.remote(num_cpus=0, scheduling_strategy=here)(TrainingMonitor).remote()
+
+
+def pack_learned(detector: Detector, attributes: dict[str, Any]) -> bytes:
+    """Turn learned attributes into the content of a safetensors file, in which numbers are JSON."""
+    fitted = clone(detector)
+    fitted.__dict__.update(attributes)
+    values, tensors = fitted._pack()
+    numbers = json.dumps({"seed": attributes["seed_"], "values": values}).encode()
+    own = {"scores_": torch.from_numpy(attributes["scores_"]), "json_": torch.tensor([*numbers], dtype=torch.uint8)}
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in (own | tensors).items()})
+
+
+def unpack_learned(detector: Detector, features: int, content: bytes) -> dict[str, Any]:
+    """Turn what `pack_learned` returned back into the learned attributes, of a graph with so many features."""
+    tensors = load(content)
+    numbers = json.loads(tensors.pop("json_").numpy().tobytes())
+    attributes = {"seed_": numbers["seed"], "scores_": tensors.pop("scores_").numpy()}
+    fitted = clone(detector)
+    fitted.__dict__.update(attributes | {"n_features_in_": features})
+    attributes |= fitted._unpack(numbers["values"], tensors)
+    return attributes
+
+
+def read_learned(detector: Detector, features: int, path: Path) -> dict[str, Any]:
+    """Read the learned attributes from a file."""
+    try:
+        return unpack_learned(detector, features, path.read_bytes())
+    except (OSError, SafetensorError, LookupError, ValueError, RuntimeError) as problem:
+        raise ModelFileError(
+            f"{printable(path)} is damaged ({type(problem).__name__}: {problem}); delete it and start again"
+        ) from problem
+
+
+def fingerprint(detector: Detector, graph: bytes, is_target: Mask, split: Split, seed: int) -> str:
+    """Hash what a training depends on: version, settings, graph (by a digest of it), domains, split and seed."""
+    settings = {name: value for name, value in detector.json_params().items() if name != "device"}
+    digest = hashlib.sha256(json.dumps([__version__, detector.name, settings, seed], sort_keys=True).encode())
+    for part in (graph, is_target.tobytes(), split.train.tobytes(), split.validation.tobytes(), split.test.tobytes()):
+        digest.update(part)
+    return digest.hexdigest()[:16]

@@ -179,9 +179,8 @@ def detect(
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
-    from recoslip.findings.graph_files import check_graph_format
     from recoslip.pipeline.detect import detect as run
-    from recoslip.pipeline.folder import reserved
+    from recoslip.pipeline.folder import check_graph_format, reserved
     from recoslip.storage import printable
 
     console = make_console(quiet or as_json)

@@ -21,15 +21,15 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import adjacency_of, within_hops
 from recoslip.graph.split import Mask, Split
 from recoslip.objectives.links import inner_products, structure_loss
-from recoslip.objectives.pu import (
+from recoslip.objectives.rates import (
     best_bin,
     entropy,
     label_distribution,
     non_negative_risk,
     non_negative_step,
+    soft_rate,
     unbiased_risk,
 )
-from recoslip.objectives.rates import soft_rate
 
 
 @dataclass(frozen=True, eq=False)

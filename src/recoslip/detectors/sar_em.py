@@ -18,7 +18,7 @@ from recoslip.fleet.interfaces import Fleet, GraphInput, Schedule
 from recoslip.fleet.network import seed_key
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import Split
-from recoslip.objectives.pu import log_likelihood, posterior_known
+from recoslip.objectives.rates import log_likelihood, posterior_known
 from recoslip.progress import Phases
 
 NOVELTY, PROPENSITY = 0, 1  # the two networks; their seeds are derived from these numbers

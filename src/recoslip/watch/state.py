@@ -178,11 +178,16 @@ def read_state(folder: Path) -> State:
         return _state(folder, check_manifest(folder, "watch", but=PAGE), document)
     except ManifestError as problem:
         raise WatchError(f"{printable(folder)} is damaged: {problem}; restore the folder from a copy") from problem
-    except (LookupError, TypeError, ValueError, AttributeError, SafetensorError, *file_errors()) as problem:
+    except _content_errors() as problem:
         raise WatchError(
             f"{printable(folder)} is damaged: its files do not fit together ({type(problem).__name__}: {problem}); "
             "restore it from a copy"
         ) from problem
+
+
+def _content_errors() -> tuple[type[BaseException], ...]:
+    """Return the exceptions of files that do not fit together although their checksums are right."""
+    return (LookupError, TypeError, ValueError, AttributeError, SafetensorError, *file_errors())
 
 
 def _state(folder: Path, manifest: Manifest, document: dict[str, Any]) -> State:

@@ -16,11 +16,10 @@ from recoslip._version import __version__
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import ROUNDING
 from recoslip.errors import RecoslipError, nearest
-from recoslip.findings.analysis import Findings
+from recoslip.findings.analysis import Findings, facts
 from recoslip.findings.diagnosis import Cluster
 from recoslip.findings.explanations import FeatureStatistics, Trait, nearest_source
 from recoslip.findings.groups import Group
-from recoslip.findings.summary import facts
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.pipeline.report.projection import projection

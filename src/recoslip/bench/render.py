@@ -12,17 +12,7 @@ import numpy as np
 from recoslip.bench.datasets import DEFAULT_SPLIT
 from recoslip.bench.plan import TITLES, Cell
 from recoslip.bench.records import Key
-from recoslip.bench.statistics import (
-    Comparison,
-    CriticalDifference,
-    Summary,
-    compare,
-    critical_difference,
-    holm,
-    is_ranked,
-    ranks,
-    summarise,
-)
+from recoslip.bench.statistics import Comparison, Summary, compare, holm, is_ranked, summarise
 from recoslip.datasets.catalogue import GRAPHS
 from recoslip.datasets.panel import CASES
 from recoslip.detectors.base import Scores
@@ -255,7 +245,6 @@ class Page:
     ) -> None:
         self.name, self.cells, self.found, self.reference, self.changed = name, cells, found, reference, changed or {}
         self.methods, self.datasets = _distinct(c.method for c in cells), _distinct(c.dataset for c in cells)
-        self.ranked = [method for method in self.methods if is_ranked(method)]
         self.has_default_split = _distinct(c.split for c in cells) == [DEFAULT_SPLIT]
         self.auroc = summarise(cells, found, "auroc")
         self.document = Document(HEADINGS[name], name if self.has_default_split else f"{name}-splits")
@@ -267,11 +256,7 @@ class Page:
             add_panel(self.document, self.auroc, self.methods, self.datasets)
             return self.document.files()
         self.add_auroc()
-        if not self.has_default_split:
-            self._add_paired_tests()
-        by_method = ranks(self.auroc, self.ranked, self.datasets)
-        if by_method and (difference := critical_difference(by_method)):
-            self.add_ranks(difference)
+        self.add_tests()
         self._add_other_metrics()
         return self.document.files()
 
@@ -280,8 +265,10 @@ class Page:
         grid = method_grid(self.auroc, self.methods, self.datasets, format_mean)
         self.document.add_table("## Test AU-ROC", grid, "")
 
-    def _add_paired_tests(self) -> None:
-        """Add paired tests over splits: for all datasets together, and for each."""
+    def add_tests(self) -> None:
+        """Add paired tests over splits, where there are several: for all datasets together, and for each."""
+        if self.has_default_split:
+            return
         heading = f"## Paired over splits, against {title(self.reference)}"
         self._add_comparisons(self.datasets, heading, "-paired", PAIRED)
         for dataset in self.datasets if len(self.datasets) > 1 else []:
@@ -290,19 +277,6 @@ class Page:
     def _add_comparisons(self, datasets: Sequence[str], heading: str, suffix: str, text: str | None = None) -> None:
         if comparisons := compare(self.auroc, self.methods, datasets, self.reference):
             self.document.add_table(heading, comparison_grid(comparisons, self.reference), suffix, text)
-
-    def add_ranks(self, cd: CriticalDifference) -> None:
-        """Add mean ranks and their critical difference."""
-        rows = [(title(m), [f"{rank:.2f}"]) for m, rank in sorted(cd.ranks.items(), key=lambda pair: pair[1])]
-        text = (
-            f"Mean rank over {cd.blocks} datasets. Friedman: p = {cd.p:.3g}. Two methods differ at 5 % (Nemenyi) if "
-            f"their mean ranks are {cd.difference:.2f} apart."
-        )
-        if self.name == "shift":
-            text += " Versions of one graph are not independent datasets, so the test is too sure of itself."
-        elif cd.blocks < 10:
-            text += " With so few datasets it finds large differences only."
-        self.document.add_table("## Ranks and the critical difference", Grid("", ["mean rank"], rows), "-ranks", text)
 
     def _add_other_metrics(self) -> None:
         """Add a table for every metric but AU-ROC; times do not compete."""

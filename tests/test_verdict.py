@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from recoslip import NodeGraph, detector
-from recoslip.cli.printing import print_outcome
+from recoslip.cli.detect import print_outcome
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import p_values
 from recoslip.detectors.regions import growth_within

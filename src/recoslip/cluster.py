@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,7 +88,7 @@ def fit(
         storage: folder for the rotations that have finished. If the same fit is started again with this folder, they
             are not fitted again. Other fits may use the same folder.
         rotations: as for `Detector.fit`; 2 or more.
-        progress: called with steps done and steps in all.
+        progress: called with fits done and fits in all.
     """
     Integer(1)("workers", workers)
     if rotations == 1:
@@ -175,22 +175,18 @@ class RotationTasks:
                 max_retries=MAX_RETRIES,
                 scheduling_strategy="SPREAD",
             )(learn_rotation)
-            monitor = _monitor(ray)
             reordered = graph is not self.graph  # by `fit`
             shared = ray.put(graph) if reordered or self.packed is None else str(self.packed)
-            waiting, done, total = list(left), 0, 0
+            waiting = list(left)
             running: dict[Any, int] = {}
             try:
                 while waiting or running:
                     while waiting and len(running) < self.workers:
                         task = waiting.pop(0)
-                        running[learn.remote(detector, shared, task, threads, monitor)] = task.number
+                        running[learn.remote(detector, shared, task, threads)] = task.number
                     for finished in ray.wait(list(running), timeout=INTERVAL)[0]:
                         yield running.pop(finished), ray.get(finished)
-                    with suppress(ray.exceptions.RayError):  # on a busy machine the monitor may not answer
-                        done, total = ray.get(monitor.steps.remote(len(left)))
-                    if total:
-                        progress(done if running or waiting else total, total)
+                    progress(len(left) - len(waiting) - len(running), len(left))
             except ray.exceptions.RayTaskError as problem:
                 if isinstance(problem.cause, RecoslipError):
                     raise problem.cause from None
@@ -205,15 +201,11 @@ class RotationTasks:
                     ray.cancel(unfinished, force=True)
 
 
-def learn_rotation(detector: Detector, graph: NodeGraph | str, task: Task, threads: int, monitor: Any) -> bytes:
+def learn_rotation(detector: Detector, graph: NodeGraph | str, task: Task, threads: int) -> bytes:
     """Learn one rotation, in a process of a cluster; return what `pack_learned` makes of it."""
     torch.set_num_threads(min(threads, os.cpu_count() or 1))
     shown = (open_packed(graph) if isinstance(graph, str) else graph).with_target(task.is_target)
-
-    def report(done: int, total: int) -> None:
-        monitor.set_steps.remote(task.number, done, total)
-
-    (attributes,) = detector.learn_presented(shown, task.split, [task.seed], Callbacks(report))
+    (attributes,) = detector.learn_presented(shown, task.split, [task.seed], Callbacks(lambda *_: None))
     return pack_learned(detector, attributes)
 
 
@@ -228,30 +220,6 @@ def graph_digest(graph: NodeGraph, packed: Path | None) -> bytes:
     for array in (*features, graph.edge_index.numpy(), *weights, id_hashes(graph.ids)):
         digest.update(np.ascontiguousarray(array).reshape(-1).data)
     return digest.digest()
-
-
-class TrainingMonitor:
-    """A Ray actor that the tasks report their progress to, and that the caller asks for it."""
-
-    def __init__(self) -> None:
-        self._steps: dict[int, tuple[int, int]] = {}
-
-    def set_steps(self, task: int, done: int, total: int) -> None:
-        """Store the steps done and the steps in all of a task."""
-        self._steps[task] = done, total
-
-    def steps(self, tasks: int) -> tuple[int, int]:
-        """Return the steps done and the steps in all of so many tasks, which take about as many each."""
-        done, total = (sum(column) for column in zip((0, 0), *self._steps.values(), strict=True))
-        return done, total * tasks // max(1, len(self._steps))
-
-
-def _monitor(ray: Any) -> Any:
-    """Start a `TrainingMonitor` on the machine of the caller, so that it is lost with no other."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(TrainingMonitor).remote()
 
 
 def pack_learned(detector: Detector, attributes: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recoslip.errors import RecoslipError
-from recoslip.pipeline.report.templates import asset, fill
+from recoslip.pipeline.report.html import asset, fill
 from recoslip.review.ranking import Ranking
 from recoslip.wording import at_least_percent, at_most_percent, counted
 

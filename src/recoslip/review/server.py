@@ -22,8 +22,7 @@ from starlette.routing import Route
 
 from recoslip.errors import RecoslipError, SettingError
 from recoslip.json_files import JsonFileError, parse_json
-from recoslip.pipeline.report.html import saved_report
-from recoslip.pipeline.report.templates import asset, policy_of
+from recoslip.pipeline.report.html import asset, policy_of, saved_report
 from recoslip.review.decisions import check_name, export, parse_decisions
 from recoslip.review.guard import Guard
 from recoslip.review.room import ReviewSession, user_name

@@ -61,7 +61,7 @@ def test_the_papers_own_ranks_follow_from_its_table():
 
 
 def test_bars_join_methods_that_do_not_differ():
-    cd = statistics.CriticalDifference({"a": 1.0, "b": 1.5, "c": 2.4, "d": 3.0}, 1.0, 14, 0.01)
+    cd = ranks.CriticalDifference({"a": 1.0, "b": 1.5, "c": 2.4, "d": 3.0}, 1.0, 14, 0.01)
     assert figures.cliques(cd) == [(1.0, 1.5), (1.5, 2.4), (2.4, 3.0)]
 
 

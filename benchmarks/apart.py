@@ -29,7 +29,7 @@ from recoslip.datasets.panel import NOTHING, Case, Labelled, panel_case, read_la
 from recoslip.findings.analysis import analyse
 from recoslip.graph.neighbourhood import reduced_features
 from recoslip.graph.sparse import to_scipy
-from recoslip.inspection.features import check_columns
+from recoslip.inspection.columns import check_columns
 from recoslip.metrics import auroc
 
 NETWORKS = (("acmv9", "citationv1"), ("citationv1", "acmv9"))

@@ -30,13 +30,13 @@ from recoslip.datasets import csbm
 from recoslip.datasets.load import load_labelled
 from recoslip.datasets.panel import Case, Labelled, panel_case
 from recoslip.detectors.base import Detector
-from recoslip.detectors.catalogue import DEFAULT
 from recoslip.detectors.conformal import benjamini_hochberg, p_values
+from recoslip.detectors.registry import DEFAULT
 from recoslip.errors import RecoslipWarning
 from recoslip.findings.analysis import analyse
 from recoslip.graph.split import Mask, default_rotations
 from recoslip.metrics import auroc
-from recoslip.objectives.prior import best_bin
+from recoslip.objectives.rates import best_bin
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr", "csbm", "digits")
 CASES = ("mixed0", "mixed1", "mixed2", "unshifted", "grown", "nothing")

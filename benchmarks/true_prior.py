@@ -8,9 +8,9 @@ import argparse
 from formatting import mean_and_error
 
 import recoslip
-from recoslip.detectors import prior_detector
+from recoslip.detectors import pu_methods
 from recoslip.metrics import auroc
-from recoslip.objectives.prior import BestBin
+from recoslip.objectives.rates import BestBin
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
         data = recoslip.load_dataset(name, root=args.root)
         network = data.settings.network()
         known = float(1 - data.novel[data.graph.is_target.numpy()].mean())
-        prior_detector.best_bin = lambda source, target, prior=known: BestBin(prior, 1.0, 0.0)
+        pu_methods.best_bin = lambda source, target, prior=known: BestBin(prior, 1.0, 0.0)
         cases = {
             "warm-up alone": recoslip.detector("domain-discriminator", **network, epochs=150, patience=150),
             f"upu with the true prior, {known:.3f}": recoslip.detector("upu", **network),

@@ -66,7 +66,7 @@ ALLOWED = {
     ("fleet.batches", "truncate"),  # a temporary file without a name
     ("datasets.load", "rmdir"),  # empty folders that a failed download of PyTorch Geometric left
     ("datasets.load", "symlink_to"),  # in a temporary folder
-    ("packed.edge_sort", "save"), ("packed.writer", "save"), ("packed.format", "open_memmap"),  # where storage says
+    ("packed.edge_sort", "save"), ("packed.writer", "save"), ("packed.reader", "open_memmap"),  # where storage says
     ("review.store", "open"),  # SQLite's file
     ("console.process", "open"),  # the null device
     ("tables.table_encoder", "rename"), ("review.decisions", "rename"),  # columns

@@ -24,14 +24,14 @@ from recoslip.detectors import (
     PuGnn,
     SarEM,
 )
-from recoslip.detectors.dominant import squared_error
-from recoslip.detectors.lp_pul import propagate
+from recoslip.detectors.anomaly import squared_error
+from recoslip.detectors.graph_rules import propagate
 from recoslip.errors import SettingError
 from recoslip.graph.adjacency import adjacency_of, mean_distance, within_hops
 from recoslip.metrics import auroc
 from recoslip.objectives.links import structure_loss
-from recoslip.objectives.prior import best_bin
-from recoslip.objectives.pu import (
+from recoslip.objectives.rates import (
+    best_bin,
     domain_risk,
     entropy,
     label_distribution,

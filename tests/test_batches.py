@@ -15,7 +15,7 @@ from recoslip.detectors.risk_objectives import WeightedCrossEntropy
 from recoslip.errors import OutOfMemory, SettingError
 from recoslip.fleet.batches import SampledGraph, prefetch, proportional_sizes
 from recoslip.fleet.device import memory_needed
-from recoslip.fleet.early_stopping import BestWeights
+from recoslip.fleet.full_batch import BestWeights
 from recoslip.fleet.interfaces import Schedule
 from recoslip.fleet.network import Architecture, NetworkFleet
 from recoslip.fleet.propagation import WholeGraph

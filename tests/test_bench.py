@@ -18,7 +18,7 @@ import pytest
 from scipy.stats import wilcoxon
 from typer.testing import CliRunner
 
-from recoslip.bench import statistics, tables
+from recoslip.bench import render, statistics
 from recoslip.bench.datasets import DEFAULT_SPLIT, read_sources
 from recoslip.bench.plan import Cell, missing, plan, recorded
 from recoslip.bench.records import Records, code_version, key_of, revision
@@ -428,13 +428,13 @@ def summaries(values, split="0"):
 
 
 def test_the_best_is_bold_the_second_underlined_and_the_oracle_neither():
-    drawn = tables.method_grid(
+    drawn = render.method_grid(
         summaries(
             {("oracle", "cora-s"): 0.99, ("upu", "cora-s"): 0.6, ("nnpu", "cora-s"): 0.7, ("x_y", "cora-s"): 0.5}
         ),
         ["oracle", "upu", "nnpu", "x_y", "absent"],
         ["cora-s"],
-        tables.format_mean,
+        render.format_mean,
     )
     assert drawn.markdown().splitlines() == [
         "|  | Cora-S |",
@@ -470,7 +470,6 @@ def test_incomplete_means_say_so_and_do_not_compete(tmp_path):
     assert "| PU-GNN | 0.900 (1 of 2 runs) |" in text
     assert "| nnPU | **0.700 ± 0.000** |" in text
     assert "5 of 6 planned runs" in text
-    assert "critical difference" not in text
 
 
 def test_paired_comparison_is_scipys_over_splits():
@@ -483,15 +482,6 @@ def test_paired_comparison_is_scipys_over_splits():
     difference = np.array(values["upu"]) - np.array(values["reco-slip"])
     assert result == ("upu", 6, pytest.approx(difference.mean()), 1, 5, pytest.approx(wilcoxon(difference).pvalue))
     assert statistics.compare(found, ["upu"], ["d"], "nnpu") == []
-
-
-def test_the_critical_difference_is_demsars():
-    """His example: four classifiers on fourteen data sets, q = 2.569, CD = 1.25 at 5 %."""
-    rng = np.random.default_rng(0)
-    drawn = [rng.permutation(4) + 1 for _ in range(14)]
-    cd = statistics.critical_difference({name: [int(row[k]) for row in drawn] for k, name in enumerate("abcd")})
-    assert cd.difference == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 14)), abs=0.002)
-    assert statistics.critical_difference({"a": [1, 1], "b": [2, 2]}) is None
 
 
 def test_tables_name_changed_settings_and_say_where_nothing_was_run(tmp_path):

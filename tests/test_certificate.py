@@ -8,8 +8,7 @@ import pytest
 from parsed_html import HOSTILE, ParsedHtml
 
 from recoslip.errors import RecoslipError
-from recoslip.review.bounds import bounds, least, most, sample_size
-from recoslip.review.certificate import Sample, certify, draw, propose
+from recoslip.review.certificate import Sample, bounds, certify, draw, least, most, propose, sample_size
 from recoslip.review.ranking import Ranking
 
 

@@ -14,8 +14,8 @@ import torch
 from torch_geometric.nn import GCN
 
 from recoslip import NodeGraph, Split, cluster, detector, load_dataset, open_packed, pack
+from recoslip.cluster import fingerprint, pack_learned, unpack_learned
 from recoslip.detectors.base import Callbacks
-from recoslip.detectors.learned_file import fingerprint, pack_learned, unpack_learned
 from recoslip.errors import Diverged, GraphError, ModelFileError, RecoslipError, SettingError
 from recoslip.storage import output_lock
 
@@ -163,7 +163,7 @@ def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, d
     machine = machines.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
     third, reached = machine.node_id, tmp_path / "reached"
 
-    def learn_rotation(detector, graph, task, threads, monitor):  # runs in the processes of the cluster
+    def learn_rotation(detector, graph, task, threads):  # runs in the processes of the cluster
         import ray
 
         from recoslip import cluster  # where nothing is patched
@@ -175,7 +175,7 @@ def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, d
             time.sleep(3600)
         while not reached.exists():  # until one of them is on the third machine
             time.sleep(0.05)
-        return cluster.learn_rotation(detector, graph, task, threads, monitor)
+        return cluster.learn_rotation(detector, graph, task, threads)
 
     def remove():
         while not reached.exists() and not over.is_set():
@@ -196,13 +196,13 @@ def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, d
 
 
 def test_the_rotation_of_a_killed_process_is_fitted_again(machines, rotated, data, tmp_path, monkeypatch):
-    def learn_rotation(detector, graph, task, threads, monitor):  # as above
+    def learn_rotation(detector, graph, task, threads):  # as above
         from recoslip import cluster
 
         if task.number == 1 and not (tmp_path / "killed").exists():
             (tmp_path / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return cluster.learn_rotation(detector, graph, task, threads, monitor)
+        return cluster.learn_rotation(detector, graph, task, threads)
 
     monkeypatch.setattr(cluster, "learn_rotation", learn_rotation)
     fitted = fit_rotations(data.graph, data.split)
@@ -214,12 +214,12 @@ def test_finished_rotations_are_not_fitted_again(machines, rotated, data, tmp_pa
     """With one worker, rotations run one after the other; the first fit is interrupted once one of them is stored."""
     storage = tmp_path / "storage"
 
-    def learn_rotation(detector, graph, task, threads, monitor):  # as above
+    def learn_rotation(detector, graph, task, threads):  # as above
         from recoslip import cluster
 
         with (tmp_path / "starts").open("a") as file:
             file.write(str(task.number))
-        return cluster.learn_rotation(detector, graph, task, threads, monitor)
+        return cluster.learn_rotation(detector, graph, task, threads)
 
     def interrupt(done, total):
         if storage.exists():
@@ -304,14 +304,14 @@ def test_a_fingerprint_tells_graphs_splits_and_settings_apart(data):
 
 
 def test_no_more_rotations_run_at_once_than_there_are_workers(machines, rotated, data, tmp_path, monkeypatch):
-    def learn_rotation(detector, graph, task, threads, monitor):  # as above
+    def learn_rotation(detector, graph, task, threads):  # as above
         from recoslip import cluster
 
         mine = tmp_path / str(task.number)
         mine.touch()
         with (tmp_path / "seen").open("a") as file:
             file.write(str(sum(path.name.isdigit() for path in tmp_path.iterdir())))
-        learned = cluster.learn_rotation(detector, graph, task, threads, monitor)
+        learned = cluster.learn_rotation(detector, graph, task, threads)
         mine.unlink()
         return learned
 
@@ -320,23 +320,16 @@ def test_no_more_rotations_run_at_once_than_there_are_workers(machines, rotated,
     assert set((tmp_path / "seen").read_text()) == {"1"}
 
 
-def test_progress_is_that_of_all_rotations(machines, data):
-    monitor = cluster.TrainingMonitor()
-    assert monitor.steps(5) == (0, 0)
-    monitor.set_steps(1, 3, 10)
-    assert monitor.steps(5) == (3, 50)  # the others will have about as many
-    monitor.set_steps(1, 10, 10)
-    monitor.set_steps(0, 4, 20)
-    assert monitor.steps(5) == (14, 75)
+def test_progress_counts_rotations(machines, data):
     seen = []
     model = quick("domain-discriminator")
     cluster.fit(model, data.graph, rotations=2, progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
-    assert seen[-1] == (2 * model.epochs, 2 * model.epochs)
+    assert seen[-1] == (2, 2)
 
 
 def test_an_error_of_a_rotation_is_raised_as_it_is(machines, data, monkeypatch):
-    def learn_rotation(detector, graph, task, threads, monitor):
+    def learn_rotation(detector, graph, task, threads):
         from recoslip.errors import Diverged
 
         raise Diverged("this cannot be learned")

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 
 import recoslip
 from recoslip.cli import app
-from recoslip.detectors.catalogue import METHODS
+from recoslip.detectors.registry import METHODS
 from recoslip.read_options import ReadOptions, declared
 
 ROOT = Path(__file__).parent.parent

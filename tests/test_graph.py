@@ -12,7 +12,7 @@ from recoslip import NodeGraph
 from recoslip.errors import GraphError
 from recoslip.graph import neighbourhood
 from recoslip.graph.adjacency import Neighbours
-from recoslip.graph.alignment import match_moments
+from recoslip.graph.neighbourhood import match_moments
 
 X = np.eye(4, dtype=np.float32)
 TARGET = [False, False, True, True]

@@ -16,7 +16,7 @@ from recoslip import NodeGraph, detector, read_graph
 from recoslip.cli.commands import app
 from recoslip.errors import TableError
 from recoslip.findings.analysis import analyse
-from recoslip.findings.graph_files import to_networkx
+from recoslip.pipeline.folder import to_networkx
 
 FORMATS = {"graphml": nx.write_graphml, "gexf": nx.write_gexf, "gml": nx.write_gml}
 

@@ -15,9 +15,9 @@ from recoslip.datasets import csbm
 from recoslip.datasets.panel import Labelled, panel_case
 from recoslip.errors import GraphError, SettingError, TableError
 from recoslip.findings.analysis import analyse
-from recoslip.graph.alignment import aligned
+from recoslip.graph.neighbourhood import aligned
 from recoslip.inspection.check import Check
-from recoslip.inspection.features import check_columns, column_of
+from recoslip.inspection.columns import check_columns, column_of
 from recoslip.inspection.mixing import Mixing, Region, measure_mixing
 from recoslip.metrics import auroc
 from recoslip.tables.table_encoder import TableEncoder

@@ -8,7 +8,7 @@ import torch
 
 from recoslip import NodeGraph, detector, load_dataset, load_detector
 from recoslip.detectors import DETECTORS
-from recoslip.detectors.domain_discriminator import DomainDiscriminator
+from recoslip.detectors.discriminators import DomainDiscriminator
 from recoslip.errors import Diverged, RecoslipWarning
 
 NARROW = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "device": "cpu"}

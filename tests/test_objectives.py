@@ -15,17 +15,19 @@ from recoslip.fleet.sampling import NonEdges
 from recoslip.graph.adjacency import mean_distance, or_neighbours
 from recoslip.objectives import links
 from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
-from recoslip.objectives.prior import best_bin
-from recoslip.objectives.pu import (
+from recoslip.objectives.rates import (
+    best_bin,
     domain_risk,
     entropy,
+    hard_rate,
     label_distribution,
+    lagrangian,
     log_likelihood,
     non_negative_risk,
     non_negative_step,
     posterior_known,
+    soft_rate,
 )
-from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
 
 
 def undecided(scores, recall_target):

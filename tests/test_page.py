@@ -16,10 +16,8 @@ from recoslip import NodeGraph, detector
 from recoslip.datasets import csbm
 from recoslip.errors import RecoslipError
 from recoslip.findings.analysis import analyse
-from recoslip.pipeline.report.columns import MAX_CHARACTERS, TEXT_LENGTHS
 from recoslip.pipeline.report.html import Report, report
-from recoslip.pipeline.report.payload import MAX_NODES, payload
-from recoslip.pipeline.report.projection import projection
+from recoslip.pipeline.report.payload import MAX_CHARACTERS, MAX_NODES, TEXT_LENGTHS, payload, projection
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='hacked'\">",

@@ -9,9 +9,8 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from recoslip.bench.datasets import DEFAULT_SPLIT, Sources, read_sources
-from recoslip.bench.render import add_panel
+from recoslip.bench.render import Document, add_panel
 from recoslip.bench.statistics import Summary
-from recoslip.bench.tables import Document
 from recoslip.cli import app
 from recoslip.datasets.block_model import csbm
 from recoslip.datasets.load import load_labelled, panel_graphs

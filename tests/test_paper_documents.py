@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "paper"))
 figures = pytest.importorskip("figures", reason="needs matplotlib", exc_type=ImportError)
 
 import printed  # noqa: E402
+import ranks  # noqa: E402
 import render  # noqa: E402
 
 
@@ -53,14 +54,14 @@ def test_the_papers_own_ranks_follow_from_its_table():
     methods = ["domain-discriminator", "sar-em", "pu-gnn", "reco-slip"]
     graphs = [f"{graph}-s" for graph in GRAPHS]
     theirs = summaries({(m, d): printed.AUROC[m, d].mean for m in methods for d in graphs})
-    ranks = statistics.ranks(theirs, methods, graphs)
-    assert np.mean(ranks["reco-slip"]) == printed.RANKS["reco-slip"]["s"] == 1
-    assert np.mean(ranks["sar-em"]) == pytest.approx(printed.RANKS["sar-em"]["s"], abs=0.3)
-    assert statistics.ranks(theirs, [*methods, "energy"], graphs) is None
+    found = ranks.ranks(theirs, methods, graphs)
+    assert np.mean(found["reco-slip"]) == printed.RANKS["reco-slip"]["s"] == 1
+    assert np.mean(found["sar-em"]) == pytest.approx(printed.RANKS["sar-em"]["s"], abs=0.3)
+    assert ranks.ranks(theirs, [*methods, "energy"], graphs) is None
 
 
 def test_bars_join_methods_that_do_not_differ():
-    cd = statistics.CriticalDifference({"a": 1.0, "b": 1.5, "c": 2.4, "d": 3.0}, 1.0, 14, 0.01)
+    cd = ranks.CriticalDifference({"a": 1.0, "b": 1.5, "c": 2.4, "d": 3.0}, 1.0, 14, 0.01)
     assert figures.cliques(cd) == [(1.0, 1.5), (1.5, 2.4), (2.4, 3.0)]
 
 
@@ -74,6 +75,15 @@ def shift_records(folder, cells):
         origin = {"settings_hash": cell.settings_hash, "code": cell.code(), "time": "2030", "device": "d", "torch": "2"}
         records.add([key | origin | {"auroc": value, "ap": 0.5, "f1": 0.5, "fpr95": 0.5, "seconds": 1.0}])
     return records
+
+
+def test_the_critical_difference_is_demsars():
+    """His example: four classifiers on fourteen data sets, q = 2.569, CD = 1.25 at 5 %."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.permutation(4) + 1 for _ in range(14)]
+    cd = ranks.critical_difference({name: [int(row[k]) for row in drawn] for k, name in enumerate("abcd")})
+    assert cd.difference == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 14)), abs=0.002)
+    assert ranks.critical_difference({"a": [1, 1], "b": [2, 2]}) is None
 
 
 def test_shift_has_ranks_figures_and_tests(tmp_path):

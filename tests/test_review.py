@@ -22,8 +22,7 @@ from recoslip.cli import app
 from recoslip.datasets import csbm
 from recoslip.errors import RecoslipError
 from recoslip.results import REVIEW
-from recoslip.review import listening
-from recoslip.review import server as review_server
+from recoslip.review import server
 from recoslip.review.decisions import Decisions, export, only_new, parse_decisions, to_fill_in
 from recoslip.review.ranking import Ranking
 from recoslip.review.room import REVIEWED, ReviewSession
@@ -532,10 +531,10 @@ class Served:
 
     def __init__(self, room):
         self.room = room
-        self.socket = listening.bind("127.0.0.1", 0)
+        self.socket = server.bind("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
-        self.server = review_server.make_server(room, "127.0.0.1", self.port, ["review.example.org"])
+        self.server = server.make_server(room, "127.0.0.1", self.port, ["review.example.org"])
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
         self.thread.start()
         self.client = httpx.Client(base_url=self.address, timeout=600)
@@ -854,7 +853,7 @@ def test_wrong_uses_end_with_a_sentence(folder, tmp_path):
     assert "is a folder" in run(folder, "--decisions", tmp_path, code=2)
     assert "1 to 80 characters" in run(folder, "--sample", 3, "--who", "", code=2)
     assert "no address of this machine" in run(folder, "--host", "no such host", "--no-browser", code=2)
-    with listening.bind("127.0.0.1", 0) as taken:
+    with server.bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         assert f"port {port} is in use; give another --port, or 0" in run(folder, "--port", port, code=2)
     page = json.loads((folder / "report.json").read_text())
@@ -881,20 +880,20 @@ def test_without_starlette_the_remedy_is_named(folder, monkeypatch):
 
 
 def test_names_and_ports_of_a_team():
-    hosts = listening.allowed_hosts("0.0.0.0", 8000, ["review.example.org"])
+    hosts = server.allowed_hosts("0.0.0.0", 8000, ["review.example.org"])
     assert {"review.example.org", "review.example.org:8000", "127.0.0.1:8000"} <= hosts
     assert "0.0.0.0:8000" not in hosts
     assert "evil.example:8000" not in hosts
     assert "127.0.0.1" not in hosts  # a Host without its port is not ours
     with pytest.raises(RecoslipError, match=r"cannot listen|no address"):
-        listening.bind("192.0.2.1", 0)
+        server.bind("192.0.2.1", 0)
 
 
 def test_a_room_has_the_same_port_tomorrow_unless_it_is_taken():
-    with listening.bind_own("127.0.0.1", 0, "ab" * 32) as first:
+    with server.bind_own("127.0.0.1", 0, "ab" * 32) as first:
         port = first.getsockname()[1]
         assert first.getsockname()[0] == "127.0.0.1"
-        with listening.bind_own("127.0.0.1", 0, "ab" * 32) as second:
+        with server.bind_own("127.0.0.1", 0, "ab" * 32) as second:
             assert second.getsockname()[1] != port
 
 

@@ -15,7 +15,7 @@ from recoslip.errors import TableError
 from recoslip.read_options import ReadOptions
 from recoslip.tables.columns import describe
 from recoslip.tables.edges import EdgeReader
-from recoslip.tables.options import node_rows
+from recoslip.tables.node_columns import node_rows
 
 NODES = pl.DataFrame(
     {

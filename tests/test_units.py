@@ -5,9 +5,8 @@ import polars as pl
 import pytest
 
 from recoslip import NodeGraph, read_graph
-from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.group_profiles import nearest_to_group
-from recoslip.findings.units import numbers_in_words
+from recoslip.findings.explanations import FeatureStatistics, numbers_in_words
+from recoslip.findings.groups import nearest_to_group
 
 PRICES = [10.0, 20.0, 30.0, 40.0, 500.0, 700.0]
 CITIES = ["Oslo", "Oslo", "Oslo", "Rome", "Rome", "Rome"]

@@ -10,22 +10,26 @@ import pytest
 from rich.console import Console
 
 from recoslip import NodeGraph, detector
-from recoslip.cli.printing import print_outcome
+from recoslip.cli.detect import print_outcome
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import p_values
 from recoslip.detectors.regions import growth_within
-from recoslip.findings.analysis import analyse
-from recoslip.findings.clusters import Cluster, find_clusters, grown, growth_in_region, unevenness
-from recoslip.findings.diagnosis import Diagnosis, _fit_warnings
+from recoslip.findings.analysis import analyse, facts
+from recoslip.findings.diagnosis import (
+    Cluster,
+    Diagnosis,
+    _fit_warnings,
+    find_clusters,
+    grown,
+    growth_in_region,
+    least_growth,
+    unevenness,
+)
 from recoslip.findings.evidence import Evidence, group_evidence
 from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.group_profiles import inspect_first
-from recoslip.findings.groups import Partition, find_groups, merge_alike_communities
-from recoslip.findings.growth import least_growth
-from recoslip.findings.guarantee import Withheld, guarantee, withheld_regions
+from recoslip.findings.groups import Partition, find_groups, inspect_first, merge_alike_communities
 from recoslip.findings.novel_share import NovelShare, most_by_chance
-from recoslip.findings.summary import facts
-from recoslip.findings.verdict import decide
+from recoslip.findings.verdict import Withheld, decide, guarantee, withheld_regions
 from recoslip.graph.neighbourhood import neighbourhood_features, similarity_features
 from recoslip.pipeline.result import Result
 

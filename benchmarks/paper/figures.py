@@ -11,10 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from proportions import Proportions
+from ranks import CriticalDifference
 
 from recoslip.bench.plan import SHIFTS
-from recoslip.bench.statistics import CriticalDifference, Summary
-from recoslip.bench.tables import title
+from recoslip.bench.render import title
+from recoslip.bench.statistics import Summary
 from recoslip.datasets.catalogue import GRAPHS
 
 COLOURS = ("#4C6EF5", "#F08C00", "#2F9E44", "#C2255C", "#868E96", "#0C8599", "#9C36B5", "#5C940D")

@@ -18,15 +18,14 @@ import figures
 import numpy as np
 from printed import AUROC, RANKS, PaperMean
 from proportions import proportions
+from ranks import critical_difference, ranks
 
-from recoslip.bench.choices import parse_seeds, parse_splits
 from recoslip.bench.datasets import DEFAULT_SPLIT, Sources
-from recoslip.bench.plan import DATASETS, REPRESENTATIVE, SHIFTS, methods_of, plan, recorded
+from recoslip.bench.plan import DATASETS, REPRESENTATIVE, SHIFTS, methods_of, parse_seeds, parse_splits, plan, recorded
 from recoslip.bench.records import Records
-from recoslip.bench.render import Page
+from recoslip.bench.render import Document, Files, Grid, Page, title
 from recoslip.bench.session import write_files
-from recoslip.bench.statistics import CriticalDifference, Summary, ranks
-from recoslip.bench.tables import Document, Files, Grid, title
+from recoslip.bench.statistics import Summary, is_ranked
 from recoslip.console.messages import make_console
 from recoslip.datasets.catalogue import GRAPHS
 from recoslip.datasets.load import Dataset
@@ -79,11 +78,30 @@ class PaperPage(Page):
         if figure is not None:
             self.document.add_image("-intensity", "AU-ROC against shift intensity", figures.save(figure))
 
-    def add_ranks(self, cd: CriticalDifference) -> None:
-        """Add mean ranks and the diagram of their critical difference."""
-        super().add_ranks(cd)
+    def add_tests(self) -> None:
+        """Add paired tests; mean ranks, their critical difference and its diagram."""
+        super().add_tests()
+        by_method = ranks(self.auroc, self.ranked, self.datasets)
+        cd = None if by_method is None else critical_difference(by_method)
+        if cd is None:
+            return
+        rows = [(title(m), [f"{rank:.2f}"]) for m, rank in sorted(cd.ranks.items(), key=lambda pair: pair[1])]
+        text = (
+            f"Mean rank over {cd.blocks} datasets. Friedman: p = {cd.p:.3g}. Two methods differ at 5 % (Nemenyi) if "
+            f"their mean ranks are {cd.difference:.2f} apart."
+        )
+        if self.name == "shift":
+            text += " Versions of one graph are not independent datasets, so the test is too sure of itself."
+        elif cd.blocks < 10:
+            text += " With so few datasets it finds large differences only."
+        self.document.add_table("## Ranks and the critical difference", Grid("", ["mean rank"], rows), "-ranks", text)
         diagram = figures.save(figures.critical_difference(cd))
         self.document.add_image("-ranks", "critical-difference diagram", diagram)
+
+    @property
+    def ranked(self) -> list[str]:
+        """The methods that compete."""
+        return [method for method in self.methods if is_ranked(method)]
 
 
 def compare_with_paper(

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from sklearn.base import clone
 
+from recoslip._version import __version__
 from recoslip.detectors.base import Callbacks, Detector
-from recoslip.detectors.learned_file import fingerprint, pack_learned, read_learned, unpack_learned
 from recoslip.detectors.network_detector import NetworkDetector
 from recoslip.detectors.params import Integer
-from recoslip.errors import RecoslipError, SettingError
+from recoslip.errors import ModelFileError, RecoslipError, SettingError
 from recoslip.fleet.device import BATCH_SIZE
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes
@@ -27,7 +30,7 @@ from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask, Split
 from recoslip.packed import open_packed
 from recoslip.progress import Progress
-from recoslip.storage import MANIFEST, output_lock, write_new
+from recoslip.storage import MANIFEST, output_lock, printable, write_new
 
 LOCAL = "local"  # stands for an address: start a cluster on this machine, for this call only
 MAX_RETRIES = 3  # how often work is done again after its process died
@@ -85,7 +88,7 @@ def fit(
         storage: folder for the rotations that have finished. If the same fit is started again with this folder, they
             are not fitted again. Other fits may use the same folder.
         rotations: as for `Detector.fit`; 2 or more.
-        progress: called with steps done and steps in all.
+        progress: called with fits done and fits in all.
     """
     Integer(1)("workers", workers)
     if rotations == 1:
@@ -172,22 +175,18 @@ class RotationTasks:
                 max_retries=MAX_RETRIES,
                 scheduling_strategy="SPREAD",
             )(learn_rotation)
-            monitor = _monitor(ray)
             reordered = graph is not self.graph  # by `fit`
             shared = ray.put(graph) if reordered or self.packed is None else str(self.packed)
-            waiting, done, total = list(left), 0, 0
+            waiting = list(left)
             running: dict[Any, int] = {}
             try:
                 while waiting or running:
                     while waiting and len(running) < self.workers:
                         task = waiting.pop(0)
-                        running[learn.remote(detector, shared, task, threads, monitor)] = task.number
+                        running[learn.remote(detector, shared, task, threads)] = task.number
                     for finished in ray.wait(list(running), timeout=INTERVAL)[0]:
                         yield running.pop(finished), ray.get(finished)
-                    with suppress(ray.exceptions.RayError):  # on a busy machine the monitor may not answer
-                        done, total = ray.get(monitor.steps.remote(len(left)))
-                    if total:
-                        progress(done if running or waiting else total, total)
+                    progress(len(left) - len(waiting) - len(running), len(left))
             except ray.exceptions.RayTaskError as problem:
                 if isinstance(problem.cause, RecoslipError):
                     raise problem.cause from None
@@ -202,15 +201,11 @@ class RotationTasks:
                     ray.cancel(unfinished, force=True)
 
 
-def learn_rotation(detector: Detector, graph: NodeGraph | str, task: Task, threads: int, monitor: Any) -> bytes:
+def learn_rotation(detector: Detector, graph: NodeGraph | str, task: Task, threads: int) -> bytes:
     """Learn one rotation, in a process of a cluster; return what `pack_learned` makes of it."""
     torch.set_num_threads(min(threads, os.cpu_count() or 1))
     shown = (open_packed(graph) if isinstance(graph, str) else graph).with_target(task.is_target)
-
-    def report(done: int, total: int) -> None:
-        monitor.set_steps.remote(task.number, done, total)
-
-    (attributes,) = detector.learn_presented(shown, task.split, [task.seed], Callbacks(report))
+    (attributes,) = detector.learn_presented(shown, task.split, [task.seed], Callbacks(lambda *_: None))
     return pack_learned(detector, attributes)
 
 
@@ -227,25 +222,41 @@ def graph_digest(graph: NodeGraph, packed: Path | None) -> bytes:
     return digest.digest()
 
 
-class TrainingMonitor:
-    """A Ray actor that the tasks report their progress to, and that the caller asks for it."""
-
-    def __init__(self) -> None:
-        self._steps: dict[int, tuple[int, int]] = {}
-
-    def set_steps(self, task: int, done: int, total: int) -> None:
-        """Store the steps done and the steps in all of a task."""
-        self._steps[task] = done, total
-
-    def steps(self, tasks: int) -> tuple[int, int]:
-        """Return the steps done and the steps in all of so many tasks, which take about as many each."""
-        done, total = (sum(column) for column in zip((0, 0), *self._steps.values(), strict=True))
-        return done, total * tasks // max(1, len(self._steps))
+def pack_learned(detector: Detector, attributes: dict[str, Any]) -> bytes:
+    """Turn learned attributes into the content of a safetensors file, in which numbers are JSON."""
+    fitted = clone(detector)
+    fitted.__dict__.update(attributes)
+    values, tensors = fitted._pack()
+    numbers = json.dumps({"seed": attributes["seed_"], "values": values}).encode()
+    own = {"scores_": torch.from_numpy(attributes["scores_"]), "json_": torch.tensor([*numbers], dtype=torch.uint8)}
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in (own | tensors).items()})
 
 
-def _monitor(ray: Any) -> Any:
-    """Start a `TrainingMonitor` on the machine of the caller, so that it is lost with no other."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+def unpack_learned(detector: Detector, features: int, content: bytes) -> dict[str, Any]:
+    """Turn what `pack_learned` returned back into the learned attributes, of a graph with so many features."""
+    tensors = load(content)
+    numbers = json.loads(tensors.pop("json_").numpy().tobytes())
+    attributes = {"seed_": numbers["seed"], "scores_": tensors.pop("scores_").numpy()}
+    fitted = clone(detector)
+    fitted.__dict__.update(attributes | {"n_features_in_": features})
+    attributes |= fitted._unpack(numbers["values"], tensors)
+    return attributes
 
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(TrainingMonitor).remote()
+
+def read_learned(detector: Detector, features: int, path: Path) -> dict[str, Any]:
+    """Read the learned attributes from a file."""
+    try:
+        return unpack_learned(detector, features, path.read_bytes())
+    except (OSError, SafetensorError, LookupError, ValueError, RuntimeError) as problem:
+        raise ModelFileError(
+            f"{printable(path)} is damaged ({type(problem).__name__}: {problem}); delete it and start again"
+        ) from problem
+
+
+def fingerprint(detector: Detector, graph: bytes, is_target: Mask, split: Split, seed: int) -> str:
+    """Hash what a training depends on: version, settings, graph (by a digest of it), domains, split and seed."""
+    settings = {name: value for name, value in detector.json_params().items() if name != "device"}
+    digest = hashlib.sha256(json.dumps([__version__, detector.name, settings, seed], sort_keys=True).encode())
+    for part in (graph, is_target.tobytes(), split.train.tobytes(), split.validation.tobytes(), split.test.tobytes()):
+        digest.update(part)
+    return digest.hexdigest()[:16]

@@ -14,14 +14,7 @@ import torch
 
 from recoslip.console.option_values import read_toml
 from recoslip.datasets.catalogue import CATALOGUE, NO_PAPER_SETTINGS
-from recoslip.datasets.load import (
-    Dataset,
-    load_dataset,
-    load_labelled,
-    load_panel_case,
-    panel_archive,
-    panel_graphs,
-)
+from recoslip.datasets.load import Dataset, load_dataset, load_labelled, load_panel_case, panel_archive, panel_graphs
 from recoslip.datasets.panel import CASES, Labelled, archive_digest
 from recoslip.detectors.registry import DETECTORS
 from recoslip.errors import DatasetError, RecoslipError, SettingError, TableError, nearest

@@ -14,14 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from recoslip.bench.choices import choose, parse_seeds, parse_settings, parse_splits
 from recoslip.bench.datasets import read_sources
 from recoslip.bench.options import Choices
-from recoslip.bench.plan import Cell, missing, plan, recorded
+from recoslip.bench.plan import Cell, choose, missing, parse_seeds, parse_settings, parse_splits, plan, recorded
 from recoslip.bench.records import Records
-from recoslip.bench.render import Page
+from recoslip.bench.render import Files, Page
 from recoslip.bench.run import OnFinished, Worker, device_name, run, threads_per_process
-from recoslip.bench.tables import Files
 from recoslip.console.messages import print_problem, resumable
 from recoslip.console.progress import progress_bars
 from recoslip.detectors.registry import DETECTORS

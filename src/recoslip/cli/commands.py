@@ -15,10 +15,9 @@ from typer.core import TyperGroup
 
 from recoslip._version import __version__
 from recoslip.bench.command import app as bench_app
-from recoslip.cli.compare import compare
 from recoslip.cli.detect import DetectCommand, check, demo, detect, score
 from recoslip.cli.other import datasets, methods, pack, report
-from recoslip.cli.review import review
+from recoslip.cli.review import compare, review
 from recoslip.cli.watch import watch
 from recoslip.console.messages import exit_if_done, print_problem, stderr
 from recoslip.console.process import exit_code, received

@@ -14,7 +14,7 @@ from torch import Tensor
 from recoslip.fleet.interfaces import BatchObjective, Output, ProblemState
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import Mask, Split
-from recoslip.objectives.pu import domain_risk
+from recoslip.objectives.rates import domain_risk
 
 
 class DomainNodes(NamedTuple):

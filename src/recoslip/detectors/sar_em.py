@@ -13,12 +13,12 @@ from recoslip.detectors.network_detector import BATCHES, NetworkDetector
 from recoslip.detectors.params import Integer, learned, param
 from recoslip.detectors.risk_objectives import WeightedCrossEntropy, positions
 from recoslip.fleet.counter_rng import derive
-from recoslip.fleet.early_stopping import BestWeights
+from recoslip.fleet.full_batch import BestWeights
 from recoslip.fleet.interfaces import Fleet, GraphInput, Schedule
 from recoslip.fleet.network import seed_key
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import Split
-from recoslip.objectives.pu import log_likelihood, posterior_known
+from recoslip.objectives.rates import log_likelihood, posterior_known
 from recoslip.progress import Phases
 
 NOVELTY, PROPENSITY = 0, 1  # the two networks; their seeds are derived from these numbers

@@ -1,17 +1,172 @@
-"""Graph + listed nodes -> whether the data can support a conclusion, and how far proportions shifted."""
+"""Graph + listed nodes -> what the data can support: clusters that grew, and how far proportions shifted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.detectors.base import Detector
-from recoslip.findings.clusters import Cluster, find_clusters, grown, unevenness
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.graph import NodeGraph
+from recoslip.graph.neighbourhood import k_means
 from recoslip.graph.split import Mask
+from recoslip.wording import at_least, counted, times
+
+
+def least_growth(source: float, target: float, sources: int, targets: int, confidence: float = 0.95) -> float:
+    r"""Return a lower confidence bound of the ratio of a set's fractions of the target and of the source.
+
+    Both counts are Poisson distributed. Given their sum, the number of target nodes is binomial with probability
+    $\frac{g T}{g T + S}$, where g is the growth and S and T are the sizes of the domains; the bound inverts the exact
+    lower bound of that probability (Clopper and Pearson).
+
+    Args:
+        source: source nodes of the set.
+        target: its target nodes.
+        sources: S.
+        targets: T.
+        confidence: one-sided.
+
+    >>> round(least_growth(0, 30, 1000, 1000), 2)
+    9.52
+    >>> round(least_growth(100, 300, 1000, 1000), 2)
+    2.47
+    >>> least_growth(5, 0, 1000, 1000)
+    0.0
+    """
+    from scipy.stats import beta
+
+    if target <= 0:
+        return 0.0
+    probability = beta.ppf(1 - confidence, target, source + 1)
+    return float(probability / (1 - probability) * sources / max(1, targets))
+
+
+CLUSTERS = 20
+MAX_FIT = 20_000  # nodes that clusters are fitted on at most
+MIN_SOURCE = 10  # source nodes of a cluster whose growth is estimated
+MIN_TARGET_FRACTION = 0.01  # of the target nodes, in a cluster that is said to have grown
+MIN_GROWTH = 2.0  # confidence bound from which on a cluster is said to have grown
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A k-means cluster of all nodes by what they and their neighbours are like.
+
+    The number of known nodes and their growth are None where there are too few source nodes.
+    """
+
+    source: int
+    target: int
+    known: int | None  # target nodes that score as its source nodes do: twice those below the median of these
+    listed: int
+    growth: float | None  # how many times as frequent its known nodes are in the target as in the source
+    least_growth: float  # lower confidence bound of the growth (95 %, one-sided)
+    name: str | None  # the features that its source nodes have more of than others, where features have names
+    members: NDArray[np.int64] = field(repr=False, compare=False)
+
+    def sentence(self) -> str:
+        """Say how much it grew."""
+        assert self.growth is not None
+        like = f"like {self.name!r}" if self.name else "of one cluster"
+        return (
+            f"known nodes {like} are {times(self.growth)} times as frequent in the target as in the source "
+            f"(95 % bound: at least {at_least(self.least_growth)} times; {counted(self.source, 'source node')})"
+        )
+
+
+def find_clusters(
+    detector: Detector, similarity: NDArray[np.floating], listed: Mask, features: FeatureStatistics, seed: int = 0
+) -> tuple[Cluster, ...]:
+    """Cluster all nodes and compare how frequent the known ones of each cluster are in source and target.
+
+    The clusters do not depend on the domain, so a known target node scores as the calibration nodes of its cluster do:
+    half of the known ones score below their median. A novel node scores above it, so novel nodes are not taken for
+    growth, as long as the cluster's source nodes do not score like them.
+
+    Args:
+        detector: fitted on the graph.
+        similarity: (nodes, width) vectors whose inner products are similarities.
+        listed: (nodes,) the listed nodes.
+        features: of the graph, to name clusters by.
+        seed: of k-means.
+    """
+    is_target = detector.is_target_
+    sample = np.arange(0, len(similarity), -(-len(similarity) // MAX_FIT))
+    label = k_means(similarity, CLUSTERS, seed, n_init=2, fitted_on=sample)
+    p = detector.p_values_within(label)
+    sources, targets = int((~is_target).sum()), int(is_target.sum())
+    clusters = []
+    for k in np.unique(label):
+        inside = label == k
+        source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
+        enough = min(source, int((inside & detector.calibration_).sum())) >= MIN_SOURCE
+        below = int((p[inside & is_target] > 0.5).sum())  # the median of the cluster's calibration nodes
+        known = min(target, 2 * below) if enough else None
+        clusters.append(
+            Cluster(
+                source=source,
+                target=target,
+                known=known,
+                listed=int((inside & listed).sum()),
+                growth=None if known is None else known / targets / (source / sources),
+                least_growth=0.0 if known is None else least_growth(source / 2, known / 2, sources, targets),
+                name=features.name(np.flatnonzero(inside & ~is_target)),
+                members=np.flatnonzero(inside),
+            )
+        )
+    return tuple(sorted(clusters, key=lambda cluster: -(cluster.growth or 0)))
+
+
+def grown(clusters: Sequence[Cluster]) -> list[Cluster]:
+    """Return the clusters that can be said to have grown, the one with the most known nodes first."""
+    targets = sum(cluster.target for cluster in clusters)
+    found = [
+        cluster
+        for cluster in clusters
+        if cluster.least_growth >= MIN_GROWTH and (cluster.known or 0) >= MIN_TARGET_FRACTION * targets
+    ]
+    return sorted(found, key=lambda cluster: -(cluster.known or 0))
+
+
+def growth_in_region(cluster: Cluster, region: NDArray[np.int64], is_target: Mask) -> float:
+    """Return a lower confidence bound of a cluster's growth within the region that most of its source nodes are in.
+
+    Args:
+        cluster: with a growth.
+        region: (nodes,).
+        is_target: (nodes,).
+    """
+    assert cluster.known is not None
+    members = cluster.members
+    own = np.bincount(region[members[~is_target[members]]]).argmax()
+    inside = region[members] == own
+    source, target = int((inside & ~is_target[members]).sum()), int((inside & is_target[members]).sum())
+    known = target * cluster.known / max(1, cluster.target)
+    in_region = region == own
+    return least_growth(source / 2, known / 2, int((in_region & ~is_target).sum()), int((in_region & is_target).sum()))
+
+
+def unevenness(clusters: Sequence[Cluster]) -> float | None:
+    """Return the total variation between source and known target nodes over clusters, beyond that of chance.
+
+    0 is no shift; None where no target node looks known. In a cluster with few source nodes, those that are not listed
+    count as known.
+    """
+    source = np.array([cluster.source for cluster in clusters])
+    known = np.array([c.target - c.listed if c.known is None else c.known for c in clusters])
+    if not known.sum():
+        return None
+    pooled = (source / source.sum() + known / known.sum()) / 2
+    # Known nodes are counted by half of them, so their number has twice the variance.
+    deviation = np.sqrt(pooled * (1 - pooled) * (1 / source.sum() + 2 / known.sum()))
+    by_chance = 0.5 * np.sqrt(2 / np.pi) * deviation.sum()
+    variation = 0.5 * np.abs(source / source.sum() - known / known.sum()).sum()
+    return float(max(0.0, variation - by_chance))
+
 
 FEW_SOURCE = 100  # fewer source nodes may not represent what is known
 

@@ -13,10 +13,9 @@ from sklearn.base import clone
 from recoslip._version import __version__
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import selected
-from recoslip.findings.analysis import Findings, analyse, with_columns_of
-from recoslip.findings.summary import facts
+from recoslip.findings.analysis import Findings, analyse, facts, with_columns_of
 from recoslip.graph.ids import id_hashes
-from recoslip.inspection.drift import DriftCheck
+from recoslip.inspection.columns import DriftCheck
 from recoslip.tables.new_nodes import NewNodes
 from recoslip.wording import counted
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recoslip.fleet import mini_batch
 from recoslip.fleet.counter_rng import derive, drop, keep_mask
-from recoslip.fleet.interfaces import BatchObjective, OutputName, Product, Schedule
+from recoslip.fleet.full_batch import BestWeights
+from recoslip.fleet.interfaces import BatchObjective, OutputName, Product, Propagation, Schedule
 from recoslip.fleet.network import MemberLayer, NetworkFleet
 from recoslip.fleet.products import DenseProduct, Entries, SparseProduct, on_device
 from recoslip.fleet.propagation import Encoder, is_dense
@@ -26,6 +26,60 @@ from recoslip.fleet.sampling import NeighbourSampler, Sample
 from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import csr_of_entries, csr_tensor, to_scipy
 from recoslip.memory import memory
+
+VALIDATE_EVERY = 10  # epochs
+
+# Sets of nodes and steps -> the drawn nodes of each set, and the propagation of them all, for every step.
+DrawBatches: TypeAlias = Callable[[Sequence[Tensor], int], Iterator[tuple[list[Tensor], Propagation]]]
+
+
+def train(
+    fleet: NetworkFleet, draw: DrawBatches, device: torch.device, objective: BatchObjective, schedule: Schedule
+) -> Tensor:
+    """Train all members with Adam; the weights are validated on one batch that stays the same.
+
+    Args:
+        fleet: the members; changed in place.
+        draw: draws batches.
+        device: where the fleet is.
+        objective: losses and validation values.
+        schedule: how long to train and which weights to keep.
+    """
+    learnable = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
+    adam = torch.optim.Adam(learnable, lr=schedule.learning_rate, fused=True)
+    best = BestWeights(fleet, None if schedule.patience is None else max(schedule.patience, VALIDATE_EVERY))
+    epoch, epochs_done = 0, torch.zeros((), dtype=torch.long, device=device)
+    held_out = None
+    if schedule.validate_after is not None:
+        batch, propagation = next(draw(objective.node_sets(held_out=True), 1))
+        held_out = objective.on_batch(batch, held_out=True), propagation
+
+    def validate(epoch: int) -> None:
+        if held_out is not None:
+            with torch.no_grad():
+                best.update(fleet, held_out[0].validation(fleet(held_out[1])), epoch)
+
+    for batch, propagation in draw(objective.node_sets(held_out=False), schedule.epochs):
+        estimate = objective.on_batch(batch, held_out=False)
+        state = estimate.loss(fleet(propagation, epoch=schedule.first_epoch + epochs_done), epochs_done)
+        adam.zero_grad()
+        estimate.lagrangian(state).sum().backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        estimate.dual_step(state, epochs_done)
+        epochs_done.add_(1)
+        epoch += 1
+        if schedule.validate_after is not None and epoch > schedule.validate_after and epoch % VALIDATE_EVERY == 0:
+            validate(epoch)
+            if best.all_ended(epoch):
+                break
+        if schedule.progress is not None:
+            schedule.progress(epoch)
+    if epoch % VALIDATE_EVERY:
+        validate(epoch)
+    if held_out is None:
+        return torch.full((fleet.members,), schedule.epochs)
+    return best.restore_finite(fleet)
+
 
 T = TypeVar("T")
 
@@ -129,7 +183,7 @@ class SampledGraph:
 
     def train(self, fleet: NetworkFleet, objective: BatchObjective, schedule: Schedule) -> Tensor:
         """Train on one batch in every epoch."""
-        return mini_batch.train(fleet, partial(self.draw, stage=schedule.stage), self.device, objective, schedule)
+        return train(fleet, partial(self.draw, stage=schedule.stage), self.device, objective, schedule)
 
     def draw(self, sets: Sequence[Tensor], steps: int, stage: int = 0) -> Iterator[tuple[list[Tensor], Batch]]:
         """Draw batches with nodes of every set; yield the drawn nodes of each set, and the propagation of them all.

@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from recoslip.detectors.catalogue import DEFAULT
+from recoslip.detectors.registry import DEFAULT
 from recoslip.errors import GraphError, SettingError
 from recoslip.graph import NodeGraph
-from recoslip.graph.alignment import aligned
+from recoslip.graph.neighbourhood import aligned
 from recoslip.graph.split import MIN_SOURCE
-from recoslip.inspection.features import ColumnDifference, ColumnsCheck, check_columns
+from recoslip.inspection.columns import ColumnDifference, ColumnsCheck, check_columns
 from recoslip.inspection.mixing import APART, Mixing, measure_mixing
 from recoslip.wording import NAMED, named, percent
 

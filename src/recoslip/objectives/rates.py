@@ -1,5 +1,18 @@
-"""Scores -> rates, and rates -> the Lagrangian of the recall-constrained problem (paper, section 4.1)."""
+"""Scores -> rates, the Lagrangian of the recall-constrained problem (paper, section 4.1), PU risks, the class prior.
 
+In positive-unlabelled (PU) learning, known (not novel) is the positive class; source nodes are labelled positives,
+target nodes are unlabelled. With f the probability of being novel, the sigmoid loss of calling a node known is f and of
+calling it novel is 1 - f. π is the fraction of known nodes among the target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 
@@ -40,3 +53,106 @@ def lagrangian(fpr: Tensor, recall: Tensor, recall_target: Tensor, multiplier: T
     tensor(-0.1000)
     """
     return fpr + multiplier * (recall_target - recall)
+
+
+def domain_risk(margin: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    r"""Cross-entropy of telling source from target: $-\frac1n(\sum_S \log(1 - f) + \sum_T \log f)$, per member."""
+    total = F.softplus(margin[source]).sum(dim=0) + F.softplus(-margin[target]).sum(dim=0)
+    return total / (len(source) + len(target))
+
+
+def unbiased_risk(source: Tensor, target: Tensor, prior: Tensor) -> Tensor:
+    r"""uPU (du Plessis et al. 2014): $\pi E_S[f] + E_T[1 - f] - \pi E_S[1 - f]$.
+
+    Args:
+        source: mean f over source nodes, (members,).
+        target: mean f over target nodes, (members,).
+        prior: π, (members,).
+    """
+    return prior * source + (1 - target) - prior * (1 - source)
+
+
+def non_negative_risk(source: Tensor, target: Tensor, prior: Tensor) -> Tensor:
+    r"""nnPU (Kiryo et al. 2017): the same with the novel part, which is a risk, kept from going below zero."""
+    return prior * source + ((1 - target) - prior * (1 - source)).clamp(min=0)
+
+
+def non_negative_step(source: Tensor, target: Tensor, prior: Tensor) -> Tensor:
+    r"""What nnPU descends on: the risk, or where its novel part is negative, minus that part, to undo the overfit."""
+    novel = (1 - target) - prior * (1 - source)
+    return torch.where(novel < 0, -novel, prior * source + novel)
+
+
+def label_distribution(means: Tensor, priors: Tensor, weights: Tensor) -> Tensor:
+    r"""Dist-PU (Zhao et al. 2022): $\sum_k w_k |E_k[1 - f] - \pi_k|$ over sets of nodes.
+
+    Args:
+        means: (sets, members) mean f of each set.
+        priors: (sets, members) the fraction of known nodes it should have; 1 for source nodes.
+        weights: (sets, members).
+    """
+    return (weights * ((1 - means) - priors).abs()).sum(dim=0)
+
+
+def entropy(margin: Tensor, nodes: Tensor) -> Tensor:
+    r"""Mean of $-f \log f - (1 - f) \log(1 - f)$ over nodes, per member: small where scores are decided."""
+    m = margin[nodes]
+    f = torch.sigmoid(m)
+    return (f * F.softplus(-m) + (1 - f) * F.softplus(m)).mean(dim=0)
+
+
+def posterior_known(s: Tensor, p: Tensor, e: Tensor) -> Tensor:
+    r"""$P(\text{known} \mid s, v) = s + (1 - s) \frac{p (1 - e)}{1 - p e}$; a source node is known.
+
+    >>> import torch
+    >>> posterior_known(*map(torch.tensor, ([1.0, 0.0], [0.3, 0.5], [0.2, 0.5])))
+    tensor([1.0000, 0.3333])
+    """
+    return s + (1 - s) * p * (1 - e) / (1 - p * e).clamp(min=1e-6)
+
+
+def log_likelihood(s: Tensor, p: Tensor, e: Tensor) -> Tensor:
+    r"""Mean of $s \log(p e) + (1 - s) \log(1 - p e)$ over nodes: (nodes, members) -> (members,)."""
+    source = (p * e).clamp(1e-6, 1 - 1e-6)
+    return (s * source.log() + (1 - s) * (1 - source).log()).mean(dim=0)
+
+
+@dataclass(frozen=True)
+class BestBin:
+    """A best-bin estimate of the fraction of known nodes in the target."""
+
+    prior: float  # π̂, in [0, 1]
+    upper: float  # with probability 1 - δ the fraction is at most this, if known target nodes score as source nodes do
+    cut: float  # the bin: nodes whose probability of being source is at least this
+
+
+def best_bin(source: ArrayLike, target: ArrayLike, *, delta: float = 0.1, gamma: float = 0.01) -> BestBin:
+    r"""Best-bin estimation (Garg et al. 2021).
+
+    Among the nodes that look most like source, nearly all target nodes should be known. For a cut c let $q_S(c)$ and
+    $q_T(c)$ be the fractions of source and target nodes whose probability of being source is at least c. Then
+
+    $$\hat c = \arg\min_c \frac{q_T(c)}{q_S(c)} + \frac{1 + \gamma}{q_S(c)}
+      \left(\sqrt{\frac{\log(4/\delta)}{2 n_T}} + \sqrt{\frac{\log(4/\delta)}{2 n_S}}\right), \qquad
+      \hat\pi = \frac{q_T(\hat c)}{q_S(\hat c)}.$$
+
+    Args:
+        source: probability of being source of held-out source nodes.
+        target: the same of held-out target nodes.
+        delta: δ, the bound's risk.
+        gamma: γ, how much more the bound's width counts than it is.
+
+    >>> rng = np.random.default_rng(0)
+    >>> known, novel = rng.uniform(0.4, 1, 6000), rng.uniform(0, 0.6, 4000)
+    >>> round(best_bin(rng.uniform(0.4, 1, 6000), np.concatenate([known, novel])).prior, 1)
+    0.6
+    """
+    s, t = np.sort(np.asarray(source, dtype=float)), np.sort(np.asarray(target, dtype=float))
+    cuts = np.unique(s)
+    q_source = 1 - np.searchsorted(s, cuts, side="left") / len(s)  # > 0: the cut itself is a source node's
+    q_target = 1 - np.searchsorted(t, cuts, side="left") / len(t)
+    width = np.sqrt(np.log(4 / delta) / (2 * len(t))) + np.sqrt(np.log(4 / delta) / (2 * len(s)))
+    bound = (q_target + (1 + gamma) * width) / q_source
+    best = int(np.argmin(bound))
+    ratio = float(q_target[best] / q_source[best])
+    return BestBin(min(1.0, ratio), min(1.0, float((q_target[best] + width) / q_source[best])), float(cuts[best]))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from recoslip.graph import EdgeRepairs
 from recoslip.graph.validation import check_total_weights
-from recoslip.packed.format import EDGE_INDEX, EDGE_WEIGHT, create_array, map_array
+from recoslip.packed.reader import EDGE_INDEX, EDGE_WEIGHT, create_array, map_array
 from recoslip.progress import Phases
 from recoslip.storage import WORK, Folder
 from recoslip.tables.edges import EdgeReader, log_dropped_edges

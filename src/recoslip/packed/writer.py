@@ -18,7 +18,7 @@ from polars.selectors import by_name  # selects columns literally, also those ca
 
 from recoslip.errors import GraphError, OutOfMemory, TableError
 from recoslip.packed.edge_sort import sort_edges
-from recoslip.packed.format import (
+from recoslip.packed.reader import (
     CHUNK_ROWS,
     COLUMN_INDICES,
     DENSE_FEATURES,
@@ -39,8 +39,7 @@ from recoslip.storage import WORK, Folder, printable, writing
 from recoslip.tables.column_encoders import ColumnEncoder, VectorEncoder, fit_column
 from recoslip.tables.columns import Column, refuse_missing
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader
-from recoslip.tables.kept_columns import shown_values
-from recoslip.tables.options import NodeRows, TableName, node_rows
+from recoslip.tables.node_columns import NodeRows, TableName, node_rows, shown_values
 from recoslip.tables.read import name_ends
 from recoslip.tables.table import check_file, origin_of, read_errors, scan, table_errors, table_format
 from recoslip.tables.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted

@@ -11,12 +11,11 @@ from typing import Any
 from sklearn.base import clone
 
 from recoslip.detectors.base import Detector
-from recoslip.detectors.catalogue import AUTO, DEFAULT, EFFORTS, Effort
 from recoslip.detectors.params import Choice, Integer, Number, Optional
-from recoslip.detectors.registry import detector
+from recoslip.detectors.registry import AUTO, DEFAULT, EFFORTS, Effort, detector
 from recoslip.errors import SettingError
 from recoslip.findings.analysis import analyse as find
-from recoslip.findings.guarantee import reachable_rate
+from recoslip.findings.verdict import reachable_rate
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import default_rotations
 from recoslip.inspection import check as inspection

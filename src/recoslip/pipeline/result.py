@@ -16,17 +16,15 @@ from recoslip.detectors.conformal import selected
 from recoslip.detectors.loading import load_detector
 from recoslip.detectors.params import Number
 from recoslip.errors import RecoslipError, SettingError
-from recoslip.findings.analysis import Findings
-from recoslip.findings.graph_files import graph_writers, to_networkx
+from recoslip.findings.analysis import Findings, ListedGroup, SavedCheck, listed_groups, summarise
 from recoslip.findings.new_nodes import check_new, score_new, with_settings
 from recoslip.findings.novel_share import NovelShare
-from recoslip.findings.summary import ListedGroup, SavedCheck, listed_groups, summarise
 from recoslip.findings.verdict import Verdict
 from recoslip.graph import NodeGraph
 from recoslip.inspection.check import Check
-from recoslip.inspection.drift import DriftCheck
+from recoslip.inspection.columns import DriftCheck
 from recoslip.packed import open_packed
-from recoslip.pipeline.folder import Format, paths, write
+from recoslip.pipeline.folder import Format, graph_writers, paths, to_networkx, write
 from recoslip.pipeline.report.html import TITLE, Report, preview, saved_report
 from recoslip.pipeline.report.payload import payload
 from recoslip.read_options import reads

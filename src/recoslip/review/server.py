@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -16,15 +20,92 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from recoslip.errors import RecoslipError
+from recoslip.errors import RecoslipError, SettingError
 from recoslip.json_files import JsonFileError, parse_json
-from recoslip.pipeline.report.templates import policy_of
+from recoslip.pipeline.report.html import asset, policy_of, saved_report
 from recoslip.review.decisions import check_name, export, parse_decisions
 from recoslip.review.guard import Guard
-from recoslip.review.listening import LOCAL, allowed_hosts
-from recoslip.review.page import review_page
 from recoslip.review.room import ReviewSession, user_name
 from recoslip.review.store import Entry, ReviewError
+
+# One function of small files, in this order: what a file declares, those after it use. The report calls it when drawn.
+SCRIPTS = ("outbox.js", "state.js", "queue.js", "news.js", "keys.js", "view.js", "review.js")
+
+
+def review_page(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the report's HTML with the review and its configuration, and the ids of its nodes in their order."""
+    report = saved_report(folder)
+    html = report.html(scripts=[_script()], styles=[asset("review/review.css")], config=config)
+    return html, list(map(str, report.data["nodes"]["id"]))
+
+
+@cache
+def _script() -> str:
+    """Return the review's JavaScript."""
+    return (
+        '"use strict";\nwindow.recoslipRoom = (api) => {\n'
+        + "\n".join(asset(f"review/{name}") for name in SCRIPTS)
+        + "};\n"
+    )
+
+
+FIRST_PORT, PORTS = 20_000, 10_000  # below those that systems give to outgoing connections
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def bind_own(host: str, port: int, run: str) -> socket.socket:
+    """Return a socket that listens; port 0 is the run's own one where that is free, or else any free one.
+
+    A browser keeps names and unsent decisions by port, so a review should have the same one tomorrow.
+    """
+    if port == 0:
+        with suppress(SettingError):
+            return bind(host, FIRST_PORT + int(run[:8], 16) % PORTS)
+    return bind(host, port)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    except (OSError, UnicodeError) as problem:
+        raise SettingError(
+            f"--host: {host!r:.100} is no address of this machine; give 127.0.0.1, or 0.0.0.0"
+        ) from problem
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
+    except (OSError, OverflowError) as problem:
+        listening.close()
+        raise _unbound(host, port, problem) from problem
+    return listening
+
+
+def _unbound(host: str, port: int, problem: Exception) -> SettingError:
+    reason = getattr(problem, "errno", None)
+    if reason == errno.EADDRINUSE:
+        return SettingError(f"port {port} is in use; give another --port, or 0 for a free one")
+    if reason == errno.EACCES:
+        return SettingError(f"port {port} is not allowed to this user; give a --port above 1023, or 0 for a free one")
+    return SettingError(f"cannot listen at {host} port {port}: {problem}; give another --host or --port")
+
+
+def allowed_hosts(host: str, port: int, names: Collection[str]) -> set[str]:
+    """Return the values of the Host header that the review answers to; a proxy may be at another port."""
+    own = {*LOCAL, "[::1]", *({host} if host not in ("0.0.0.0", "::") else ())}
+    if host not in LOCAL:
+        own.add(socket.gethostname())
+    with_port = {f"{name}:{port}" for name in (*own, *names)}
+    return {name.lower() for name in (*with_port, *names, *(own if port == 80 else ()))}
+
+
+def address(host: str, port: int, token: str) -> str:
+    """Return the address to open."""
+    shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}/?token={token}"
+
 
 log = logging.getLogger("recoslip")
 

@@ -9,14 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 import polars as pl
 
 from recoslip.errors import TableError, nearest
-from recoslip.tables.numbers import (
-    DecimalMark,
-    are_codes,
-    decimal_marks,
-    spells_missing,
-    to_numbers,
-    two_readings,
-)
+from recoslip.tables.numbers import DecimalMark, are_codes, decimal_marks, spells_missing, to_numbers, two_readings
 
 Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
 

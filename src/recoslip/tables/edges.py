@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from recoslip.errors import TableError
 from recoslip.read_options import ReadOptions
 from recoslip.tables.columns import FRAME, MOST_NAMES, Origin, require_column
-from recoslip.tables.node_columns import WHOLE, checked_ids
+from recoslip.tables.node_columns import WHOLE, checked_ids, end_columns
 from recoslip.tables.numbers import DecimalMark, decimal_marks, to_numbers, two_readings
-from recoslip.tables.options import end_columns
 
 log = logging.getLogger("recoslip")
 

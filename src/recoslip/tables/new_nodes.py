@@ -16,8 +16,7 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.sparse import to_scipy
 from recoslip.read_options import ReadOptions, reads
 from recoslip.tables.columns import Origin, require_column
-from recoslip.tables.kept_columns import choose_kept, choose_label, column_arrays
-from recoslip.tables.node_columns import own_ids
+from recoslip.tables.node_columns import choose_kept, choose_label, column_arrays, own_ids
 from recoslip.tables.read import Table, read_edges, read_nodes
 from recoslip.tables.table import table_errors
 from recoslip.tables.table_encoder import TableEncoder, TableFeatures, same_encoding, stack_rows

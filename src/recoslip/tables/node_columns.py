@@ -1,17 +1,28 @@
-"""Columns of a nodes table -> ids as text, and which nodes are target."""
+"""Columns of a nodes table -> ids as text, which nodes are target, how the others are encoded, and what is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import logging
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.errors import TableError
-from recoslip.read_options import Since
-from recoslip.tables.columns import FRAME, ColumnReader, Origin, is_missing, require_column
+from recoslip.read_options import ReadOptions, Since
+from recoslip.tables.columns import (
+    FRAME,
+    Column,
+    ColumnReader,
+    Origin,
+    describe,
+    is_missing,
+    plan_columns,
+    require_column,
+)
 from recoslip.tables.times import Order, not_before, read_instant, read_times, slash_order
 
 WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that became a float
@@ -144,3 +155,123 @@ def _number(column: pl.Series, since: Any) -> int | float:
             return float(since)
         return whole if -(2**63) <= whole < 2**63 else float(whole)
     return float(since)
+
+
+LABEL = re.compile(r"(?:^|[ _.-])(title|name|label|headline|subject)$", re.IGNORECASE)
+MAX_LENGTH = 200  # characters of a name, on average; longer texts are bodies, not names
+MIN_DISTINCT = 0.5  # fraction of the names that differ; what repeats more often names a category
+
+
+def may_be_label(name: str) -> bool:
+    """Return whether a column's name says that its values name the nodes.
+
+    >>> [name for name in ("title", "Product Name", "filename", "price") if may_be_label(name)]
+    ['title', 'Product Name']
+    """
+    return LABEL.search(name) is not None
+
+
+def choose_label(table: ColumnReader, reserved: Collection[str | None], asked: str | None) -> str | None:
+    """Return the column that names the nodes.
+
+    Args:
+        table: the nodes table.
+        reserved: columns that are the id, domain, time or category.
+        asked: the column that was asked for, "" for none; None: the first that is plainly a name.
+    """
+    if asked is None:
+        return next((name for name in table.columns if name not in reserved and _is_label(table, name)), None)
+    if asked:
+        require_column(table.columns, asked, "nodes")
+    return asked or None
+
+
+def choose_kept(table: ColumnReader, asked: Sequence[str], label: str | None) -> list[str]:
+    """Return the columns that are kept to be shown, the one that names the nodes first."""
+    for name in asked:
+        require_column(table.columns, name, "nodes")
+    return list(dict.fromkeys([*([] if label is None else [label]), *asked]))
+
+
+def _is_label(table: ColumnReader, name: str) -> bool:
+    if not (may_be_label(name) and table.schema[name] == pl.String):
+        return False
+    values = table[name].drop_nulls()
+    if not len(values):
+        return False
+    length = values.str.len_chars().mean()
+    return isinstance(length, float) and length <= MAX_LENGTH and values.n_unique() >= MIN_DISTINCT * len(values)
+
+
+def shown_values(series: pl.Series) -> pl.Series:
+    """Return a column as numbers, true and false, or text."""
+    if (series.dtype.is_numeric() and not series.dtype.is_decimal()) or series.dtype in (pl.Boolean, pl.String):
+        return series
+    if series.dtype.is_nested():
+        return pl.Series(series.name, [None if each is None else str(each) for each in series.to_list()], pl.String)
+    try:
+        return series.cast(pl.String)
+    except pl.exceptions.PolarsError as problem:
+        raise TableError(
+            f"column {series.name!r} cannot be shown: {series.dtype} is no number and no text"
+        ) from problem
+
+
+def column_arrays(table: ColumnReader, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return columns as arrays of Python values, with None for what is missing."""
+    arrays = {}
+    for name in names:
+        shown = shown_values(table[name])
+        values = shown.fill_nan(None) if shown.dtype.is_float() else shown
+        arrays[name] = np.array([*values.to_list(), None], dtype=object)[:-1]  # never taken for an array of arrays
+    return arrays
+
+
+log = logging.getLogger("recoslip")
+
+TableName: TypeAlias = Literal["nodes", "edges"]
+
+
+class NodeRows(NamedTuple):
+    """The ids and domains of a nodes table, one per row, how its other columns are encoded, and which are kept."""
+
+    ids: pl.Series  # as text
+    names: pl.Series  # the ids as text or whole numbers
+    is_target: NDArray[np.bool_]
+    columns: list[Column]
+    kept: list[str]  # columns that are shown beside the nodes
+    label: str | None  # the one of these that names the nodes
+
+
+def node_rows(options: ReadOptions, table: ColumnReader, origin: Origin = FRAME) -> NodeRows:
+    """Read ids and domains of a nodes table, and decide how its other columns are encoded.
+
+    Args:
+        table: the nodes table.
+        origin: where it comes from.
+    """
+    require_column(table.columns, options.id, "nodes")
+    names = own_ids(table[options.id], "nodes", origin)
+    if options.time is None:
+        is_target = domains_from_column(table, options.domain, options.target, origin)
+    else:
+        is_target = domains_from_time(table, options.time, options.since, origin)
+    if options.category is not None:
+        require_column(table.columns, options.category, "nodes")
+        if (dtype := table.schema[options.category]).is_nested():
+            raise TableError(f"the category column {options.category!r} must hold one value per row; got {dtype}")
+    reserved = {options.id, options.category, options.time, options.domain, options.node_type} - {None}
+    columns = plan_columns(table, reserved, options.features, options.ignore, options.text, origin)
+    log.info("features: %s", describe(columns))
+    label = choose_label(table, reserved, options.label)
+    return NodeRows(names.cast(pl.String), names, is_target, columns, choose_kept(table, options.keep, label), label)
+
+
+def end_columns(options: ReadOptions, columns: Sequence[str]) -> list[str | None]:
+    """Return the columns of an edges table that hold the two ends of an edge.
+
+    An end whose column is not among the options takes the first column that has no other use; None if none is left.
+    """
+    named = (options.edge_from, options.edge_to)
+    unnamed = (column for column in columns if column not in (*named, options.weight))
+    return [next(unnamed, None) if name is None else name for name in named]

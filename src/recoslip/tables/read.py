@@ -18,11 +18,8 @@ from recoslip.read_options import ReadOptions, reads
 from recoslip.tables.cells import cell_tables
 from recoslip.tables.columns import Origin, require_column
 from recoslip.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
-from recoslip.tables.graph_tables import edge_table, graph_tables, require_weights
-from recoslip.tables.kept_columns import column_arrays
-from recoslip.tables.node_columns import checked_ids
-from recoslip.tables.options import end_columns, node_rows
-from recoslip.tables.pyg import pyg_tables
+from recoslip.tables.graph_tables import edge_table, graph_tables, pyg_tables, require_weights
+from recoslip.tables.node_columns import checked_ids, column_arrays, end_columns, node_rows
 from recoslip.tables.relations import add_relations, check_relational
 from recoslip.tables.table import open_table, table_errors, text_head
 from recoslip.tables.table_encoder import fit_encoder

@@ -22,7 +22,7 @@ from recoslip.memory import memory_errors
 from recoslip.read_options import ReadOptions
 from recoslip.storage import printable
 from recoslip.tables.columns import FRAME, Origin
-from recoslip.tables.options import TableName, end_columns
+from recoslip.tables.node_columns import TableName, end_columns
 from recoslip.tables.text_files import (
     BLOCK,
     GZIP,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recoslip.pipeline.report.templates import asset, fill
+from recoslip.pipeline.report.html import asset, fill
 from recoslip.watch.state import GROUP, Batch, Group, State
 from recoslip.wording import at_least, counted, percent, times
 

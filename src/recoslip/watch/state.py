@@ -8,10 +8,9 @@ hashes of the ids of batch N.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -34,8 +33,6 @@ Verdict: TypeAlias = Literal["nothing", "grown", "new", "apart"]
 Status: TypeAlias = Literal["open", "accepted", "rejected"]
 
 GROUP = 1000  # kinds from this number on are groups: group g is kind GROUP + g
-Check: TypeAlias = Callable[[Any], bool]
-T = TypeVar("T")
 
 NODE_COLUMNS = {"id": pl.String, "node": pl.Int64, "batch": pl.Int64, "kind": pl.Int64}
 
@@ -181,8 +178,6 @@ def read_state(folder: Path) -> State:
         return _state(folder, check_manifest(folder, "watch", but=PAGE), document)
     except ManifestError as problem:
         raise WatchError(f"{printable(folder)} is damaged: {problem}; restore the folder from a copy") from problem
-    except WatchError:
-        raise
     except _content_errors() as problem:
         raise WatchError(
             f"{printable(folder)} is damaged: its files do not fit together ({type(problem).__name__}: {problem}); "
@@ -191,8 +186,8 @@ def read_state(folder: Path) -> State:
 
 
 def _content_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions that forged files can cause although their checksums are right."""
-    return (LookupError, TypeError, ValueError, AttributeError, OverflowError, SafetensorError, *file_errors())
+    """Return the exceptions of files that do not fit together although their checksums are right."""
+    return (LookupError, TypeError, ValueError, AttributeError, SafetensorError, *file_errors())
 
 
 def _state(folder: Path, manifest: Manifest, document: dict[str, Any]) -> State:
@@ -204,144 +199,22 @@ def _state(folder: Path, manifest: Manifest, document: dict[str, Any]) -> State:
     tensors = load((folder / TENSORS).read_bytes())
     seen = [load((folder / name).read_bytes()) for name in of_batches]
     nodes = _nodes(table, tensors, len(encoder.feature_names))
-    state = State(
-        settings=_read(Settings, document["settings"]),
+    return State(
+        settings=Settings(**document["settings"]),
         encoding=document["encoding"],
         kinds=document["kinds"],
         nodes=nodes,
-        batches=tuple(_read(Batch, batch) for batch in document["batches"]),
-        groups=tuple(_read(Group, group) for group in document["groups"]),
+        batches=tuple(Batch(**batch) for batch in document["batches"]),
+        groups=tuple(Group(**group) for group in document["groups"]),
         seen=tuple(each["node"] for each in seen),
     )
-    _check_together(state)
-    return state
-
-
-def _is_number(low: float, high: float) -> Check:
-    return lambda value: type(value) in (int, float) and low <= value <= high
-
-
-def _is_whole(low: int, high: int) -> Check:
-    return lambda value: type(value) is int and low <= value <= high
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) is str
-
-
-def _is_counts(value: Any) -> bool:
-    numbers = type(value) is dict and all(key.isdecimal() and len(key) < 10 for key in value)
-    return numbers and all(_is_whole(0, MAX)(count) for count in value.values())
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-def _one_of(choices: Any) -> Check:
-    return lambda value: type(value) is str and value in get_args(choices)
-
-
-MAX = 2**53  # whole numbers that JSON readers agree on
-_time: Check = _or_none(lambda value: _is_text(value) or _is_number(-(2.0**64), 2.0**64)(value))
-CHECKS: dict[type, dict[str, Check]] = {
-    Settings: {
-        "id": _is_text,
-        "time": _or_none(_is_text),
-        "alpha": _is_number(1e-300, 1),
-        "max_growth": _is_number(1, 1e6),
-        "window": _is_whole(1, 1000),
-        "keep": _is_whole(1, 10_000_000),
-        "impute": lambda value: type(value) is bool,
-    },
-    Batch: {
-        "number": _is_whole(0, MAX),
-        "nodes": _is_whole(1, MAX),
-        "fingerprint": _is_whole(-(2**64), 2**64),
-        "counts": _is_counts,
-        "last_time": _time,
-        "verdict": _one_of(Verdict),
-        "sentence": _is_text,
-        "p_value": _is_number(0, 1),
-        "level": _is_number(1e-300, 1),
-        "least_members": _or_none(_is_whole(0, MAX)),
-        "lost_edges": _is_whole(0, MAX),
-    },
-    Group: {
-        "number": _is_whole(1, MAX),
-        "alarm": _is_whole(1, MAX),
-        "since": _is_whole(1, MAX),
-        "size": _is_whole(1, MAX),
-        "growth": _is_number(0, 1e9),
-        "name": _or_none(_is_text),
-        "members": lambda value: type(value) is list and all(map(_is_text, value)),
-        "status": _one_of(Status),
-        "label": _or_none(_is_text),
-    },
-}
-
-
-def _read(kind: type[T], values: Any) -> T:
-    """Build settings, a batch or a group; raise ValueError where a field cannot be what it is."""
-    checks = CHECKS[kind]
-    if type(values) is not dict or set(values) != set(checks):
-        raise ValueError(f"{kind.__name__} has other fields")
-    for name, check in checks.items():
-        if not check(values[name]):
-            raise ValueError(f"{name} of {kind.__name__} cannot be {values[name]!r:.100}")
-    return kind(**values)
-
-
-def _check_together(state: State) -> None:
-    """Raise ValueError unless the parts of a state belong together."""
-    numbers = [batch.number for batch in state.batches]
-    if not numbers or numbers != list(range(len(numbers))):
-        raise ValueError("batches must be numbered from 0")
-    if [group.number for group in state.groups] != list(range(1, len(state.groups) + 1)):
-        raise ValueError("groups must be numbered from 1")
-    if any(group.alarm >= len(numbers) or group.since > group.alarm for group in state.groups):
-        raise ValueError("groups must belong to batches")
-    for batch, seen in zip(state.batches, state.seen, strict=True):
-        if seen.dtype != np.int64 or seen.shape != (batch.nodes,):
-            raise ValueError(f"the ids of batch {batch.number} are not as many as its nodes")
-    kinds = state.kinds
-    if type(kinds) is not dict or not all(key.isdecimal() and len(key) < 4 for key in kinds):
-        raise ValueError("kinds must be numbered")
-    if not all(name is None or _is_text(name) for name in kinds.values()):
-        raise ValueError("kinds must have names")
-    known = {int(key) for key in kinds} | {GROUP + group.number for group in state.groups}
-    table = state.nodes.table
-    if table.height and (table["batch"].min() < 0 or table["batch"].max() >= len(numbers)):  # type: ignore[operator]
-        raise ValueError("nodes must belong to batches")
-    if not set(table["kind"].unique().to_list()) <= known:
-        raise ValueError("nodes must be of kinds that there are")
-    if table["id"].n_unique() != table.height:
-        raise ValueError("ids must be unique")
-    if not {int(key) for batch in state.batches for key in batch.counts} <= known:
-        raise ValueError("counts must be of kinds that there are")
 
 
 def _nodes(table: pl.DataFrame, tensors: dict[str, NDArray[Any]], features: int) -> Nodes:
-    if dict(table.schema) != NODE_COLUMNS or table.null_count().sum_horizontal()[0]:
-        raise ValueError("the table of nodes has other columns")
     if "x" in tensors:
-        x: Any = tensors["x"]
-    else:
-        csr = tensors["x.value"], tensors["x.column"], tensors["x.start"]
-        x = sp.csr_array(csr, shape=(table.height, features))
-        x.check_format(full_check=True)
-    edges = tensors["edge_index"]
-    if x.shape != (table.height, features) or x.dtype != np.float32 or not np.isfinite(_values(x)).all():
-        raise ValueError("features must be finite numbers of every node")
-    if edges.ndim != 2 or len(edges) != 2 or edges.dtype != np.int64:
-        raise ValueError("edges must be pairs of nodes")
-    if edges.size and (edges.min() < 0 or edges.max() >= table.height):
-        raise ValueError("edges must join nodes that are kept")
-    return Nodes(table, x, edges)
-
-
-def _values(x: Any) -> NDArray[np.float32]:
-    return np.asarray(x.data if sp.issparse(x) else x)
+        return Nodes(table, tensors["x"], tensors["edge_index"])
+    csr = tensors["x.value"], tensors["x.column"], tensors["x.start"]
+    return Nodes(table, sp.csr_array(csr, shape=(table.height, features)), tensors["edge_index"])
 
 
 def _tensors(nodes: Nodes) -> dict[str, NDArray[Any]]:

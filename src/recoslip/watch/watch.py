@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from recoslip.detectors.params import Integer, Number
 from recoslip.errors import TableError, WatchError
+from recoslip.findings.diagnosis import least_growth
 from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.growth import least_growth
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes
 from recoslip.graph.neighbourhood import k_means

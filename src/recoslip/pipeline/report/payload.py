@@ -1,9 +1,10 @@
-"""Findings -> everything that the page shows, as one JSON value."""
+"""Findings -> everything that the page shows, as one JSON value; columns in the user's units; places on the map."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,16 +15,73 @@ from numpy.typing import NDArray
 from recoslip._version import __version__
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import ROUNDING
-from recoslip.findings.analysis import Findings
-from recoslip.findings.clusters import Cluster
+from recoslip.errors import RecoslipError, nearest
+from recoslip.findings.analysis import Findings, facts
+from recoslip.findings.diagnosis import Cluster
 from recoslip.findings.evidence import BinCounts
 from recoslip.findings.explanations import FeatureStatistics, Trait, nearest_source
-from recoslip.findings.group_profiles import Group
-from recoslip.findings.summary import facts
+from recoslip.findings.groups import Group
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
-from recoslip.pipeline.report.columns import node_labels, shown_columns
-from recoslip.pipeline.report.projection import projection
+from recoslip.graph.split import Mask
+
+TEXT_LENGTHS = (400, 200, 100, 50, 25)  # characters of a cell; the first with which all columns fit
+MAX_CHARACTERS = 8_000_000  # of all columns together
+
+
+def shown_columns(
+    graph: NodeGraph, nodes: NDArray[np.int64], show: Sequence[str] | None
+) -> tuple[dict[str, list[Any]], int | None]:
+    """Return the values of some nodes, by column, and after how many characters texts are cut; None if none is.
+
+    Args:
+        graph: the graph, with the columns that were kept of its table.
+        nodes: positions of the nodes.
+        show: names of the columns; by default all that were kept.
+    """
+    names = list(graph.columns) if show is None else list(show)
+    for name in names:
+        if name not in graph.columns:
+            kept = ", ".join(graph.columns) or "none"
+            raise RecoslipError(
+                f"show must name columns that were kept of the table ({kept}); got {name!r}"
+                f"{nearest(name, graph.columns)}"
+            )
+    columns = {name: [_json_value(value) for value in graph.columns[name][nodes].tolist()] for name in names}
+    texts = [value for values in columns.values() for value in values if isinstance(value, str)]
+    longest = max(map(len, texts), default=0)
+    limit = next(
+        (each for each in TEXT_LENGTHS if sum(min(len(text), each) for text in texts) <= MAX_CHARACTERS),
+        TEXT_LENGTHS[-1],
+    )
+    if longest <= limit:
+        return columns, None
+    return {name: [shortened(value, limit) for value in values] for name, values in columns.items()}, limit
+
+
+def node_labels(graph: NodeGraph, nodes: NDArray[np.int64]) -> list[str | None] | None:
+    """Return what a person calls each of some nodes; None where the table has no such column."""
+    if graph.label is None:
+        return None
+    values = [_json_value(value) for value in graph.columns[graph.label][nodes].tolist()]
+    return [None if value is None else shortened(str(value), TEXT_LENGTHS[0]) for value in values]
+
+
+def shortened(value: Any, length: int) -> Any:
+    """Cut a text.
+
+    >>> shortened("a long title", 7), shortened("short", 7), shortened(12.5, 7)
+    ('a long…', 'short', 12.5)
+    """
+    return f"{value[: length - 1]}…" if isinstance(value, str) and len(value) > length else value
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value of a table as JSON holds it: missing and infinite numbers as null, what is no number as text."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
 
 FORMAT = 7  # version of the payload
 MAX_NODES = 50_000  # on the page
@@ -253,3 +311,48 @@ def _rounded(values: NDArray[np.float64], decimals: int) -> list[float]:
 def _twelve_digits(value: float) -> float:
     """Round a p-value: finer than the tolerance that levels are compared with."""
     return float(f"{value:.12g}")
+
+
+MAX_LANDMARKS = 1_000  # nodes that t-SNE is run on; the others are interpolated
+COMPONENTS = 30  # principal components that distances are measured in
+NEAREST_LANDMARKS = 3  # that another node is interpolated from
+JITTER = 0.004  # standard deviation of the noise on interpolated nodes, relative to the extent of the map
+
+
+def projection(vectors: NDArray[np.float64], preferred: Mask, seed: int = 0) -> NDArray[np.float64]:
+    """Project nodes to a plane, so that nodes with similar vectors are close: (nodes, 2).
+
+    Args:
+        vectors: (nodes, width).
+        preferred: (nodes,) nodes that become landmarks of t-SNE before others do.
+        seed: of the landmarks, t-SNE and jitter.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+    from sklearn.preprocessing import StandardScaler
+
+    standardised = StandardScaler().fit_transform(vectors)
+    rng = np.random.default_rng(seed)
+    if np.ptp(standardised, axis=0).max() < 1e-9:  # all nodes are alike
+        return rng.normal(0, 1, (len(standardised), 2))
+    x = PCA(min(COMPONENTS, *standardised.shape), random_state=seed).fit_transform(standardised)
+    if len(x) < 10 or x.shape[1] < 2:
+        return np.asarray(np.column_stack([x, np.zeros((len(x), 2))])[:, :2])
+    landmarks = np.argsort(rng.random(len(x)) - preferred, kind="stable")[:MAX_LANDMARKS]
+    perplexity = min(30.0, (len(landmarks) - 1) / 3)
+    embedded = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=seed).fit_transform(x[landmarks])
+    result = np.empty((len(x), 2)) if len(landmarks) == len(x) else _interpolated(x, x[landmarks], embedded, rng)
+    result[landmarks] = embedded
+    return result
+
+
+def _interpolated(
+    x: NDArray[np.float64], landmarks: NDArray[np.float64], embedded: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Place nodes between the nearest landmarks, weighted by inverse distance and jittered, so that none are hidden."""
+    from sklearn.neighbors import NearestNeighbors
+
+    distance, index = NearestNeighbors(n_neighbors=NEAREST_LANDMARKS).fit(landmarks).kneighbors(x)
+    weight = 1 / (distance + 1e-9)
+    mean = (embedded[index] * weight[..., None]).sum(axis=1) / weight.sum(axis=1, keepdims=True)
+    return np.asarray(mean + rng.normal(0, JITTER * np.ptp(embedded), mean.shape))

@@ -104,6 +104,19 @@ def table(records: list[Record]) -> str:
     return "\n".join(lines)
 
 
+def read_records(path: Path) -> list[Record]:
+    """Return what was computed before."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def add_record(path: Path, record: Record) -> None:
+    """Append a record to the file, and print it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    print(record, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="*", default=PAPER)
@@ -116,8 +129,7 @@ def main() -> None:
     parser.add_argument("--records", type=Path, required=True)
     parser.add_argument("--table", action="store_true", help="compute nothing")
     args = parser.parse_args()
-    args.records.parent.mkdir(parents=True, exist_ok=True)
-    kept = [json.loads(line) for line in args.records.read_text().splitlines()] if args.records.exists() else []
+    kept = read_records(args.records)
     done = {(r["dataset"], r["case"], r["draw"], r["asked"]) for r in kept}
     for dataset, case, draw, make in () if args.table else problems(args):
         if (dataset, case, draw, args.method) in done:
@@ -126,9 +138,7 @@ def main() -> None:
         record = {"dataset": dataset, "case": case, "draw": draw, "asked": args.method}
         record |= measure(graph, novel, args.method, args.device)
         kept.append(record)
-        with args.records.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-        print(record, flush=True)
+        add_record(args.records, record)
     for method in sorted({r["asked"] for r in kept}, key=str):
         print(f"\n{method or 'default'}\n\n{table([r for r in kept if r['asked'] == method])}")
 

@@ -31,6 +31,7 @@ TITLES = {  # in the order of the paper, then of the others
     "reco-slip-all": "w/ full link prediction",
     "reco-slip-target": "w/ target link prediction",
     "reco-slip-plus": "RECO-SLIP+",
+    "scan": "Scan",
     "conoc": "CoNoC",
     "dist-pu": "Dist-PU",
     "elkan-noto": "Elkan-Noto",

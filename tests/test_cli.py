@@ -55,6 +55,8 @@ DETECT = [
     "nodes.csv",
     "--edges",
     "edges.csv",
+    "--method",
+    "reco-slip-plus",
     "--epochs",
     "20",
     "--round-epochs",
@@ -65,7 +67,7 @@ DETECT = [
     "1",
 ]
 # For what does not depend on what is found: little training, and nothing is listed that would have to be explained.
-BRIEF = [*DETECT[:5], "--epochs", "4", "--domain-epochs", "4", "--rounds", "1", "--round-epochs", "2"]
+BRIEF = [*DETECT[:7], "--epochs", "4", "--domain-epochs", "4", "--rounds", "1", "--round-epochs", "2"]
 BRIEF += ["--hidden-channels", "8"]
 BRIEF_LIST = ["--max-fpr", "0.05"]
 
@@ -159,7 +161,7 @@ def test_settings_come_from_toml_and_options_override_it(run, tables, tmp_path):
         "reco-slip",
         "--json",
     ]
-    result = run(*DETECT[:5], "--out", tmp_path / "out", *config, cwd=tables)
+    result = run(*DETECT[:7], "--out", tmp_path / "out", *config, cwd=tables)
     settings = json.loads(result.stdout)["settings"]
     assert (settings["epochs"], settings["links"], settings["hidden_channels"]) == (10, "target", 8)
     assert settings["recall_targets"] == [0.1, 0.2]
@@ -194,7 +196,7 @@ def test_a_folder_with_anything_else_in_it_is_never_replaced(run, tables, tmp_pa
 def test_the_command_line_beats_the_config_file(run, tables, tmp_path):
     brief = "epochs = 4\ndomain_epochs = 4\nround_epochs = 2\n"
     (tmp_path / "s.toml").write_text(f"seed = 5\nmax_fpr = 0.05\n{brief}")
-    config = [*DETECT[:5], "--json", "--config", tmp_path / "s.toml"]
+    config = [*DETECT[:7], "--json", "--config", tmp_path / "s.toml"]
     assert json.loads(run(*config, "--out", tmp_path / "a", cwd=tables).stdout)["seed"] == 5
     result = run(*config, "--out", tmp_path / "b", "--seed", "7", "--dropout", ".25", cwd=tables)
     assert json.loads(result.stdout)["seed"] == 7
@@ -206,10 +208,13 @@ def test_the_command_line_beats_the_config_file(run, tables, tmp_path):
     [
         (["--nodes", "nodez.csv"], "there is no file nodez.csv"),
         (["--nodes", "nodes.csv", "--domain", "domane"], "did you mean 'domain'"),
-        (["--nodes", "nodes.csv", "--epochs", "many"], "epochs must be a whole number of at least 1; got 'many'"),
-        (["--nodes", "nodes.csv", "--epoch", "5"], "did you mean '--epochs'"),
+        (
+            ["--nodes", "nodes.csv", "--method", "reco-slip", "--epochs", "many"],
+            "epochs must be a whole number of at least 1; got 'many'",
+        ),
+        (["--nodes", "nodes.csv", "--method", "reco-slip", "--epoch", "5"], "did you mean '--epochs'"),
         (["--nodes", "nodes.csv", "--egdes", "edges.csv"], "egdes"),
-        (["--nodes", "nodes.csv", "--rounds"], "--rounds needs a value"),
+        (["--nodes", "nodes.csv", "--method", "reco-slip-plus", "--rounds"], "--rounds needs a value"),
         (["--nodes", "nodes.csv", "--method", "reco"], "no method is called 'reco'"),
         (["--nodes", "nodes.csv", "--format", "xml"], "csv or parquet"),
         (["--nodes", "nodes.csv", "--config", "none.toml"], "cannot read none.toml"),
@@ -374,5 +379,5 @@ def on_a_terminal(*arguments, cwd) -> str:
 def test_a_terminal_shows_rate_and_time_left(tables, tmp_path):
     network = ["--method", "domain-discriminator", "--epochs", "100", "--patience", "100", "--rotations", "2"]
     seen = on_a_terminal(*DETECT[:5], *network, *BRIEF_LIST, "--out", tmp_path / "out", cwd=tables)
-    assert re.search(r"training.*\d+/\d+.*epochs,.*/s,.*\d:\d\d:\d\d", seen), seen
+    assert re.search(r"fitting.*\d+/\d+.*steps,.*/s,.*\d:\d\d:\d\d", seen), seen
     assert "trains a network" in on_a_terminal("methods", cwd=tables)

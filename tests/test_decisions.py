@@ -1,7 +1,6 @@
 """From scores to decisions: the promises are kept where they are made, and the findings are what was planted."""
 
 import random
-import sys
 
 import numpy as np
 import polars as pl
@@ -23,8 +22,8 @@ from recoslip.findings.diagnosis import diagnose
 from recoslip.findings.explanations import FeatureStatistics, nearest_source
 from recoslip.findings.groups import _nearest, find_groups, single_group
 from recoslip.findings.novel_share import novel_share
-from recoslip.graph.neighbourhood import neighbourhood_features, reduced_features, similarity_features
 from recoslip.graph.split import assign_source, hide
+from recoslip.graph.vectors import Vectors
 from recoslip.pipeline.result import Result
 
 unit = st.floats(0, 1, allow_subnormal=False)
@@ -244,7 +243,7 @@ def planted(novel_categories, **options):
 
 
 def groups_of(graph, listed, **options):
-    return find_groups(graph, listed, neighbourhood_features(graph), similarity_features(graph), **options)
+    return find_groups(graph, listed, Vectors.of(graph).summary(), **options)
 
 
 @pytest.mark.parametrize("options", [{"homophily": 0.8}, {"homophily": 0.8, "degree": 2, "noise": 0.4}])
@@ -345,7 +344,7 @@ def test_traits_name_the_feature_that_sets_a_group_apart(marked):
     assert first.mean == pytest.approx(float(graph.x[novel, 3].mean()), rel=1e-4)
     assert first.reference == pytest.approx(float(graph.x[~graph.is_target, 3].mean()), rel=1e-4)
     node = int(np.flatnonzero(novel)[0])
-    references = nearest_source(graph, neighbourhood_features(graph), [node])[0]
+    references = nearest_source(graph, Vectors.of(graph).summary(), [node])[0]
     assert not graph.is_target[references].any()
     assert features.traits([node], references.tolist())[0].feature == "striped"
 
@@ -354,9 +353,8 @@ def test_traits_name_the_feature_that_sets_a_group_apart(marked):
 
 
 def diagnosis_of(fitted, graph, listed):
-    return diagnose(
-        fitted, graph, listed, reduced_features(graph), similarity_features(graph), FeatureStatistics(graph)
-    )
+    vectors = Vectors.of(graph)
+    return diagnose(fitted, graph, listed, vectors.own, vectors.summary(), FeatureStatistics(graph))
 
 
 def test_the_diagnosis_sees_a_shift():
@@ -413,22 +411,12 @@ def test_large_seeds_are_fine(graph):
     assert len(analyse(fitted, graph).p_value) == graph.num_nodes
 
 
-def test_a_page_computes_the_neighbourhood_features_once(graph, monkeypatch):
-    calls = []
-
-    def counted(function):
-        def call(*arguments, **options):
-            calls.append(function.__name__)
-            return function(*arguments, **options)
-
-        return call
-
+def test_a_page_computes_the_vectors_of_a_graph_once(graph, monkeypatch):
+    calls, compute = [], Vectors._compute.__func__
+    graph = graph.with_features(graph.x)  # nothing is kept with it
+    monkeypatch.setattr(Vectors, "_compute", classmethod(lambda *given: calls.append(given) or compute(*given)))
     fitted = detector("lp-pul", max_fpr=0.3).fit(graph, calibration=0.3)
-    for function in (neighbourhood_features, similarity_features):
-        for name, module in list(sys.modules.items()):
-            if name.startswith("recoslip.") and vars(module).get(function.__name__) is function:
-                monkeypatch.setattr(module, function.__name__, counted(function))
     found = analyse(fitted, graph)
     assert found.listed.sum() >= 10  # so that groups, traits and reference nodes are computed
     Result.of(found).report()
-    assert sorted(calls) == ["neighbourhood_features", "similarity_features"]
+    assert len(calls) == 1

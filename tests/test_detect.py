@@ -315,6 +315,8 @@ def test_settings_that_the_chosen_method_does_not_take_are_refused(drawn, tmp_pa
     given = {**TABLES, "align": "off", "allow_leak": leaks, "progress": False}
     assert recoslip.detect(nodes, **given).detector.name == "nearest-source"
     with pytest.raises(SettingError, match="nearest-source is taken instead"):
+        recoslip.detect(nodes, settings={"trees": 5}, **given)
+    with pytest.raises(SettingError, match="scan has no setting 'epochs'"):
         recoslip.detect(nodes, settings={"epochs": 5}, **given)
 
 

@@ -4,13 +4,14 @@ import copy
 
 import polars as pl
 import pytest
+from reports import report
 from typer.testing import CliRunner
 
 from recoslip import detector
 from recoslip.cli import app
 from recoslip.datasets import csbm
 from recoslip.findings.analysis import analyse
-from recoslip.pipeline.report.html import Report, report
+from recoslip.pipeline.report.html import Report
 
 ALERT = "window.hacked=1;alert(1)"
 INJECTIONS = [
@@ -66,7 +67,7 @@ INJECTIONS = [
 def data():
     graph = csbm(nodes=120, categories=3, features=4, seed=2)
     fitted = detector("domain-discriminator", epochs=60, max_fpr=0.3).fit(graph, calibration=0.3)
-    return report(fitted, graph, findings=analyse(fitted, graph)).data
+    return report(analyse(fitted, graph)).data
 
 
 def with_strings(value, strings):

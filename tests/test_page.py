@@ -11,12 +11,13 @@ import polars as pl
 import pytest
 from parsed_html import HOSTILE as HOSTILE_TITLES
 from parsed_html import ParsedHtml
+from reports import report
 
 from recoslip import NodeGraph, detector
 from recoslip.datasets import csbm
 from recoslip.errors import RecoslipError
 from recoslip.findings.analysis import analyse
-from recoslip.pipeline.report.html import Report, report
+from recoslip.pipeline.report.html import Report
 from recoslip.pipeline.report.payload import MAX_CHARACTERS, MAX_NODES, TEXT_LENGTHS, payload, projection
 
 HOSTILE = [
@@ -54,14 +55,14 @@ def run():
 def page_file(run, tmp_path_factory):
     fitted, graph, findings = run
     path = tmp_path_factory.mktemp("page") / "report.html"
-    report(fitted, graph, findings=findings, title="/*data*/ <i>title</i>").save(path)
+    report(findings, title="/*data*/ <i>title</i>").save(path)
     return path
 
 
 @pytest.fixture(scope="module")
 def made(run):
     fitted, graph, findings = run
-    return report(fitted, graph, findings=findings)
+    return report(findings)
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def titled(run):
 def titled_file(titled, tmp_path_factory):
     fitted, graph, findings = titled
     path = tmp_path_factory.mktemp("titled") / "report.html"
-    report(fitted, graph, findings=findings).save(path)
+    report(findings).save(path)
     return path
 
 
@@ -300,7 +301,7 @@ def test_colours_by_group_and_score(page):
 def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     _, graph, _ = run
     plain = detector("lp-pul").fit(graph)
-    report(plain, graph).save(tmp_path / "report.html")
+    report(analyse(plain, graph)).save(tmp_path / "report.html")
     page = browser.new_page()
     page.goto((tmp_path / "report.html").as_uri())
     page.wait_for_selector("body[data-ready]")
@@ -384,7 +385,7 @@ def test_nothing_in_group_cards_is_cut_off_and_no_ticks_overprint(page):
 
 def test_a_notebook_shows_it_in_a_frame(run):
     fitted, graph, findings = run
-    shown = report(fitted, graph, findings=findings)._repr_html_()
+    shown = report(findings)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert "<script" not in shown
     assert len(shown) < 1_000_000
@@ -447,12 +448,12 @@ def test_the_export_has_the_users_columns_after_ours(visit, titled_file):
 
 def test_columns_can_be_chosen_and_unknown_ones_are_refused(titled):
     fitted, graph, findings = titled
-    data = report(fitted, graph, findings=findings, show=["price"]).data
+    data = report(findings, show=["price"]).data
     assert list(data["columns"]) == ["price"]
     assert data["nodes"]["label"][3] == "a thing that is called 3"
-    assert report(fitted, graph, findings=findings, show=[]).data["columns"] == {}
+    assert report(findings, show=[]).data["columns"] == {}
     with pytest.raises(RecoslipError, match=r"kept of the table \(title, price.*got 'prize' \(did you mean 'price'"):
-        report(fitted, graph, findings=findings, show=["prize"])
+        report(findings, show=["prize"])
 
 
 def test_long_texts_are_cut_and_the_page_says_so(titled):
@@ -472,7 +473,7 @@ def test_long_texts_are_cut_and_the_page_says_so(titled):
 def test_the_slider_lists_what_the_library_lists(visit, run, tmp_path, fdr):
     fitted, graph, _ = run
     findings = analyse(fitted, graph, fdr=fdr, grouped=False)
-    report(fitted, graph, findings=findings).save(tmp_path / "report.html")
+    report(findings).save(tmp_path / "report.html")
     page = visit(tmp_path / "report.html")
     assert page.locator("#level-value").inner_text() == ("5 %" if fdr is None else "20 %")
     seen = set()
@@ -595,7 +596,7 @@ window.recoslipRoom = (api) => {
 def test_a_review_can_add_to_the_report(visit, run, tmp_path):
     fitted, graph, findings = run
     node = int(np.flatnonzero(findings.listed)[0])
-    made = report(fitted, graph, findings=findings)
+    made = report(findings)
     html = made.html(
         scripts=[REVIEW], styles=["#room em { color: red }"], config={"greeting": "<b>hello</b>", "node": node}
     )

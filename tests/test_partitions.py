@@ -268,7 +268,7 @@ def test_few_nodes_have_partitions_too(nodes):
     graph = points(np.random.default_rng(0).normal(size=(nodes, 2)))
     partitions = Partitions.of(graph)
     check_trees(partitions, nodes)
-    assert (len(partitions.levels()) > 0) == (nodes >= min(FIRST) * SMALLEST)
+    assert (len(partitions.levels()) > 0) == (nodes >= 2 * SMALLEST)
     assert (partitions.strongest(np.ones(len(partitions.parent))) >= 0).all()
     assert (partitions.at_depth(1) >= 0).all()
 

@@ -185,13 +185,13 @@ def test_a_signal_after_the_output_is_in_place_leaves_code_0(tables, tmp_path, m
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recoslip.cli.detect.print_most_novel", interrupt)
+    monkeypatch.setattr("recoslip.cli.detect.print_result", interrupt)
     result = run(detect(tables, tmp_path / "out"))
     assert result.exit_code == 0
     assert "interrupted, after" in result.output
     assert "nothing was written" not in result.output
     assert names(tmp_path / "out") == WHOLE
-    monkeypatch.setattr("recoslip.pipeline.result.make_report", interrupt)
+    monkeypatch.setattr("recoslip.pipeline.result.payload", interrupt)
     result = run(detect(tables, tmp_path / "other"))
     assert result.exit_code == 130
     assert "interrupted; nothing was written" in result.output
@@ -286,7 +286,7 @@ TOO_WIDE = b"hidden_channels = 9223372036854775807"
         ("epochs = 2".encode("utf-16"), "in UTF-8"),
         (b"[detect]\nepochs = 2", "has no setting 'detect'"),
         (b"epochs = 2020-01-01", "epochs must be a whole number"),
-        (TOO_WIDE, "smaller hidden_channels"),
+        (TOO_WIDE, "reduce hidden_channels"),
     ],
     ids=["mark", "deep list", "deep table", "digits", "utf-16", "section", "date", "memory"],
 )

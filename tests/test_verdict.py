@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from recoslip import NodeGraph, detector
-from recoslip.cli.detect import print_outcome
+from recoslip.cli.detect import print_result
 from recoslip.detectors.base import Detector
 from recoslip.detectors.conformal import p_values
 from recoslip.detectors.regions import growth_within
@@ -517,7 +517,7 @@ def test_nodes_without_names_have_no_names_for_groups():
 def test_the_terminal_says_what_the_page_says(tmp_path):
     findings, kinds = found_new()
     console = Console(file=StringIO(), width=10_000)
-    print_outcome(Result.of(findings, seconds=1.0), tmp_path, console)
+    print_result(Result.of(findings, seconds=1.0), tmp_path, console, False)
     printed = console.file.getvalue()
     for sentence in (findings.headline(), findings.verdict.advice, findings.list_sentence(), findings.guarantee):
         assert sentence in printed

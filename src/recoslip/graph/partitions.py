@@ -117,8 +117,9 @@ class Partitions:
         return strongest
 
     def at_depth(self, depth: int) -> NDArray[np.int32]:
-        """Return a partition by the last tree: the bin of each node with at most so many bins around it, (nodes,)."""
-        bins: NDArray[np.int32] = self.leaf[-1]
+        """Return a partition by the first tree of the last view: each node's bin with at most so many bins around it."""
+        roots = np.flatnonzero(self.parent < 0)
+        bins: NDArray[np.int32] = self.leaf[np.argmax(self.view[roots])]
         for _ in range(int(self.depth.max())):
             bins = np.where(self.depth[bins] > depth, self.parent[bins], bins).astype(np.int32)
         return bins

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import derived, id_hashes
-from recoslip.graph.partitions import BRANCHES, FIRST, Partitions
+from recoslip.graph.partitions import BRANCHES, Partitions
 from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask
 
@@ -91,7 +91,7 @@ def measure_mixing(graph: NodeGraph, *, seed: int = 0) -> Mixing:
     partitions = Partitions.of(graph, seed)
     half = id_hashes(graph.ids) % 2 == 0
     scores = [_target_share(bins, is_target, half) for bins in (partitions, _bins_of_sizes(graph, seed))]
-    depth = 1 if graph.num_nodes < NODES_PER_REGION * BRANCHES * FIRST[-1] else 2
+    depth = 1 if graph.num_nodes < NODES_PER_REGION * BRANCHES**2 else 2
     regions = _regions(partitions.at_depth(depth), scores, is_target)
     return Mixing(regions, _pairs_between(partitions, is_target), edges, _best_mixed_quarter(regions))
 

@@ -1,0 +1,9 @@
+"""Findings -> the report that a result makes of them."""
+
+from recoslip.findings.analysis import Findings
+from recoslip.pipeline.report.html import Report
+from recoslip.pipeline.result import Result
+
+
+def report(findings: Findings, **options) -> Report:
+    return Result.of(findings).report(**options)

@@ -25,12 +25,12 @@ from recoslip.findings.diagnosis import (
     least_growth,
     unevenness,
 )
-from recoslip.findings.evidence import Evidence, group_evidence
+from recoslip.findings.evidence import BinCounts, Evidence
 from recoslip.findings.explanations import FeatureStatistics
 from recoslip.findings.groups import Partition, find_groups, inspect_first, merge_alike_communities
 from recoslip.findings.novel_share import NovelShare, most_by_chance
 from recoslip.findings.verdict import Withheld, decide, guarantee, withheld_regions
-from recoslip.graph.neighbourhood import neighbourhood_features, similarity_features
+from recoslip.graph.vectors import Vectors
 from recoslip.pipeline.result import Result
 
 CENTRES = {"a": (5, 0, 0, 0), "b": (0, 5, 0, 0), "c": (0, 0, 5, 0), "new": (0, 0, 0, 5)}
@@ -321,7 +321,7 @@ def test_clusters_that_grew_are_those_with_enough_source_nodes_and_known_nodes()
 def test_clusters_count_every_node_once():
     graph, _ = world(SOURCE, {"a": 100, "new": 100})
     fitted = DistanceToSource().fit(graph, rotations=3)
-    clusters = find_clusters(fitted, similarity_features(graph), fitted.predict(), FeatureStatistics(graph))
+    clusters = find_clusters(fitted, Vectors.of(graph).summary(), fitted.predict(), FeatureStatistics(graph))
     assert sorted(np.concatenate([cluster.members for cluster in clusters]).tolist()) == list(range(1100))
     assert sum(cluster.source for cluster in clusters) == 900
     assert sum(cluster.target for cluster in clusters) == 200
@@ -395,21 +395,20 @@ def test_the_evidence_for_a_known_kind_is_no_more_than_its_growth():
     for seed in range(40):
         graph, kinds = world({"a": 50, "b": 950}, {"a": 200, "b": 300}, seed=seed)
         members = np.flatnonzero((kinds == "a") & graph.is_target.numpy())[::2]
-        bounds.append(group_evidence(similarity_features(graph), members, graph.is_target.numpy()).least_growth)
+        bounds.append(BinCounts.of(graph).evidence(members).least_growth)
     assert np.mean(np.array(bounds) <= 8) >= 0.95
     assert np.mean(bounds) > 3
 
 
 def test_nothing_says_that_a_group_amid_the_source_is_new():
-    assert Evidence(30, 31, 0.8).sentence() == (
-        "30 source nodes and 31 target nodes are similar to this group. These counts do not show that it is novel."
-    )
+    assert "Of 61 nodes like these, 30 are source" in Evidence(30, 31, 0.8).sentence()
+    assert "times" not in Evidence(30, 31, 0.8).sentence()
     convincing = Evidence(1, 1200, 412.7).sentence()
-    assert convincing.startswith("1 source node and 1,200 target nodes are similar to this group.")
+    assert "Of 1,201 nodes like these, 1 " in convincing
     assert "at least 412 times as frequent" in convincing
     graph, kinds = world(SOURCE, {"a": 300, "b": 300})
     members = np.flatnonzero((kinds == "a") & graph.is_target.numpy())[:50]
-    evidence = group_evidence(similarity_features(graph), members, graph.is_target.numpy())
+    evidence = BinCounts.of(graph).evidence(members)
     assert evidence.least_growth < 2
     assert evidence.source > 100
 
@@ -439,7 +438,7 @@ def test_one_kind_is_one_group_and_two_kinds_are_two():
     x = rng.normal([centres[kind] for kind in kinds], 0.15)
     graph = NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(400) >= 160)
     listed = graph.is_target.numpy()
-    groups = find_groups(graph, listed, neighbourhood_features(graph), similarity_features(graph))
+    groups = find_groups(graph, listed, Vectors.of(graph).summary())
     assert groups.count == 2
     assert len(np.unique(groups.label[np.isin(kinds, ("new", "half"))])) == 1
 

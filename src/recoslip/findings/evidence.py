@@ -31,7 +31,8 @@ class Evidence:
 
     def sentence(self) -> str:
         """Say what follows."""
-        similar = f"Of {counted(self.source + self.target, 'node')} like these, {self.source:,} are source."
+        are = "is" if self.source == 1 else "are"
+        similar = f"Of {counted(self.source + self.target, 'node')} like these, {self.source:,} {are} source."
         if not self.is_convincing:
             return f"{similar} These counts do not show that they are novel."
         return (

@@ -137,9 +137,12 @@ def _regions(label: NDArray[np.integer], scores: Sequence[NDArray[np.float64]], 
     for own in np.unique(label):
         inside = label == own
         source, target = (inside & ~is_target).sum() / (~is_target).sum(), (inside & is_target).sum() / is_target.sum()
-        few = min((inside & ~is_target).sum(), (inside & is_target).sum()) < 5
+        sizes = np.array([(inside & ~is_target).sum(), (inside & is_target).sum()])
+        few = sizes.min() < 5
         alone = few or min(source, target) < ALONE * (source + target)
-        aurocs = [] if alone else [float(roc_auc_score(is_target[inside], each[inside])) for each in scores]
+        # Less one standard error of that of scores that say nothing: of few nodes, a high one may be chance.
+        chance = np.sqrt((inside.sum() + 1) / (12 * max(1, sizes.prod())))
+        aurocs = [] if alone else [float(roc_auc_score(is_target[inside], each[inside]) - chance) for each in scores]
         found.append(Region(float(source), float(target), max(aurocs, default=None)))
     return tuple(sorted(found, key=_told_apart))
 

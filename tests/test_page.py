@@ -53,7 +53,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def page_file(run, tmp_path_factory):
-    fitted, graph, findings = run
+    _, _, findings = run
     path = tmp_path_factory.mktemp("page") / "report.html"
     report(findings, title="/*data*/ <i>title</i>").save(path)
     return path
@@ -61,7 +61,7 @@ def page_file(run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(run):
-    fitted, graph, findings = run
+    _, _, findings = run
     return report(findings)
 
 
@@ -117,7 +117,7 @@ def titled(run):
 
 @pytest.fixture(scope="module")
 def titled_file(titled, tmp_path_factory):
-    fitted, graph, findings = titled
+    _, _, findings = titled
     path = tmp_path_factory.mktemp("titled") / "report.html"
     report(findings).save(path)
     return path
@@ -384,7 +384,7 @@ def test_nothing_in_group_cards_is_cut_off_and_no_ticks_overprint(page):
 
 
 def test_a_notebook_shows_it_in_a_frame(run):
-    fitted, graph, findings = run
+    _, _, findings = run
     shown = report(findings)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert "<script" not in shown
@@ -447,7 +447,7 @@ def test_the_export_has_the_users_columns_after_ours(visit, titled_file):
 
 
 def test_columns_can_be_chosen_and_unknown_ones_are_refused(titled):
-    fitted, graph, findings = titled
+    _, _, findings = titled
     data = report(findings, show=["price"]).data
     assert list(data["columns"]) == ["price"]
     assert data["nodes"]["label"][3] == "a thing that is called 3"

@@ -382,7 +382,9 @@ def test_a_group_without_source_nodes_must_be_new_or_have_grown_much():
     assert first.evidence.source <= 2
     assert first.evidence.least_growth > 5
     assert "at least" in first.evidence.sentence()
-    assert "are similar to this group." in first.evidence.sentence()
+    assert first.evidence.sentence().startswith(
+        f"Of {first.evidence.target + first.evidence.source:,} nodes like these"
+    )
     growths = [group.evidence.least_growth for group in findings.groups if group.evidence]
     assert growths == sorted(growths, reverse=True)
     assert set(kinds[list(findings.inspect_first())]) == {"new"}

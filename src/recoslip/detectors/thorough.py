@@ -64,6 +64,7 @@ class Thorough(RecoSlipPlus):
 
     def _with_scan(self, graph: NodeGraph, committee: Attributes, seed: int) -> Attributes:
         """Return what was learned together with the scan, and the scores of both."""
+        self._check_scores(committee["scores_"])
         scan = ScanModel.fit(graph, seed, trees=self.trees)
         ranks = Ranks.of(committee["scores_"])
         scores = _mean_rank(scan.scores(graph), ranks(committee["scores_"]))

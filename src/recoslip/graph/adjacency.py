@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from recoslip.graph.node_graph import NodeGraph
 from recoslip.graph.sparse import concatenated_ranges
 
+LARGEST = 1e30  # weight in a sum of products; larger ones overflow in single precision
+
 
 def adjacency_of(graph: NodeGraph) -> sp.csr_array:
     """The unweighted adjacency matrix."""
@@ -107,6 +109,7 @@ class Neighbours:
         result = np.empty_like(values)
         for block in self.blocks():
             rows = self.rows(block)
+            rows.data /= max(1.0, rows.data.max(initial=0) / LARGEST)
             total = np.asarray(rows.sum(axis=1)).reshape(-1, *[1] * (values.ndim - 1))
             rows.data = rows.data.astype(values.dtype, copy=False)  # else all of the values would be converted
             result[block] = (rows @ values) / np.where(total > 0, total, 1)

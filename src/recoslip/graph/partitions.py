@@ -117,7 +117,7 @@ class Partitions:
         return strongest
 
     def at_depth(self, depth: int) -> NDArray[np.int32]:
-        """Return a partition by the first tree of the last view: each node's bin with at most so many bins around it."""
+        """Return a partition by the last view's first tree: each node's bin with at most so many bins around it."""
         roots = np.flatnonzero(self.parent < 0)
         bins: NDArray[np.int32] = self.leaf[np.argmax(self.view[roots])]
         for _ in range(int(self.depth.max())):

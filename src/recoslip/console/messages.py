@@ -25,6 +25,7 @@ ARGUMENT = re.compile(
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*declared(), "allow_leak", "align", "fdr", "max_fpr")}
 OPTIONS |= {
     "method": "--method",
+    "effort": "--effort",
     "rotations": "--rotations",
     "rename": "--rename",
     "old": "--with",

@@ -31,6 +31,11 @@ from recoslip.tables.read import read_graph
 
 log = logging.getLogger("recoslip")
 
+OTHER_EFFORT = (
+    "effort='thorough' also trains networks, which takes minutes. Its mean AU-ROC was 0.92 where that of the scan was "
+    "0.89, on three test cases."
+)
+
 
 @reads()
 def read(nodes: Any, edges: Any = None, *, use_rep: str | None = None, **read: Any) -> NodeGraph:
@@ -156,6 +161,8 @@ def detect(
     seconds = time.perf_counter() - start
     described = described_by_genes(cells, graph) if described_by is None and cells is not None else described_by
     findings = find(model, graph, fdr=fdr, grouped=groups, check=found, described=described)
+    if method in (None, AUTO) and model.name == DEFAULT:
+        notes = (*notes, OTHER_EFFORT)
     return Result.of(findings, seconds=seconds, notes=notes, inputs=paths(nodes, edges))
 
 

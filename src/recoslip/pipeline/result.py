@@ -75,7 +75,7 @@ class Result:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done otherwise than asked, in sentences."""
+        """What was done otherwise than asked, and what another effort would bring, in sentences."""
         return tuple(self.summary.get("notes", ()))
 
     @property

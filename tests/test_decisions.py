@@ -1,5 +1,6 @@
 """From scores to decisions: the promises are kept where they are made, and the findings are what was planted."""
 
+import ctypes
 import random
 
 import numpy as np
@@ -256,6 +257,16 @@ def test_two_planted_categories_are_found(options):
     assert (found.label[~novel] == -1).all()
     sizes = [(found.label == number).sum() for number in (1, 2)]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_groups_do_not_depend_on_what_the_process_drew_before():
+    graph, novel = planted(2, homophily=0.4, degree=3)
+    stability = set()
+    for calls in (0, 3, 50):
+        for _ in range(calls):
+            ctypes.CDLL(None).rand()
+        stability.add(groups_of(graph, novel).stability)
+    assert len(stability) == 1
 
 
 def test_one_category_and_noise_have_no_structure():

@@ -110,6 +110,7 @@ REFUSED = {
     ("four nodes", "oracle"),  # no node to train on is novel
     ("two target nodes", "oracle"),
     ("one huge entry", "reco-slip-plus"),  # squares and sums of numbers near 3e38 overflow, and the loss is not finite
+    ("one huge entry", "thorough"),
     ("huge features", "dominant"),
     ("features of every size", "dominant"),
     ("sparse huge features", "dominant"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -231,6 +233,8 @@ def _leiden(weights: sp.csr_array, resolution: float, seed: int) -> NDArray[np.i
 
     if not weights.nnz:
         return np.arange(weights.shape[0])
+    # The library also draws by C's rand(), whose state is the process's: unseeded, groups depend on what ran before.
+    ctypes.CDLL("ucrtbase" if os.name == "nt" else None).srand(ctypes.c_uint(seed))
     # The algorithm runs over the nodes in their order, unless it shuffles them.
     leiden = Leiden(resolution, shuffle_nodes=True, random_state=seed)
     return np.asarray(leiden.fit_predict(sp.csr_matrix(weights)), dtype=np.int64)

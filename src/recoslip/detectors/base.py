@@ -32,6 +32,7 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes, id_order
 from recoslip.graph.neighbourhood import similarity_features
 from recoslip.graph.split import Mask, Split, hide, present, rotate
+from recoslip.graph.vectors import Vectors
 from recoslip.memory import memory_errors
 from recoslip.progress import Progress
 from recoslip.storage import Folder, writing
@@ -93,6 +94,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     requires_truth: ClassVar[bool] = False  # whether `fit` must be told which nodes are novel
     supports_batches: ClassVar[bool] = False  # whether it can train on batches of a graph
     scores_need_source: ClassVar[bool] = False  # whether it can score only a graph that has source nodes
+    has_regions: ClassVar[bool] = True  # False: bins compare a node with its own kind already, and p-values with all
     allowed_growth: ClassVar[float | None] = None  # of known categories, for the novel share; None: by its regions
 
     max_fpr: float = param(0.01, Number(0, 1), "fraction of the calibration nodes that may score above the threshold")
@@ -392,11 +394,11 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _similarities(self, graph: NodeGraph) -> NDArray[np.float32]:
         """Return vectors whose inner products are the similarities of nodes, (nodes, width)."""
-        return similarity_features(graph)
+        return similarity_features(graph) if self.has_regions else Vectors.of(graph).summary()
 
     def _regions(self, similarity: NDArray[np.float32], is_source: Mask) -> NDArray[np.int64]:
         """Divide the nodes into regions, within which p-values compare them."""
-        return source_regions(similarity, is_source)
+        return source_regions(similarity, is_source) if self.has_regions else np.zeros(len(is_source), dtype=np.int64)
 
     def _rotated_seed(self, seed: int, rotation: int) -> int:
         """Return the seed of one of several fits; the first has the seed itself."""

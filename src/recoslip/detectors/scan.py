@@ -136,6 +136,7 @@ class Scan(Detector):
 
     name: ClassVar[str] = "scan"
     uses_validation: ClassVar[bool] = False
+    has_regions: ClassVar[bool] = False
     allowed_growth: ClassVar[float | None] = 3.0
 
     trees: int = param(TREES, Integer(1, 1000), "how many times to divide the nodes, by each kind of vectors")
@@ -157,13 +158,6 @@ class Scan(Detector):
     def _rotated_seed(self, seed: int, rotation: int) -> int:
         """Return the seed itself: all rotations have the same partitions, and hiding changes the counts alone."""
         return seed
-
-    def _similarities(self, graph: NodeGraph) -> NDArray[np.float32]:
-        return Vectors.of(graph).summary()
-
-    def _regions(self, similarity: NDArray[np.float32], is_source: Mask) -> NDArray[np.int64]:
-        """Compare all nodes with each other: bins compare a node with its own kind already."""
-        return np.zeros(len(is_source), dtype=np.int64)
 
     def _learn_once(self, graph: NodeGraph, seed: int) -> dict[str, Any]:
         model = ScanModel.fit(

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Scores
@@ -16,8 +15,7 @@ from recoslip.detectors.reco_slip_plus import RecoSlipPlus
 from recoslip.detectors.scan import Ranks, Scan, ScanModel
 from recoslip.graph import NodeGraph
 from recoslip.graph.partitions import TREES
-from recoslip.graph.split import Mask, Split
-from recoslip.graph.vectors import Vectors
+from recoslip.graph.split import Split
 
 Attributes = dict[str, Any]
 
@@ -30,6 +28,7 @@ class Thorough(RecoSlipPlus):
     """
 
     name: ClassVar[str] = "thorough"
+    has_regions: ClassVar[bool] = False
     allowed_growth: ClassVar[float | None] = Scan.allowed_growth
 
     trees: int = param(
@@ -83,13 +82,6 @@ class Thorough(RecoSlipPlus):
 
     def _score(self, graph: NodeGraph) -> Scores:
         return _mean_rank(self.scan_.scores(graph), self.ranks_(super()._score(graph)))
-
-    def _similarities(self, graph: NodeGraph) -> NDArray[np.float32]:
-        return Vectors.of(graph).summary()
-
-    def _regions(self, similarity: NDArray[np.float32], is_source: Mask) -> NDArray[np.int64]:
-        """Compare all nodes with each other, as the scan does."""
-        return np.zeros(len(is_source), dtype=np.int64)
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         values, tensors = super()._pack()

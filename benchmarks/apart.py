@@ -28,7 +28,6 @@ from recoslip.datasets.load import load_dataset, load_labelled, panel_graphs
 from recoslip.datasets.panel import NOTHING, Case, Labelled, panel_case, read_labelled, supported_cases
 from recoslip.findings.analysis import analyse
 from recoslip.graph.neighbourhood import reduced_features
-from recoslip.graph.sparse import to_scipy
 from recoslip.inspection.columns import check_columns
 from recoslip.metrics import auroc
 
@@ -68,7 +67,7 @@ def drawn(case: str, seed: int) -> Case:
     """Draw a case of the panel on a random graph."""
     graph = csbm(**CSBM, seed=seed)
     assert graph.categories is not None
-    return panel_case("csbm", Labelled(graph.x.numpy(), graph.edge_index.numpy(), graph.categories), case, 7 + seed)
+    return panel_case("csbm", Labelled(graph.x, graph.edge_index, graph.categories), case, 7 + seed)
 
 
 def apart_cases(root: Path, draw: int) -> Iterator[tuple[str, Make]]:
@@ -111,8 +110,8 @@ def changed(case: Case, change: Callable[[NodeGraph, np.random.Generator], NodeG
 
 def rewired(graph: NodeGraph, rng: np.random.Generator) -> NodeGraph:
     """Let every edge of a target node lead to a target node drawn at random."""
-    is_target = graph.is_target.numpy()
-    left, right = graph.edge_index.numpy()
+    is_target = graph.is_target
+    left, right = graph.edge_index
     left, right = left[left < right], right[left < right]
     touched = is_target[left] | is_target[right]
     left = np.where(touched & ~is_target[left], right, left)
@@ -124,23 +123,23 @@ def rewired(graph: NodeGraph, rng: np.random.Generator) -> NodeGraph:
 def scaled(graph: NodeGraph, rng: np.random.Generator) -> NodeGraph:
     """Multiply half of the target's columns by 3."""
     factor = np.where(rng.random(graph.num_features) < 0.5, 3.0, 1.0)
-    is_target = graph.is_target.numpy()
-    x = sp.csr_array(to_scipy(graph.x)) if graph.x.layout != torch.strided else sp.csr_array(graph.x.numpy())
+    is_target = graph.is_target
+    x = sp.csr_array(graph.x)
     x = sp.diags_array((~is_target).astype(float)) @ x + sp.diags_array(is_target.astype(float)) @ x * factor
-    return graph.with_features(sp.csr_array(x) if graph.x.layout != torch.strided else x.toarray())
+    return graph.with_features(sp.csr_array(x) if sp.issparse(graph.x) else x.toarray())
 
 
 def other_means(graph: NodeGraph, rng: np.random.Generator) -> NodeGraph:
     """Shift the target's columns by a random number of standard deviations, about 1; of many, singular vectors."""
     x = reduced_features(graph)
-    x[graph.is_target.numpy()] += x.std(axis=0) * rng.standard_normal(x.shape[1])
+    x[graph.is_target] += x.std(axis=0) * rng.standard_normal(x.shape[1])
     return graph.with_features(x)
 
 
 def noisier(graph: NodeGraph, rng: np.random.Generator) -> NodeGraph:
     """Add noise of one standard deviation to the target's columns; of many, singular vectors."""
     x = reduced_features(graph)
-    is_target = graph.is_target.numpy()
+    is_target = graph.is_target
     x[is_target] += x.std(axis=0) * rng.standard_normal((int(is_target.sum()), x.shape[1]))
     return graph.with_features(x)
 
@@ -162,7 +161,7 @@ def measure(kind: str, name: str, draw: int, case: Case) -> dict[str, Any]:
         "leaks": len(look.columns.leaks),
     }
     if kind == "apart" and draw == 0 and name.startswith(RANKED):
-        target = case.graph.is_target.numpy()
+        target = case.graph.is_target
         fitted = detector(look.method).fit(look.prepared, rotations=5)
         record["verdict"] = analyse(fitted, look.prepared, look=look).verdict.kind
         if case.novel.any():
@@ -178,10 +177,10 @@ def measure_leaks(draws: int = 20) -> dict[str, Any]:
     named = defaultdict(int)
     for seed in range(draws):
         graph = drawn("mixed0", seed).graph
-        target, rng = graph.is_target.numpy(), np.random.default_rng(seed)
+        target, rng = graph.is_target, np.random.default_rng(seed)
         for wrong in (0.0, 0.05):
             leak = target ^ (rng.random(len(target)) < wrong)
-            x = np.column_stack([graph.x.numpy()[:, :20], leak])
+            x = np.column_stack([graph.x[:, :20], leak])
             found = check_columns(graph.with_features(x, [*(f"c{k}" for k in range(20)), "leak"]))
             named[f"{1 - wrong:.0%}"] += [each.column for each in found.leaks] == ["leak"]
     return {"kind": "leak", "case": "csbm", "draw": 0, "draws": draws, "named": dict(named)}

@@ -63,7 +63,7 @@ def main() -> None:
     arguments = parser.parse_args()
     graph = load(arguments.root, arguments.novel, arguments.width)
     assert graph.categories is not None
-    novel = (graph.categories == arguments.novel) & graph.is_target.numpy()
+    novel = (graph.categories == arguments.novel) & graph.is_target
     print(f"{graph!r}, {novel.sum():,} of them novel", flush=True)
     model = recoslip.detector(arguments.method, device=arguments.device)
     epochs = {name: round(value * arguments.epochs) for name, value in model.get_params().items() if "epochs" in name}
@@ -72,7 +72,7 @@ def main() -> None:
         for seed in range(arguments.seeds):
             start = time.perf_counter()
             model.set_params(batch_size=batch_size, random_state=seed, **epochs).fit(graph)
-            value = auroc(novel, model.scores_, graph.is_target.numpy())
+            value = auroc(novel, model.scores_, graph.is_target)
             print(f"| {batch_size or 'whole'} | {seed} | {value:.3f} | {time.perf_counter() - start:.0f} |", flush=True)
 
 

@@ -44,9 +44,9 @@ def numbers(seed: int, texts: int) -> tuple[pl.DataFrame, pl.DataFrame, NDArray[
     assert graph.categories is not None
     rng = np.random.default_rng(seed)
     noise = {"text": [" ".join(f"w{k}" for k in rng.integers(0, 2000, 10)) for _ in range(1500)]} if texts else {}
-    left, right = graph.edge_index.numpy()
-    domain = np.where(graph.is_target.numpy(), "target", "source")
-    features = {f"f{k}": graph.x[:, k].numpy() for k in range(32)}
+    left, right = graph.edge_index
+    domain = np.where(graph.is_target, "target", "source")
+    features = {f"f{k}": graph.x[:, k] for k in range(32)}
     frame = pl.DataFrame({"id": np.arange(1500), "domain": domain, **features, **noise})
     return frame, pl.DataFrame({"a": left, "b": right}), graph.categories
 
@@ -82,7 +82,7 @@ def main() -> None:
                     values = [alike(view(graph), category) for view in (reduced_features, similarity_features)]
                     if arguments.fit:
                         scores = detector("reco-slip-plus", random_state=seed).fit(graph).scores_
-                        target = graph.is_target.numpy()
+                        target = graph.is_target
                         values.append(float(roc_auc_score((category == category.max())[target], scores[target])))
                     found.append(values)
                 means = " ".join(f"{value:.3f}" for value in np.mean(found, axis=0))

@@ -44,7 +44,7 @@ def main() -> None:
             settings = {"reco-slip": data.settings.reco_slip()}
             fitted = [detector(method, **settings.get(method, {})).fit(graph, split) for method in METHODS]
             rows.append([auroc(is_novel, model.scores_, split.test) for model in fitted])
-            fraction = is_novel[graph.is_target.numpy()].mean()
+            fraction = is_novel[graph.is_target].mean()
             print(f"| {name} | {novel} | {fraction:.2f} | {' | '.join(f'{v:.3f}' for v in rows[-1])} |", flush=True)
     print(f"| mean | | | {' | '.join(f'{v:.3f}' for v in np.mean(rows, axis=0))} |")
 

@@ -49,7 +49,7 @@ def ours(name: str) -> Scorer:
 
 
 def minus_degree(data: Dataset) -> NDArray[np.floating]:
-    return -np.bincount(data.graph.edge_index[0].numpy(), minlength=data.graph.num_nodes).astype(float)
+    return -np.bincount(data.graph.edge_index[0], minlength=data.graph.num_nodes).astype(float)
 
 
 def pyod(module: str, name: str) -> Scorer:
@@ -59,7 +59,7 @@ def pyod(module: str, name: str) -> Scorer:
         kind = getattr(import_module(f"pyod.models.{module}"), name)
         vectors = Vectors.of(data.graph).summary()
         model = kind(random_state=0) if name == "IForest" else kind()
-        return np.asarray(model.fit(vectors[~data.graph.is_target.numpy()]).decision_function(vectors))
+        return np.asarray(model.fit(vectors[~data.graph.is_target]).decision_function(vectors))
 
     return score
 
@@ -68,7 +68,7 @@ def pulearn_elkan_noto(data: Dataset) -> NDArray[np.floating]:
     from pulearn import ElkanotoPuClassifier
     from sklearn.linear_model import LogisticRegression
 
-    vectors, is_source = Vectors.of(data.graph).beside(), ~data.graph.is_target.numpy()
+    vectors, is_source = Vectors.of(data.graph).beside(), ~data.graph.is_target
     model = ElkanotoPuClassifier(LogisticRegression(max_iter=1000), random_state=0).fit(vectors, is_source.astype(int))
     return 1 - model.predict_proba(vectors)[:, 1]
 
@@ -80,7 +80,7 @@ def pygod(name: str) -> Scorer:
         import pygod.detector
 
         torch.manual_seed(0)
-        is_source = ~data.graph.is_target.numpy()
+        is_source = ~data.graph.is_target
         with patch("pygod.detector.base.NeighborLoader", _whole):
             model = getattr(pygod.detector, name)().fit(_pyg(data.graph, is_source))
             model.batch_size = data.graph.num_nodes

@@ -53,7 +53,7 @@ def load_case(graph: str, case: str, draw: int, root: str | None) -> Case:
     if graph == "csbm":
         made = csbm(**CSBM)
         assert made.categories is not None
-        labelled = Labelled(made.x.numpy(), made.edge_index.numpy(), made.categories)
+        labelled = Labelled(made.x.numpy(), made.edge_index, made.categories)
     else:
         labelled = load_labelled(graph, root)
     return panel_case(graph, labelled, case, 7 + draw)
@@ -76,7 +76,7 @@ def compare(fitted: Detector, shown: Case) -> Record:
     """Compare what is said of a fitted detector with the truth."""
     graph, categories = shown.graph, shown.graph.categories
     assert categories is not None
-    target = graph.is_target.numpy()
+    target = graph.is_target
     novel, known = shown.novel & target, ~shown.novel & target
     findings = analyse(fitted, graph)
     share, p = findings.novel_share, findings.p_value

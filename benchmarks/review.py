@@ -57,7 +57,7 @@ def fit_case(graph: str, case: str, draw: int, root: str | None, folder: Path) -
     warnings.simplefilter("ignore", RecoslipWarning)
     made = panel_case(graph, load_labelled(graph, root), case, 7 + draw)
     fitted = detector("reco-slip-plus").fit(made.graph, rotations=5)
-    target = made.graph.is_target.numpy()
+    target = made.graph.is_target
     similarity = np.round(127 * fitted.similarity_.astype(np.float32)).astype(np.int8)
     np.savez_compressed(
         path,
@@ -76,7 +76,7 @@ def oracle_auroc(graph: Any, novel: Any) -> float:
     from recoslip import detector
     from recoslip.graph.split import Split
 
-    target = graph.is_target.numpy()
+    target = graph.is_target
     half, validates = (np.random.default_rng(seed).random(len(target)) < share for seed, share in ((0, 0.5), (1, 0.2)))
     found = []
     for own in (half, ~half):

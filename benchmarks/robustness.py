@@ -47,7 +47,7 @@ def main() -> None:
         listed: dict[str, list[tuple[float, float]]] = {method: [] for method in METHODS[:2]}
         for seed in range(arguments.draws):
             data = load_dataset("csbm", split_seed=seed, **BASE | GRAPHS[name])
-            target = data.graph.is_target.numpy()
+            target = data.graph.is_target
             for method in METHODS if data.novel.any() else ():
                 fitted = detector(method, random_state=seed).fit(data.graph, data.split)
                 ranked[method].append(auroc(data.novel, fitted.scores_, target))

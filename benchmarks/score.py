@@ -54,7 +54,7 @@ def measure(name: str, case: str, draw: int, root: Path, device: str) -> dict[st
 
     graph, novel = load(name, case, draw, root)
     rng = np.random.default_rng(draw)
-    aside = graph.is_target.numpy() & (rng.random(graph.num_nodes) < 0.3)
+    aside = graph.is_target & (rng.random(graph.num_nodes) < 0.3)
     old = graph.subgraph(np.flatnonzero(~aside))
     record: dict[str, Any] = {"graph": name, "case": case, "draw": draw, "aside": int(aside.sum())}
     for key, fitted_on in (("new", old), ("in the fit", graph)):
@@ -92,10 +92,10 @@ def measure_time(rows: int = 100_000) -> None:
 
     def tables(nodes: int, seed: int, prefix: str, folder: Path) -> tuple[Path, Path]:
         graph = csbm(nodes=nodes, features=32, seed=seed)
-        left, right = graph.edge_index.numpy()
+        left, right = graph.edge_index
         once = left < right
-        domain = np.where(graph.is_target.numpy(), "target", "source")
-        features = {f"f{k}": graph.x[:, k].numpy() for k in range(32)}
+        domain = np.where(graph.is_target, "target", "source")
+        features = {f"f{k}": graph.x[:, k] for k in range(32)}
         names = np.array([f"{prefix}{k}" for k in range(nodes)])
         paths = folder / f"{prefix}.csv", folder / f"{prefix}-edges.csv"
         pl.DataFrame({"id": names, "domain": domain, **features}).write_csv(paths[0])

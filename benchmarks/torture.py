@@ -70,11 +70,11 @@ class World:
 
     def __post_init__(self) -> None:
         graph = csbm(nodes=150, categories=3, features=4, seed=1)
-        columns = {f"x{k}": graph.x[:, k].numpy() for k in range(4)}
-        table = pl.DataFrame({"id": range(150), "domain": graph.is_target.numpy().astype(int), **columns})
+        columns = {f"x{k}": graph.x[:, k] for k in range(4)}
+        table = pl.DataFrame({"id": range(150), "domain": graph.is_target.astype(int), **columns})
         self.root.chmod(0o755)
         table.write_csv(self.root / "nodes.csv")
-        pl.DataFrame(dict(zip("ab", graph.edge_index.numpy(), strict=True))).write_csv(self.root / "edges.csv")
+        pl.DataFrame(dict(zip("ab", graph.edge_index, strict=True))).write_csv(self.root / "edges.csv")
         pack(self.root / "nodes.csv", self.root / "edges.csv", self.root / "packed")
         self.place = self.root / "case"
         self.peace: dict[tuple[str, ...], pl.DataFrame] = {}

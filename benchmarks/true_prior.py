@@ -22,7 +22,7 @@ def main() -> None:
     for name in args.datasets:
         data = recoslip.load_dataset(name, root=args.root)
         network = data.settings.network()
-        known = float(1 - data.novel[data.graph.is_target.numpy()].mean())
+        known = float(1 - data.novel[data.graph.is_target].mean())
         pu_methods.best_bin = lambda source, target, prior=known: BestBin(prior, 1.0, 0.0)
         cases = {
             "warm-up alone": recoslip.detector("domain-discriminator", **network, epochs=150, patience=150),

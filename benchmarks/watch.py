@@ -66,7 +66,7 @@ def load(name: str, root: Path, draw: int) -> Labelled:
             nodes=16_000, categories=8, degree=8, features=32, shift=0, novel_share=0.222, seed=draw, **CSBM[name]
         )
         assert graph.categories is not None
-        return Labelled(graph.x.numpy(), graph.edge_index.numpy(), graph.categories.astype(np.int64))
+        return Labelled(graph.x, graph.edge_index, graph.categories.astype(np.int64))
     return _panel(root / "panel" / f"{name}.npz")
 
 
@@ -187,11 +187,11 @@ def run_arxiv(root: Path) -> dict[str, Any]:
     graph = data.graph
     assert graph.times is not None
     assert graph.categories is not None
-    years, x = graph.times.astype(int), graph.x.to_dense().numpy()
+    years, x = graph.times.astype(int), graph.x.toarray()
     frame = pl.DataFrame(
         {"id": [str(k) for k in range(len(x))], "year": years, **{f"f{k}": x[:, k] for k in range(x.shape[1])}}
     )
-    left, right = graph.edge_index.numpy()
+    left, right = graph.edge_index
     later = np.maximum(years[left], years[right])
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:

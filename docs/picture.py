@@ -38,7 +38,7 @@ def demo() -> list[str]:
     fitted = recoslip.detector("auto", device="cpu")
     fitted.fit(data.graph, data.split, rotations=default_rotations(data.graph))
     xy = _placed(TSNE(random_state=0, init="pca").fit_transform(load_digits().data))
-    target, listed = data.graph.is_target.numpy(), fitted.predict()
+    target, listed = data.graph.is_target, fitted.predict()
     nines = xy[data.novel].mean(axis=0)
     precision, recall = data.novel[listed].mean(), listed[data.novel].mean()
     return [
@@ -55,9 +55,9 @@ def demo() -> list[str]:
 def scan() -> list[str]:
     """Divide nodes with two features into bins, and draw two levels of one tree."""
     graph = csbm(nodes=420, categories=5, features=2, noise=0.33, shift=0.6, novel_share=0.2, seed=SEEDS[0])
-    xy = _placed(graph.x.numpy())
+    xy = _placed(graph.x)
     partitions = Partitions.fit([xy.astype(np.float32)], trees=1, seed=SEEDS[1])
-    is_target = graph.is_target.numpy()
+    is_target = graph.is_target
     counts = partitions.count(is_target)
     bound = share_bound(counts[:, 0], counts.sum(axis=1), CONFIDENCE)
     loudest = int(np.argmin(bound))

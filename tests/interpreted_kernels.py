@@ -8,7 +8,7 @@ import torch
 from recoslip import kernels
 from recoslip.fleet.counter_rng import derive, drop, keep_mask, relu_and_drop_
 from recoslip.fleet.products import Segments, SparseProduct
-from recoslip.graph.sparse import to_csr
+from recoslip.fleet.tensors import to_csr
 from recoslip.objectives.links import inner_products
 
 KEYS = torch.tensor([5, -77, 2**62])

@@ -182,7 +182,7 @@ def test_sar_em_recovers_what_a_known_propensity_leaves_in_the_data():
 def brute_distance(graph, sources):
     g = nx.Graph()
     g.add_nodes_from(range(graph.num_nodes))
-    g.add_edges_from(graph.edge_index.t().tolist())
+    g.add_edges_from(graph.edge_index.T.tolist())
     lengths = dict(nx.all_pairs_shortest_path_length(g))
     found = []
     for node in range(graph.num_nodes):
@@ -207,7 +207,7 @@ def test_distances_and_hop_sets_are_those_of_brute_force(seed):
 def test_distances_do_not_depend_on_the_block(monkeypatch, graph):
     from recoslip.graph import adjacency
 
-    sources = np.flatnonzero(~graph.is_target.numpy())
+    sources = np.flatnonzero(~graph.is_target)
     whole = mean_distance(adjacency_of(graph), sources)
     monkeypatch.setattr(adjacency, "SEARCHED", 7)
     np.testing.assert_allclose(mean_distance(adjacency_of(graph), sources), whole)
@@ -219,7 +219,7 @@ def test_propagation_is_that_of_pyg(graph):
     y = np.zeros((graph.num_nodes, 2))
     y[:40, 0] = 1
     y[40:60, 1] = 1
-    theirs = LabelPropagation(num_layers=3, alpha=0.9)(torch.from_numpy(y), graph.edge_index)
+    theirs = LabelPropagation(num_layers=3, alpha=0.9)(torch.from_numpy(y), torch.from_numpy(graph.edge_index))
     np.testing.assert_allclose(propagate(adjacency_of(graph), y, 3, 0.9), theirs.numpy(), atol=1e-6)
 
 
@@ -250,7 +250,7 @@ def test_the_prior_is_estimated_and_the_second_phase_trains(kind, fitted_on_even
 def test_elkan_noto_divides_by_the_labelled_fraction(even, fitted_on_even):
     fitted, plain = fitted_on_even(ElkanNoto), fitted_on_even(DomainDiscriminator)
     source = 1 - plain.scores_
-    share = source[even.split.validation & ~even.graph.is_target.numpy()].mean()
+    share = source[even.split.validation & ~even.graph.is_target].mean()
     assert fitted.labelled_fraction_ == pytest.approx(share)
     np.testing.assert_allclose(fitted.scores_, 1 - np.minimum(1, source / share), atol=1e-9)
 
@@ -300,7 +300,7 @@ def test_reconstruction_errors_are_exact_without_the_reconstruction():
 
 
 def test_dominant_scores_a_planted_anomaly_high(graph, split):
-    x = graph.x.clone()
+    x = graph.x.copy()
     x[7] = 5 * x[7].flip(0)
     strange = NodeGraph(x, graph.edge_index, graph.is_target)
     fitted = Dominant(device="cpu", max_fpr=1.0, hidden_channels=16, out_channels=8).fit(strange, split)

@@ -7,6 +7,7 @@ import psutil
 import pytest
 import scipy.sparse as sp
 import torch
+from arrays import dense_x
 from torch_geometric.nn import GCN
 
 from recoslip import NodeGraph, detector, load_dataset
@@ -78,7 +79,7 @@ def test_what_would_fill_the_memory_is_held_on_disk(monkeypatch, tmp_path):
     parts = SampledGraph(graph, "sage", CPU, batch_size=8)
     expected = parts.evaluate(fleet)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("recoslip.fleet.batches.memory", lambda device: Memory(100, 100))
+    monkeypatch.setattr("recoslip.fleet.batches.device_memory", lambda *_: Memory(100, 100))
     made = []
     monkeypatch.setattr("tempfile.TemporaryFile", lambda make=tempfile.TemporaryFile: made.append(1) or make())
     assert torch.equal(parts.evaluate(fleet), expected)
@@ -117,17 +118,18 @@ def test_a_sum_over_drawn_neighbours_is_unbiased():
 
 def test_the_sampler_draws_as_asked():
     graph = some_graph(nodes=200)
-    start = torch.nn.functional.pad(torch.bincount(graph.edge_index[0], minlength=200).cumsum(0), (1, 0))
-    sampler = NeighbourSampler(start, graph.edge_index[1], (4, 2))
+    edge_index = torch.from_numpy(graph.edge_index)
+    start = torch.nn.functional.pad(torch.bincount(edge_index[0], minlength=200).cumsum(0), (1, 0))
+    sampler = NeighbourSampler(start, edge_index[1], (4, 2))
     seeds = torch.tensor([5, 100, 199])
     first, second = (sampler.sample(seeds) for _ in range(2))
     assert not torch.equal(first.entry, second.entry)  # another draw every time
-    assert torch.equal(NeighbourSampler(start, graph.edge_index[1], (4, 2)).sample(seeds).entry, first.entry)
+    assert torch.equal(NeighbourSampler(start, edge_index[1], (4, 2)).sample(seeds).entry, first.entry)
     assert torch.equal(first.node[:3], seeds)
     assert len(first.node.unique()) == len(first.node) == sum(first.nodes_per_hop)
     # Every drawn edge is one of the graph, between the nodes it says.
-    assert torch.equal(graph.edge_index[0, first.entry], first.node[first.owner])
-    assert torch.equal(graph.edge_index[1, first.entry], first.node[first.neighbour])
+    assert torch.equal(edge_index[0, first.entry], first.node[first.owner])
+    assert torch.equal(edge_index[1, first.entry], first.node[first.neighbour])
     degree = start.diff()
     expected = degree[seeds].clamp(max=4)
     assert torch.equal(torch.bincount(first.owner[: first.edges_per_hop[0]], minlength=3), expected)
@@ -205,13 +207,13 @@ def test_links_inside_a_batch_are_the_graphs():
     nobody = np.zeros(100, dtype=bool)
     from recoslip.graph.split import Split
 
-    target = graph.is_target.numpy()
+    target = graph.is_target
     problem = RecallConstrained(graph, Split(~nobody, nobody, nobody), [0.1], CPU, epochs=3, multiplier=0.1)
     chosen = [torch.tensor([3, 1]), torch.tensor([70, 20, 55, 99, 41, 30, 31, 32, 33, 34, 35])]
     pairs = problem.on_batch(chosen, held_out=False).link_pairs
     seeds = torch.cat(chosen).numpy()
     found = {frozenset(p) for p in zip(seeds[pairs.left], seeds[pairs.right], strict=True)}
-    edges = {frozenset(e) for e in graph.edge_index.t().tolist()}
+    edges = {frozenset(e) for e in graph.edge_index.T.tolist()}
     wanted = {e for e in edges if e <= set(seeds.tolist()) and all(target[list(e)])}
     assert found == wanted
     assert len(pairs.left) == len(wanted) > 0
@@ -272,10 +274,10 @@ def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     assert isinstance(detector("reco-slip-plus").graph_input(data.graph), WholeGraph)
     one, three = detector("reco-slip", hidden_channels=64, out_channels=64), detector("reco-slip-plus")
     needed = memory_needed(data.graph, 64)
-    monkeypatch.setattr("recoslip.detectors.network_detector.memory", lambda device: Memory(5 * needed, 5 * needed))
+    monkeypatch.setattr("recoslip.detectors.network_detector.device_memory", lambda *_: Memory(5 * needed, 5 * needed))
     assert isinstance(one.graph_input(data.graph), WholeGraph)
     assert isinstance(three.graph_input(data.graph), SampledGraph)  # three networks at once
-    monkeypatch.setattr("recoslip.detectors.network_detector.memory", lambda device: Memory(2**20, 2**19))
+    monkeypatch.setattr("recoslip.detectors.network_detector.device_memory", lambda *_: Memory(2**20, 2**19))
     model = detector("reco-slip-none", epochs=12)
     assert isinstance(model.graph_input(data.graph), SampledGraph)
     assert model.fit(data.graph, data.split).scores_.shape == (300,)
@@ -345,7 +347,7 @@ def test_features_of_a_batch_are_dropped_one_by_one_as_often_as_asked(kind, keep
     graph = some_graph(kind, nodes=3000)
     batches = SampledGraph(graph, "mlp", CPU, batch_size=graph.num_nodes)
     ((chosen, view),) = batches.draw([torch.arange(graph.num_nodes)], 1)
-    whole = graph.x.to_dense()[chosen[0]]
+    whole = torch.from_numpy(dense_x(graph))[chosen[0]]
     (product,) = view.first_layer_dropped(torch.tensor(7), keep)
     dropped = product(torch.eye(graph.num_features))
     kept = dropped != 0

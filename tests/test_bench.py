@@ -40,13 +40,13 @@ def shop(tmp_path_factory):
     frame = pl.DataFrame(
         {
             "id": np.arange(240),
-            "region": np.where(graph.is_target.numpy(), "north", "south"),
+            "region": np.where(graph.is_target, "north", "south"),
             "department": np.array(["books", "food", "games", "toys"])[graph.categories],
-            **{f"x{k}": graph.x[:, k].numpy() for k in range(6)},
+            **{f"x{k}": graph.x[:, k] for k in range(6)},
         }
     )
     frame.write_parquet(folder / "products.parquet")
-    left, right = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].numpy()
+    left, right = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
     pl.DataFrame({"a": left, "b": right}).write_csv(folder / "bought.csv")
     (folder / "bench.toml").write_text(
         textwrap.dedent("""

@@ -40,10 +40,10 @@ def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     graph = csbm(nodes=200, features=4)
     names = np.array([f"n{k:03}" for k in range(200)])
-    frame = pl.DataFrame({"id": names, "domain": graph.is_target.numpy().astype(int)})
-    frame = frame.with_columns(**{f"x{k}": graph.x[:, k].numpy() for k in range(4)})
+    frame = pl.DataFrame({"id": names, "domain": graph.is_target.astype(int)})
+    frame = frame.with_columns(**{f"x{k}": graph.x[:, k] for k in range(4)})
     frame.write_csv(folder / "nodes.csv")
-    ends = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].numpy()
+    ends = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
     pl.DataFrame({"a": names[ends[0]], "b": names[ends[1]]}).write_csv(folder / "edges.csv")
     return folder
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import numpy as np
 import polars as pl
 import pytest
+import scipy.sparse as sp
 import torch
 from torch_geometric.nn import GCN
 
@@ -96,12 +97,12 @@ def write_dataset(folder) -> None:
     pl.DataFrame(
         {
             "id": range(200),
-            "domain": graph.is_target.numpy().astype(int),
+            "domain": graph.is_target.astype(int),
             "truth": graph.categories,
-            **{f"x{k}": graph.x[:, k].numpy() for k in range(4)},
+            **{f"x{k}": graph.x[:, k] for k in range(4)},
         }
     ).write_csv(folder / "nodes.csv")
-    pl.DataFrame({"a": graph.edge_index[0].numpy(), "b": graph.edge_index[1].numpy()}).write_csv(folder / "edges.csv")
+    pl.DataFrame({"a": graph.edge_index[0], "b": graph.edge_index[1]}).write_csv(folder / "edges.csv")
     (folder / "mine.toml").write_text(
         '[datasets.mine]\nnodes = "nodes.csv"\nedges = "edges.csv"\ncategory = "truth"\nnovel = ["3"]\n'
     )
@@ -131,9 +132,9 @@ def test_rotations_on_two_machines_give_the_bits_of_one_process(machines, rotate
 
 def test_a_packed_graph_is_opened_by_each_process(machines, rotated, data, tmp_path):
     graph = data.graph
-    frame = {"id": graph.ids, "domain": graph.is_target.numpy().astype(int), "x": graph.x.numpy()}
+    frame = {"id": graph.ids, "domain": graph.is_target.astype(int), "x": graph.x}
     pl.DataFrame(frame).write_parquet(tmp_path / "nodes.parquet")
-    ends = graph.edge_index.numpy()
+    ends = graph.edge_index
     pl.DataFrame({"a": ends[0], "b": ends[1]}).write_parquet(tmp_path / "edges.parquet")
     pack(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", tmp_path / "graph", features=["x"])
     opened = open_packed(tmp_path / "graph")
@@ -281,11 +282,11 @@ def test_the_same_fit_is_not_run_twice_at_once_in_a_storage_folder(machines, dat
 
 def test_a_fingerprint_tells_graphs_splits_and_settings_apart(data):
     model, graph, split = quick("reco-slip"), data.graph, data.split
-    target, other = graph.is_target.numpy(), Split(split.validation, split.train, split.test)
+    target, other = graph.is_target, Split(split.validation, split.train, split.test)
     graphs = (
         graph,
         NodeGraph(graph.x, graph.edge_index, graph.is_target, edge_weight=np.ones(graph.edge_index.shape[1])),
-        NodeGraph(graph.x.to_sparse_csr(), graph.edge_index, graph.is_target),
+        NodeGraph(sp.csr_array(graph.x), graph.edge_index, graph.is_target),
         NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=[f"n{k}" for k in range(400)]),
         NodeGraph(graph.x + 1, graph.edge_index, graph.is_target),
         NodeGraph(graph.x, graph.edge_index[:, ::3], graph.is_target),

@@ -57,7 +57,7 @@ def truth(method, graph):
     """Return what a method's fit asks for beyond the graph: nothing, but for the oracle some truth."""
     if not method.requires_truth:
         return {}
-    return {"novel": graph.is_target.numpy() & (graph.x[:, 0].numpy() > 0)}
+    return {"novel": graph.is_target & (graph.x[:, 0] > 0)}
 
 
 def fit(method, graph, split=None, **more):
@@ -150,7 +150,7 @@ def induced(graph, nodes):
     """Return the graph of some of the nodes and the edges among them."""
     position = np.full(graph.num_nodes, -1)
     position[nodes] = np.arange(len(nodes))
-    ends = position[graph.edge_index.numpy()]
+    ends = position[graph.edge_index]
     edges = ends[:, (ends >= 0).all(axis=0)]
     return NodeGraph(graph.x[nodes], edges, graph.is_target[nodes], ids=graph.ids[nodes])
 
@@ -170,7 +170,7 @@ def test_novel_nodes_of_a_new_graph_rank_above_its_known_nodes(name):
     method, seen = build(name, LONGER), induced(drawn.graph, fitted_nodes)
     method.fit(seen, **({"novel": drawn.novel[fitted_nodes]} if method.requires_truth else {}))
     new = induced(drawn.graph, new_nodes)
-    measured = auroc(drawn.novel[new_nodes], method.decision_function(new), new.is_target.numpy())
+    measured = auroc(drawn.novel[new_nodes], method.decision_function(new), new.is_target)
     assert measured > {"lp-pul": 0.9, "energy": 0.9}.get(name, 0.98)
 
 
@@ -192,11 +192,11 @@ def test_two_disjoint_copies_of_a_graph_get_its_scores_twice(fitted, graph):
     # LP-PUL takes half of the target nodes as seeds, so that of an even number of them the copies take as many each.
     one = induced(graph, np.arange(graph.num_nodes)[1:])
     assert one.is_target.sum() % 2 == 0
-    left, right = one.edge_index.numpy()
+    left, right = one.edge_index
     both = NodeGraph(
-        torch.cat([one.x, one.x]),
+        np.concatenate([one.x, one.x]),
         np.hstack([(left, right), (left + one.num_nodes, right + one.num_nodes)]),
-        torch.cat([one.is_target, one.is_target]),
+        np.concatenate([one.is_target, one.is_target]),
         ids=[*one.ids.tolist(), *ids_of_the_same_folds(one.ids, fitted)],
     )
     first, second = np.split(fitted.decision_function(both), 2)
@@ -222,8 +222,8 @@ def test_a_graph_with_other_features_is_refused(quick, graph, split):
 def test_only_target_nodes_are_listed(fitted, graph):
     listed = fitted.predict()
     assert listed.dtype == bool
-    assert not listed[~graph.is_target.numpy()].any()
-    assert np.array_equal(listed, (fitted.scores_ > fitted.threshold_) & graph.is_target.numpy())
+    assert not listed[~graph.is_target].any()
+    assert np.array_equal(listed, (fitted.scores_ > fitted.threshold_) & graph.is_target)
 
 
 def test_true_categories_do_not_matter(quick, fitted, graph, split):

@@ -39,7 +39,7 @@ SIZES = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_the_papers_graphs_have_the_papers_counts(name, paper_data):
     data = load_dataset(name, root=paper_data)
-    target = data.graph.is_target.numpy()
+    target = data.graph.is_target
     assert ((~target).sum(), target.sum(), data.novel.sum()) == COUNTS[name]
     assert (data.graph.num_nodes, data.graph.num_edges, data.graph.num_features) == SIZES[name.split("-")[0]]
     assert not data.novel[~target].any()
@@ -53,7 +53,7 @@ def test_the_papers_graphs_have_the_papers_counts(name, paper_data):
 def test_arxiv_is_divided_by_year(paper_data):
     data = load_dataset("arxiv", root=paper_data)
     years = data.graph.times
-    assert (data.graph.is_target.numpy() == (years >= 2007)).all()
+    assert (data.graph.is_target == (years >= 2007)).all()
     assert (data.split.test == (years == 2012)).all()
 
 
@@ -99,7 +99,7 @@ def test_unknown_names_and_options_are_refused():
 
 def test_digits_are_homophilous_and_nine_is_novel():
     data = load_dataset("digits")
-    y, (a, b) = data.graph.categories, data.graph.edge_index.numpy()
+    y, (a, b) = data.graph.categories, data.graph.edge_index
     assert (y[a] == y[b]).mean() == pytest.approx(0.956, abs=0.002)
     assert (y[data.novel] == 9).all()
 
@@ -108,8 +108,8 @@ def test_digits_are_homophilous_and_nine_is_novel():
 @pytest.mark.parametrize("homophily", [0.2, 0.9])
 def test_csbm_has_the_properties_asked_for(share, homophily):
     data = load_dataset("csbm", nodes=20000, degree=10, homophily=homophily, novel_share=share, shift=0.6)
-    y, target = data.graph.categories, data.graph.is_target.numpy()
-    a, b = data.graph.edge_index.numpy()
+    y, target = data.graph.categories, data.graph.is_target
+    a, b = data.graph.edge_index
     assert data.novel[target].mean() == pytest.approx(share, abs=0.002)
     assert (y[a] == y[b]).mean() == pytest.approx(homophily, abs=0.02)
     assert 2 * data.graph.num_edges / 20000 == pytest.approx(10, rel=0.05)
@@ -120,7 +120,7 @@ def test_csbm_has_the_properties_asked_for(share, homophily):
 def test_csbm_noise_hides_the_categories():
     def between_over_within(noise):
         graph = csbm(nodes=4000, noise=noise, features=16)
-        x, y = graph.x.numpy(), graph.categories
+        x, y = graph.x, graph.categories
         centres = np.stack([x[y == c].mean(0) for c in range(5)])
         return centres.var(0).sum() / (x - centres[y]).var(0).sum()
 
@@ -130,7 +130,7 @@ def test_csbm_noise_hides_the_categories():
 def test_the_targets_homophily_may_differ_in_csbm():
     def homophily(**options):
         graph = load_dataset("csbm", nodes=20000, degree=10, homophily=0.9, shift=0, **options).graph
-        (left, right), target = graph.edge_index.numpy(), graph.is_target.numpy()
+        (left, right), target = graph.edge_index, graph.is_target
         same = graph.categories[left] == graph.categories[right]
         return [same[(target[left] == domain) & (target[right] == domain)].mean() for domain in (False, True)]
 

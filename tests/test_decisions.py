@@ -6,7 +6,6 @@ import random
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
@@ -26,6 +25,7 @@ from recoslip.findings.novel_share import novel_share
 from recoslip.graph.split import assign_source, hide
 from recoslip.graph.vectors import Vectors
 from recoslip.pipeline.result import Result
+from recoslip.randomness import Permutations
 
 unit = st.floats(0, 1, allow_subnormal=False)
 
@@ -68,10 +68,10 @@ def test_p_values_and_lists_keep_their_promise_on_exchangeable_scores():
 
 def test_calibration_nodes_look_like_target_nodes_to_the_detector(graph, split):
     presented, presented_split, calibration = hide(graph, split, 0.25, 3)
-    target = graph.is_target.numpy()
+    target = graph.is_target
     assert calibration.sum() == int(0.25 * (~target).sum())
     assert not (calibration & target).any()
-    assert (presented.is_target.numpy() == (target | calibration)).all()
+    assert (presented.is_target == (target | calibration)).all()
     assert presented.x is graph.x
     assert graph.is_target.sum() == target.sum()  # the caller's graph is not changed
     for name in ("train", "validation", "test"):
@@ -88,7 +88,7 @@ def realised(method, draws, *, shift, fdr=0.2, **settings):
     false_positive, false_discovery, calibration = [], [], []
     for seed in range(draws):
         graph = csbm(nodes=500, shift=shift, noise=0.7, homophily=0.8, seed=seed)
-        target, novel = graph.is_target.numpy(), graph.categories == graph.categories.max()
+        target, novel = graph.is_target, graph.categories == graph.categories.max()
         fitted = detector(method, random_state=seed, **settings).fit(graph, calibration=0.4)
         p = fitted.p_values()
         assert np.isnan(p[~target]).all()
@@ -118,7 +118,7 @@ def test_with_shift_the_promise_is_for_the_source_alone():
 
 def test_without_calibration_the_validation_nodes_stand_in(graph, split):
     fitted = detector("lp-pul").fit(graph, split)
-    assert (fitted.calibration_ == (split.validation & ~graph.is_target.numpy())).all()
+    assert (fitted.calibration_ == (split.validation & ~graph.is_target)).all()
     assert np.nanmin(fitted.p_values()) >= 1 / (fitted.calibration_.sum() + 1)
 
 
@@ -214,7 +214,7 @@ def test_the_novel_share_is_covered_on_csbm():
         graph = csbm(nodes=500, shift=0.0, noise=0.4, homophily=0.9, novel_share=share, seed=seed)
         settings = {"epochs": 80, "hidden_channels": 32, "out_channels": 16, "random_state": seed}
         fitted = detector("reco-slip-none", **settings).fit(graph, calibration=0.35)
-        target = graph.is_target.numpy()
+        target = graph.is_target
         truth = 0.0 if share == 0 else float((graph.categories == graph.categories.max())[target].mean())
         found = share_of(fitted.scores_[target], fitted.scores_[fitted.calibration_])
         inside.append(found.low <= truth <= found.high)
@@ -228,7 +228,7 @@ def test_the_lower_end_holds_on_shifted_csbm_as_it_is_reported():
         share = (0.0, 0.1, 0.3)[seed % 3]
         graph = csbm(nodes=500, shift=0.8, homophily=0.9, novel_share=share, seed=seed)
         fitted = detector("lp-pul", random_state=seed).fit(graph, rotations=3)
-        target = graph.is_target.numpy()
+        target = graph.is_target
         truth = 0.0 if share == 0 else float((graph.categories == graph.categories.max())[target].mean())
         below.append(analyse(fitted, graph, grouped=False).novel_share.low <= truth)
     assert np.mean(below) >= 0.95
@@ -240,7 +240,7 @@ def test_the_lower_end_holds_on_shifted_csbm_as_it_is_reported():
 def planted(novel_categories, **options):
     graph = csbm(nodes=1500, categories=6, **options)
     novel = graph.categories >= 6 - novel_categories
-    return graph.with_target(graph.is_target.numpy() | novel), novel
+    return graph.with_target(graph.is_target | novel), novel
 
 
 def groups_of(graph, listed, **options):
@@ -274,7 +274,7 @@ def test_one_category_and_noise_have_no_structure():
     assert not groups_of(graph, novel).has_structure
     rng = np.random.default_rng(0)
     noise = NodeGraph(rng.normal(size=(300, 5)), rng.integers(0, 300, (2, 900)), np.arange(300) % 2 == 0)
-    found = groups_of(noise, noise.is_target.numpy())
+    found = groups_of(noise, noise.is_target)
     assert not found.has_structure
     assert set(found.label.tolist()) == {-1, 1}
     assert groups_of(graph, np.zeros(1500, dtype=bool)).count == 0
@@ -317,7 +317,7 @@ def test_the_nearest_are_those_of_scikit_learn_and_never_the_node_itself():
 def test_two_held_out_categories_of_cora_are_told_apart(paper_data):
     x, edge_index, y = _pyg("Cora", paper_data)
     ratios = (0.5, 0.5, 0.5, 0, 0.5, 0.5, 0)  # 3 (neural networks) and 6 (theory)
-    source = assign_source(y, ratios, torch.Generator().manual_seed(0))
+    source = assign_source(y, ratios, Permutations(0))
     graph = NodeGraph(x, edge_index, ~source, categories=y)
     novel = np.isin(graph.categories, (3, 6))
     found = groups_of(graph, novel)
@@ -402,11 +402,11 @@ def test_findings_are_one_table_and_one_sentence(marked):
     assert analyse(fitted, graph, fdr=None).guarantee.startswith("No statistical guarantee")  # 24 calibration nodes
     group = found.groups[0]
     assert group.traits[0].feature == "striped"
-    ends = graph.edge_index.numpy()
+    ends = graph.edge_index
     inside = np.isin(ends, np.flatnonzero(found.partition.label == 1)).all(axis=0).sum() // 2
     assert group.internal_edges == inside
     with pytest.raises(GraphError, match="fitted on another graph"):
-        analyse(fitted, graph.with_target(~graph.is_target.numpy()))
+        analyse(fitted, graph.with_target(~graph.is_target))
 
 
 def test_nodes_that_are_all_alike_make_a_page(graph):

@@ -44,11 +44,11 @@ def drawn():
 def make_tables(folder, graph, shift=0.0):
     """Write the graph as tables; features of target nodes may be shifted, so that the domains are separable."""
     names = [f"n{k:03}" for k in range(graph.num_nodes)]
-    is_target = graph.is_target.numpy()
-    x = graph.x.numpy() + shift * is_target[:, None]
+    is_target = graph.is_target
+    x = graph.x + shift * is_target[:, None]
     nodes = pl.DataFrame({"id": names, "region": np.where(is_target, "north", "south")})
     nodes = nodes.with_columns(**{f"x{k}": x[:, k].astype(float) for k in range(4)}, title=pl.Series(names) + " thing")
-    ends = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].numpy()
+    ends = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
     edges = pl.DataFrame({"a": np.array(names)[ends[0]], "b": np.array(names)[ends[1]]})
     nodes.write_csv(folder / "nodes.csv")
     edges.write_csv(folder / "edges.csv")
@@ -86,9 +86,9 @@ def write_cells(folder, nodes):
 def write_pyg(folder, graph):
     torch.save(graph.to_pyg(), folder / "graph.pt")
     several = HeteroData()
-    several["product"].x, several["product"].is_target = graph.x, graph.is_target
+    several["product"].x, several["product"].is_target = map(torch.from_numpy, (graph.x, graph.is_target))
     several["shop"].x = torch.arange(10.0)[:, None]
-    several["product", "like", "product"].edge_index = graph.edge_index
+    several["product", "like", "product"].edge_index = torch.from_numpy(graph.edge_index)
     sold = torch.stack([torch.arange(graph.num_nodes), torch.arange(graph.num_nodes) % 10])
     several["product", "sold by", "shop"].edge_index = sold
     torch.save(several, folder / "several.pt")

@@ -39,10 +39,8 @@ def file_size_limit(size):
 def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     graph = csbm(nodes=200, features=3)
-    frame = pl.DataFrame(
-        {"id": range(200), "domain": graph.is_target.numpy().astype(int), "category": graph.categories}
-    )
-    frame.with_columns(**{f"x{k}": graph.x[:, k].numpy() for k in range(3)}).write_csv(folder / "nodes.csv")
+    frame = pl.DataFrame({"id": range(200), "domain": graph.is_target.astype(int), "category": graph.categories})
+    frame.with_columns(**{f"x{k}": graph.x[:, k] for k in range(3)}).write_csv(folder / "nodes.csv")
     text = '[datasets.shop]\nnodes = "nodes.csv"\ndomain = "domain"\ncategory = "category"\n'
     (folder / "bench.toml").write_text(text)
     return folder

@@ -31,7 +31,7 @@ def drawn(graph, source_share, seed):
 
 def test_bins_count_the_domains_and_their_bound_is_the_formula(base):
     bins = BinCounts.of(base)
-    target = base.is_target.numpy()
+    target = base.is_target
     roots = bins.partitions.parent < 0
     assert (bins.counts[roots] == [(~target).sum(), target.sum()]).all()
     place = int(bins.partitions.leaf[5, 7])
@@ -68,7 +68,7 @@ def test_a_novel_category_has_a_bin_that_claims_much_and_known_ones_have_none():
         assert evidence.is_convincing
         assert evidence.least_growth > 5
         assert evidence.source < 0.1 * evidence.target
-        known = graph.is_target.numpy() & (graph.categories == 0)
+        known = graph.is_target & (graph.categories == 0)
         assert bins.evidence(np.flatnonzero(known)).least_growth < 2  # a bin with half of them holds novel ones, too
 
 
@@ -117,7 +117,7 @@ def test_drawn_domains_are_not_separable(settings):
 def test_domains_with_another_offset_scale_or_noise_are_separable(change):
     for seed in range(2):
         graph = drawn(csbm(nodes=600, novel_share=0.15, seed=seed), [0.5] * 5, seed)
-        x, target = graph.x.numpy().copy(), graph.is_target.numpy()
+        x, target = graph.x.copy(), graph.is_target
         x[target] = change(x[target], np.random.default_rng(seed))
         assert measure_mixing(graph.with_features(x)).situation == "apart"
 
@@ -126,8 +126,8 @@ def test_two_unlinked_networks_of_different_wiring_are_separable_and_the_missing
     for seed in range(2):
         settings = {"nodes": 900, "degree": 20.0, "target_homophily": 0.05, "seed": seed}
         graph = csbm(**settings)
-        left, right = graph.is_target.numpy()[graph.edge_index.numpy()]
-        mixing = measure_mixing(graph.with_edges(graph.edge_index.numpy()[:, left == right]))
+        left, right = graph.is_target[graph.edge_index]
+        mixing = measure_mixing(graph.with_edges(graph.edge_index[:, left == right]))
         assert mixing.situation == "apart"
         assert mixing.edges == 0
 

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
+from arrays import dense_x
 from torch import nn
 from torch_geometric.nn import GCNConv, SAGEConv
 
@@ -22,7 +23,7 @@ from recoslip.fleet.module_fleet import ModuleFleet
 from recoslip.fleet.network import Architecture, NetworkFleet, _MemberMatmul, _sum_in_blocks, seed_key
 from recoslip.fleet.products import Segments, SparseProduct
 from recoslip.fleet.propagation import WholeGraph
-from recoslip.graph.sparse import to_csr
+from recoslip.fleet.tensors import to_csr
 
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -94,8 +95,8 @@ def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features,
     weight = torch.linspace(-1, 1, 40, dtype=torch.float64)
     fleet.zero_grad()
     (f * weight[:, None]).sum().backward()
-    x = graph.x.to_dense().double() if graph.x.layout != torch.strided else graph.x.double()
-    edge_weight = None if graph.edge_weight is None else graph.edge_weight.double()
+    x = torch.from_numpy(dense_x(graph)).double()
+    edge_weight = None if graph.edge_weight is None else torch.from_numpy(graph.edge_weight).double()
     for member in range(3):
         single = Single(fleet, member).double().train(training)
         for epoch in range(2):
@@ -103,7 +104,7 @@ def test_a_fleet_equals_single_networks_in_value_and_gradient(encoder, features,
                 keep_mask(derive(fleet.keys, layer, epoch), 40, width, 0.5)[:, member].double() if training else 1.0
                 for layer, width in enumerate((6, 3))
             ]
-            g, score = single(x, graph.edge_index, edge_weight, masks)
+            g, score = single(x, torch.from_numpy(graph.edge_index), edge_weight, masks)
         (score * weight).sum().backward()
         torch.testing.assert_close(output.representation[:, member], g, atol=1e-6, rtol=1e-6)
         torch.testing.assert_close(f[:, member], score, atol=1e-6, rtol=1e-6)
@@ -130,7 +131,7 @@ def test_input_dropout_is_the_network_on_features_with_holes(encoder, features):
     graph = some_graph(features)
     fleet = NetworkFleet(Architecture(12, 6, 5, 3, encoder, dropout=0, input_dropout=0.4), [1, 2], [9, 9]).double()
     view = WholeGraph.of(graph, encoder, CPU, torch.float64)
-    x = graph.x.to_dense().double()
+    x = torch.from_numpy(dense_x(graph)).double()
     key = derive(torch.tensor(seed_key(9)), 2, 7)
     if features == "sparse":  # one draw per entry that is there
         holes = torch.zeros_like(x)

@@ -31,10 +31,8 @@ def tables(tmp_path_factory):
     """Tables of nodes and edges, of a watch's known nodes and of a batch."""
     folder = tmp_path_factory.mktemp("tables")
     graph = csbm(nodes=NODES, features=3, seed=1)
-    columns = {f"x{k}": graph.x[:, k].numpy() for k in range(3)}
-    frame = pl.DataFrame(
-        {"id": [f"n{k}" for k in range(NODES)], "domain": graph.is_target.numpy().astype(int)} | columns
-    )
+    columns = {f"x{k}": graph.x[:, k] for k in range(3)}
+    frame = pl.DataFrame({"id": [f"n{k}" for k in range(NODES)], "domain": graph.is_target.astype(int)} | columns)
     frame.write_csv(folder / "nodes.csv")
     frame.drop("domain").write_csv(folder / "known.csv")
     frame.drop("domain").with_columns("b" + pl.col("id")).head(60).write_csv(folder / "batch.csv")

@@ -34,7 +34,7 @@ def small_graph():
 def originals(small_graph, tmp_path_factory):
     """One saved detector of each class."""
     folder = tmp_path_factory.mktemp("originals")
-    novel = small_graph.is_target.numpy() & (small_graph.x[:, 0].numpy() > 0)
+    novel = small_graph.is_target & (small_graph.x[:, 0] > 0)
     with pytest.MonkeyPatch.context() as patch:  # networks of rounds, which folds multiply
         patch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
         for name in CLASSES:

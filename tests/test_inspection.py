@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from arrays import dense_x
 from typer.testing import CliRunner
 
 import recoslip
@@ -29,14 +30,14 @@ def drawn(case, seed=0, **more):
     """A case of the panel on a random graph of 900 nodes."""
     settings = {"nodes": 900, "categories": 6, "noise": 2.0, "homophily": 0.7, "degree": 8.0, "seed": seed} | more
     graph = csbm(**settings)
-    labelled = Labelled(graph.x.numpy(), graph.edge_index.numpy(), graph.categories)
+    labelled = Labelled(graph.x, graph.edge_index, graph.categories)
     return panel_case("csbm", labelled, case, 7 + seed)
 
 
 def changed(graph, change):
     """The same graph with other features of the target."""
-    x = graph.x.numpy().copy()
-    target = graph.is_target.numpy()
+    x = graph.x.copy()
+    target = graph.is_target
     x[target] = change(x[target])
     return graph.with_features(x)
 
@@ -44,8 +45,8 @@ def changed(graph, change):
 def rewired(graph, seed=0):
     """The same graph; every edge of a target node leads to another target node, whichever."""
     rng = np.random.default_rng(seed)
-    left, right = graph.edge_index.numpy()
-    target = graph.is_target.numpy()
+    left, right = graph.edge_index
+    target = graph.is_target
     once = left < right
     left, right = left[once], right[once]
     touched = target[left] | target[right]
@@ -114,7 +115,7 @@ def test_two_networks_get_the_distance_to_the_source_and_no_promise():
     assert (look.mixing.situation, look.is_separable, look.method) == ("apart", True, "nearest-source")
     assert look.mixing.edges == 0
     fitted = detector(look.method).fit(look.prepared, rotations=5)
-    assert auroc(novel, fitted.scores_, graph.is_target.numpy()) > 0.9
+    assert auroc(novel, fitted.scores_, graph.is_target) > 0.9
     found = analyse(fitted, look.prepared, check=look, grouped=False)
     assert (found.verdict.kind, found.verdict.stands_out) == ("inconclusive", False)
     assert "separable" in found.headline()
@@ -172,10 +173,10 @@ def test_a_column_that_says_the_same_as_the_domain_is_named_every_time():
     for seed in range(10):
         graph = drawn("mixed0", seed).graph
         rng = np.random.default_rng(seed)
-        target = graph.is_target.numpy()
+        target = graph.is_target
         for wrong in (0.0, 0.05):
             era = target ^ (rng.random(len(target)) < wrong)
-            x = np.column_stack([graph.x.numpy()[:, :20], era])
+            x = np.column_stack([graph.x[:, :20], era])
             names = [f"c{k}" for k in range(20)] + ["era"]
             for features in (x, sp.csr_array(x)):
                 found = check_columns(NodeGraph(features, NO_EDGES, target, feature_names=names))
@@ -234,13 +235,13 @@ def shop(tmp_path, monkeypatch):
     """Tables in the working folder: nodes with a category and a constant column, and edges."""
     monkeypatch.chdir(tmp_path)
     graph = drawn("mixed0", noise=1.0).graph
-    target = graph.is_target.numpy()
+    target = graph.is_target
     rng = np.random.default_rng(0)
     frame = pl.DataFrame(
         {
             "id": np.arange(graph.num_nodes),
             "domain": np.where(target, "target", "source"),
-            **{f"c{k}": graph.x[:, k].numpy() for k in range(12)},
+            **{f"c{k}": graph.x[:, k] for k in range(12)},
             "one": 1.0,
             "branch": [f"branch {rng.integers(4) + 4 * side}" for side in target.astype(int)],
         }
@@ -250,7 +251,7 @@ def shop(tmp_path, monkeypatch):
     frame.drop("branch").with_columns(
         pl.when(pl.int_range(pl.len()) < 7).then(None).otherwise("c3").alias("c3")
     ).write_csv("holes.csv")
-    left, right = graph.edge_index.numpy()
+    left, right = graph.edge_index
     pl.DataFrame({"a": left[left < right], "b": right[left < right]}).write_csv("edges.csv")
     return tmp_path
 
@@ -321,10 +322,10 @@ def test_detect_looks_first_and_writes_what_it_saw(shop):
 
 def test_the_default_is_the_distance_to_the_source_where_domains_are_separable(shop):
     graph, _ = two_networks()
-    words = {f"w{k}": graph.x.to_dense()[:, k].numpy() for k in range(60)}
-    side = np.where(graph.is_target.numpy(), "target", "source")
+    words = {f"w{k}": dense_x(graph)[:, k] for k in range(60)}
+    side = np.where(graph.is_target, "target", "source")
     pl.DataFrame({"id": np.arange(1000), "domain": side} | words).write_csv("two.csv")
-    left, right = graph.edge_index.numpy()
+    left, right = graph.edge_index
     pl.DataFrame({"a": left, "b": right}).write_csv("links.csv")
     result = run("detect", "--nodes", "two.csv", "--edges", "links.csv", "--out", "apart", "--json")
     summary = json.loads(result.stdout)

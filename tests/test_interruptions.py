@@ -26,11 +26,9 @@ def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     for name, nodes in (("", NODES), ("shop-", 200)):
         graph = csbm(nodes=nodes, features=3)
-        frame = pl.DataFrame(
-            {"id": range(nodes), "domain": graph.is_target.numpy().astype(int), "kind": graph.categories}
-        )
-        frame.with_columns(**{f"x{k}": graph.x[:, k].numpy() for k in range(3)}).write_csv(folder / f"{name}nodes.csv")
-        left, right = graph.edge_index.numpy()
+        frame = pl.DataFrame({"id": range(nodes), "domain": graph.is_target.astype(int), "kind": graph.categories})
+        frame.with_columns(**{f"x{k}": graph.x[:, k] for k in range(3)}).write_csv(folder / f"{name}nodes.csv")
+        left, right = graph.edge_index
         pl.DataFrame({"a": left, "b": right}).write_csv(folder / f"{name}edges.csv")
     text = '[datasets.shop]\nnodes = "shop-nodes.csv"\nedges = "shop-edges.csv"\ndomain = "domain"\ncategory = "kind"\n'
     (folder / "bench.toml").write_text(text)

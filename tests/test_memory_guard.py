@@ -31,7 +31,7 @@ def write(frame: pl.DataFrame, path):
 
 
 def free(monkeypatch, size):
-    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda device: Memory(size, size))
+    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda *_: Memory(size, size))
 
 
 FORMATS = ["csv", "tsv", "csv.gz", "parquet", "arrow", "zst.arrow"]

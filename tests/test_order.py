@@ -36,7 +36,7 @@ def quick(name, **more):
 
 
 def fit(method, graph, **more):
-    truth = {"novel": graph.is_target.numpy() & (graph.x[:, 0].numpy() > 0)} if method.requires_truth else {}
+    truth = {"novel": graph.is_target & (graph.x[:, 0] > 0)} if method.requires_truth else {}
     return method.fit(graph, **truth, **more)
 
 
@@ -90,7 +90,7 @@ def test_the_order_is_that_of_the_ids(ids, expected):
 
 def test_nodes_that_cannot_be_sorted_in_memory_stay_as_they_are(graph, monkeypatch, caplog):
     other, _ = shuffled(graph)
-    monkeypatch.setattr("recoslip.graph.ids.memory", lambda device: Memory(1000, 1000))
+    monkeypatch.setattr("recoslip.graph.ids.memory", lambda *_: Memory(1000, 1000))
     with caplog.at_level("INFO", "recoslip"):
         assert id_order(other) is None
     assert "another order has other draws" in caplog.text
@@ -102,7 +102,7 @@ def table_of(graph):
     nodes = pl.DataFrame(
         {
             "id": graph.ids.tolist(),
-            "domain": graph.is_target.numpy(),
+            "domain": graph.is_target,
             "price": np.exp(rng.normal(0, 3, 160)),
             "colour": rng.choice(["red", "green", "blue"], 160),
             "title": [" ".join(rng.choice(["new", "old", "large", "small", "fast"], 3)) for _ in range(160)],

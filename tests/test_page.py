@@ -178,7 +178,7 @@ def test_search_narrows_the_table_and_filters_widen_it(page, run):
     page.fill("#search", "node 01")
     assert page.locator("#count").inner_text() == f"{sum('node 01' in name for name in graph.ids)} nodes"
     page.select_option("#filter", "source")
-    expected = sum("node 01" in name for name in graph.ids[~graph.is_target.numpy()])
+    expected = sum("node 01" in name for name in graph.ids[~graph.is_target])
     assert page.locator("#count").inner_text() == f"{expected} nodes"
     page.fill("#search", "no such node")
     assert rows(page).count() == 0
@@ -488,7 +488,7 @@ def test_the_slider_lists_what_the_library_lists(visit, run, tmp_path, fdr):
         assert page.locator("#count").inner_text() == f"{listed.sum()} node{'' if listed.sum() == 1 else 's'}"
         seen.add(int(listed.sum()))
         below = page.locator("#below button").first.get_attribute("title")
-        assert below in graph.ids[graph.is_target.numpy() & ~listed]
+        assert below in graph.ids[graph.is_target & ~listed]
     assert len(seen) > 3
     assert "chosen before the list is seen" in page.locator("#level-note").inner_text()
     page.click("#level-own")

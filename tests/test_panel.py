@@ -32,7 +32,7 @@ def cases(digits):
 def communities(seed=0):
     """Return a random graph of six categories, each of 25 to 33 communities of 25 nodes."""
     graph = csbm(nodes=4800, categories=192, novel_categories=32, novel_share=0.25, shift=0, seed=seed)
-    return Labelled(graph.x.numpy(), graph.edge_index.numpy(), graph.categories // 32)
+    return Labelled(graph.x, graph.edge_index, graph.categories // 32)
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,12 @@ def labelled():
 
 
 def auroc_of_degree(graph, novel, nodes):
-    return auroc(novel, np.bincount(graph.edge_index[0].numpy(), minlength=graph.num_nodes).astype(float), nodes)
+    return auroc(novel, np.bincount(graph.edge_index[0], minlength=graph.num_nodes).astype(float), nodes)
 
 
 def shares(case):
     """Return the source share of every category that is in a case."""
-    source = ~case.graph.is_target.numpy()
+    source = ~case.graph.is_target
     return {int(c): source[case.graph.categories == c].mean() for c in np.unique(case.graph.categories)}
 
 
@@ -56,7 +56,7 @@ def novel_of(case):
 
 def test_every_novel_node_is_target_and_of_a_category_without_source(cases):
     for name, case in cases.items():
-        assert case.graph.is_target.numpy()[case.novel].all()
+        assert case.graph.is_target[case.novel].all()
         assert all((share == 0) == (c in novel_of(case)) for c, share in shares(case).items()), name
 
 
@@ -79,7 +79,7 @@ def test_cases_are_what_they_are_called(cases):
     assert cases["narrow"].graph.num_features == 8
 
     def homophily(case):
-        ends = case.graph.categories[case.graph.edge_index.numpy()]
+        ends = case.graph.categories[case.graph.edge_index]
         return (ends[0] == ends[1]).mean()
 
     assert homophily(base) > 0.9
@@ -90,16 +90,16 @@ def test_cases_are_what_they_are_called(cases):
 
 def test_rare_leaves_out_novel_nodes_alone(labelled):
     case, base = (panel_case("csbm", labelled, name) for name in ("rare", "mixed0"))
-    assert case.novel[case.graph.is_target.numpy()].mean() == pytest.approx(0.015, abs=0.001)
+    assert case.novel[case.graph.is_target].mean() == pytest.approx(0.015, abs=0.001)
     assert novel_of(case) == novel_of(base)
     kept = np.isin(base.graph.ids, case.graph.ids)
     assert kept[~base.novel].all()
-    assert np.array_equal(base.graph.is_target.numpy()[kept], case.graph.is_target.numpy())
+    assert np.array_equal(base.graph.is_target[kept], case.graph.is_target)
 
 
 def test_common_moves_known_target_nodes_to_the_source(labelled):
     case, base = (panel_case("csbm", labelled, name) for name in ("common", "mixed0"))
-    target, former = case.graph.is_target.numpy(), base.graph.is_target.numpy()
+    target, former = case.graph.is_target, base.graph.is_target
     assert case.novel[target].mean() == pytest.approx(0.45, abs=0.001)
     assert np.array_equal(case.novel, base.novel)
     assert (former | ~target).all()
@@ -113,9 +113,7 @@ def test_the_degree_alone_tells_nothing_where_it_does_not_depend_on_the_category
     drawn = communities(seed)
     for name in CASES:
         case = panel_case("csbm", drawn, name)
-        assert auroc_of_degree(case.graph, case.novel, case.graph.is_target.numpy()) == pytest.approx(0.5, abs=0.1), (
-            name
-        )
+        assert auroc_of_degree(case.graph, case.novel, case.graph.is_target) == pytest.approx(0.5, abs=0.1), name
 
 
 def test_the_degree_alone_tells_much_where_nodes_are_left_out_one_by_one(labelled):
@@ -123,9 +121,9 @@ def test_the_degree_alone_tells_much_where_nodes_are_left_out_one_by_one(labelle
     fewer = np.random.default_rng(0).permutation(np.flatnonzero(base.novel))[: rare.novel.sum()]
     kept = ~base.novel
     kept[fewer] = True
-    ends = base.graph.edge_index.numpy()
+    ends = base.graph.edge_index
     degree = np.bincount(ends[0][kept[ends].all(axis=0)], minlength=len(kept))
-    assert auroc(base.novel, -degree.astype(float), kept & base.graph.is_target.numpy()) > 0.8
+    assert auroc(base.novel, -degree.astype(float), kept & base.graph.is_target) > 0.8
 
 
 def test_the_degree_alone_tells_no_more_in_a_case_than_in_the_whole_graph(paper_data):
@@ -135,7 +133,7 @@ def test_the_degree_alone_tells_no_more_in_a_case_than_in_the_whole_graph(paper_
         whole = load_labelled(graph, paper_data)
         for name in supported_cases(graph, whole):
             case = panel_case(graph, whole, name)
-            found = auroc_of_degree(case.graph, case.novel, case.graph.is_target.numpy())
+            found = auroc_of_degree(case.graph, case.novel, case.graph.is_target)
             everything = panel_case(graph, whole, "nothing").graph
             natural = auroc_of_degree(everything, np.isin(whole.categories, list(novel_of(case))), None)
             assert abs(found - 0.5) <= abs(natural - 0.5) + 0.1, (graph, name)
@@ -150,7 +148,7 @@ def test_nodes_with_more_neighbours_than_rare_keeps_nodes_have_no_such_case(digi
 def test_clinging_domains_follow_the_edges(labelled):
     for name in ("clinging", "clinging_nothing"):
         case = panel_case("csbm", labelled, name)
-        target, ends = case.graph.is_target.numpy(), case.graph.edge_index.numpy()
+        target, ends = case.graph.is_target, case.graph.edge_index
         by_chance = target.mean() ** 2 + (1 - target.mean()) ** 2
         assert (target[ends[0]] == target[ends[1]]).mean() > by_chance + 0.2
         assert case.novel.any() == (name == "clinging")
@@ -163,11 +161,11 @@ def test_by_year_the_source_is_earlier(labelled):
     years[:100] = 1999  # not known
     known, nothing = (panel_case("csbm", labelled._replace(years=years), name) for name in list(NATURAL)[2:])
     for case in (known, nothing):
-        year, target = years[np.asarray(case.graph.ids)], case.graph.is_target.numpy()
+        year, target = years[np.asarray(case.graph.ids)], case.graph.is_target
         assert 2000 <= year[~target].max() < year[target].min()
         assert 0.3 < target.mean() <= 0.6
     assert known.novel.any()
-    assert known.graph.is_target.numpy()[known.novel].all()
+    assert known.graph.is_target[known.novel].all()
     assert not nothing.novel.any()
     assert nothing.graph.num_nodes == len(years) - 100
     with pytest.raises(DatasetError, match="csbm-by_year: the years of the nodes are needed"):
@@ -177,9 +175,9 @@ def test_by_year_the_source_is_earlier(labelled):
 def test_another_seed_draws_other_domains_of_the_same_shares(digits, cases):
     other = panel_case("digits", digits, "mixed0", seed=8)
     assert novel_of(other) == novel_of(cases["mixed0"])
-    assert not np.array_equal(other.graph.is_target.numpy(), cases["mixed0"].graph.is_target.numpy())
+    assert not np.array_equal(other.graph.is_target, cases["mixed0"].graph.is_target)
     again = panel_case("digits", digits, "mixed0")
-    assert np.array_equal(again.graph.is_target.numpy(), cases["mixed0"].graph.is_target.numpy())
+    assert np.array_equal(again.graph.is_target, cases["mixed0"].graph.is_target)
 
 
 def test_a_graph_with_few_categories_has_fewer_cases():
@@ -192,9 +190,9 @@ def test_a_graph_with_few_categories_has_fewer_cases():
 
 def test_methods_are_judged_by_all_target_nodes_and_a_fifth_of_the_source_is_hidden(cases):
     data = Sources().load("digits-mixed0", DEFAULT_SPLIT)
-    true_target = cases["mixed0"].graph.is_target.numpy()
+    true_target = cases["mixed0"].graph.is_target
     assert np.array_equal(data.judged, true_target)
-    hidden = data.graph.is_target.numpy() & ~true_target
+    hidden = data.graph.is_target & ~true_target
     assert hidden.sum() == int(0.2 * (~true_target).sum())
     assert not data.split.test.any()
 

@@ -168,7 +168,7 @@ def test_vectors_and_partitions_are_computed_once_and_kept_for_all_domains(monke
     graph = SMALL()
     graph = NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=ids)
     first = Partitions.of(graph, trees=1)
-    assert Partitions.of(graph.with_target(~graph.is_target.numpy()), trees=1) is first
+    assert Partitions.of(graph.with_target(~graph.is_target), trees=1) is first
     Vectors.of(graph)
     assert sorted(calls) == ["partitions", "vectors"]
     Partitions.of(graph, seed=1, trees=1)

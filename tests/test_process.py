@@ -26,11 +26,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="streams and sig
 def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     graph = csbm(nodes=120, categories=3, features=3, seed=1)
-    columns = {f"x{k}": graph.x[:, k].numpy() for k in range(3)}
-    pl.DataFrame({"id": range(120), "domain": graph.is_target.numpy().astype(int), **columns}).write_csv(
-        folder / "nodes.csv"
-    )
-    pl.DataFrame({"a": graph.edge_index[0].numpy(), "b": graph.edge_index[1].numpy()}).write_csv(folder / "edges.csv")
+    columns = {f"x{k}": graph.x[:, k] for k in range(3)}
+    pl.DataFrame({"id": range(120), "domain": graph.is_target.astype(int), **columns}).write_csv(folder / "nodes.csv")
+    pl.DataFrame({"a": graph.edge_index[0], "b": graph.edge_index[1]}).write_csv(folder / "edges.csv")
     return folder
 
 

@@ -59,7 +59,7 @@ def test_the_constrained_problem_is_solved_at_its_known_optimum():
     for target, rows in late.group_by("recall_target"):
         assert rows["multiplier"].mean() == pytest.approx(0.2, abs=0.03), target
     soft = fitted.scores_
-    bit = graph.x[:, 0].numpy() == 1
+    bit = graph.x[:, 0] == 1
     assert soft[~bit].mean() < 0.05  # f₀ = 0
 
 
@@ -123,7 +123,7 @@ def test_candidates_and_history_tell_what_happened(graph, split):
     assert table["chosen"].sum() == 1
     assert table["epoch"].min() > 6  # kept after T/2
     assert fitted.history_.height == 2 * 12
-    target = graph.is_target.numpy()
+    target = graph.is_target
     single = RecoSlip(**QUICK, recall_targets=(0.2,)).fit(graph, split)
     f = single.scores_
     row = single.candidates_.row(0, named=True)
@@ -135,7 +135,7 @@ def test_the_threshold_keeps_the_fpr_on_held_out_source_nodes(shifted):
     fitted = RecoSlip(hidden_channels=16, out_channels=16, head_channels=8, epochs=100, max_fpr=0.05).fit(
         shifted.graph, shifted.split
     )
-    held_out = fitted.scores_[shifted.split.validation & ~shifted.graph.is_target.numpy()]
+    held_out = fitted.scores_[shifted.split.validation & ~shifted.graph.is_target]
     above = (held_out > fitted.threshold_).mean()
     assert above <= 0.05
     assert (held_out >= fitted.threshold_).mean() > 0.05  # and no lower threshold does

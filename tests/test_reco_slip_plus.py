@@ -24,6 +24,7 @@ from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.split import random_split
 from recoslip.metrics import auroc
+from recoslip.randomness import Permutations
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
 BRIEF = QUICK | {"epochs": 20, "round_epochs": 10, "domain_epochs": 20}  # for what does not depend on what is found
@@ -71,7 +72,7 @@ def test_networks_that_predict_what_they_learned_do_without_validation(settings)
     rng = np.random.default_rng(0)
     target = np.arange(600) % 2 == 0
     noise = NodeGraph(rng.normal(size=(600, 200)), np.empty((2, 0), dtype=int), target)
-    split = random_split(noise.is_target, torch.Generator().manual_seed(0))
+    split = random_split(noise.is_target, Permutations(0))
     fitted = detector("reco-slip-plus", encoder="mlp", input_dropout=0, dropout=0, **settings).fit(noise, split)
     unseen = split.test & target
     assert 0.4 < auroc(target, fitted.scores_, unseen | (split.validation & ~target)) < 0.6
@@ -139,7 +140,7 @@ def test_rounds_find_more_than_the_proposals():
 
 def test_what_it_reports(small):
     fitted = detector("reco-slip-plus", rounds=2, core=0.1, **QUICK).fit(small.graph, small.split)
-    learning = (small.split.train | small.split.validation) & small.graph.is_target.numpy()
+    learning = (small.split.train | small.split.validation) & small.graph.is_target
     assert fitted.rounds_["novel"].to_list() == [round(0.1 * learning.sum())] * 2
     assert fitted.rounds_["known"][0] == learning.sum() // 2
     assert fitted.rounds_["looks_novel"].is_between(0, 1).all()

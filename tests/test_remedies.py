@@ -176,7 +176,7 @@ def test_every_target_that_a_message_offers_gives_that_target():
         assert sorted(offered) == sorted(domains)
         for target in offered:
             graph = read_graph(table, EDGES, target=target)
-            assert (graph.is_target.numpy() == (table["domain"] == target).to_numpy()).all()
+            assert (graph.is_target == (table["domain"] == target).to_numpy()).all()
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le", "cp1251", "shift_jis"])
@@ -224,7 +224,7 @@ def test_edges_of_networkx_get_a_weight_or_leave_all_out():
         read_graph(graph)
     assert read_graph(graph, weight="").edge_weight is None
     graph[3][4]["weight"] = 1
-    assert read_graph(graph).edge_weight.unique().tolist() == [1.0, 2.0]
+    assert np.unique(read_graph(graph).edge_weight).tolist() == [1.0, 2.0]
 
 
 X = np.random.default_rng(0).normal(size=(ROWS, 2)).astype(np.float32)

@@ -35,7 +35,7 @@ def make_folder(folder, rotations=2):
     """Write what a fast detector finds; the first target nodes have hostile ids."""
     drawn = csbm(nodes=120, categories=3, noise=0.4, features=4)
     ids = np.array([f"n{k:03}" for k in range(120)], dtype=object)
-    ids[np.flatnonzero(drawn.is_target.numpy())[: len(HOSTILE)]] = HOSTILE
+    ids[np.flatnonzero(drawn.is_target)[: len(HOSTILE)]] = HOSTILE
     kept = {"Group": [f"shelf {k % 3}" for k in range(120)], "self": range(120)}
     graph = NodeGraph(drawn.x, drawn.edge_index, drawn.is_target, ids=ids, columns=kept)
     fitted = detector("domain-discriminator", epochs=30, hidden_channels=8, max_fpr=0.3).fit(graph, rotations=rotations)

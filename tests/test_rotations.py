@@ -31,7 +31,7 @@ def grown(seed, *, novel=80):
 
 def test_every_source_node_is_hidden_once_and_evenly_in_every_stratum():
     graph = csbm(nodes=200, seed=0)
-    source = ~graph.is_target.numpy()
+    source = ~graph.is_target
     strata = np.random.default_rng(0).integers(0, 4, 200)
     parts = np.array(rotate(graph, 3, strata, seed=1))
     assert (parts.sum(axis=0) == source).all()
@@ -45,7 +45,7 @@ def test_hidden_nodes_are_presented_as_target_and_nothing_else_changes():
     graph = csbm(nodes=100, seed=0)
     hidden = rotate(graph, 2, np.zeros(100, dtype=int), seed=0)[0]
     presented, split = present(graph, None, hidden, np.random.default_rng(0), 0)
-    assert (presented.is_target.numpy() == (graph.is_target.numpy() | hidden)).all()
+    assert (presented.is_target == (graph.is_target | hidden)).all()
     assert (split.train | split.validation).all()
 
 
@@ -73,7 +73,7 @@ def test_scores_are_means_of_target_nodes_and_those_of_the_fit_that_hid_a_source
     graph = csbm(nodes=150, seed=0)
     settings = {"lp-pul": {}, "domain-discriminator": CHEAP, "reco-slip-plus": CHEAP_PLUS}[name]
     fitted = detector(name, **settings).fit(graph, rotations=3)
-    target = graph.is_target.numpy()
+    target = graph.is_target
     assert len(fitted.fits) == 3
     assert (fitted.calibration_ == ~target).all()
     np.testing.assert_allclose(
@@ -85,7 +85,7 @@ def test_scores_are_means_of_target_nodes_and_those_of_the_fit_that_hid_a_source
         fitted.decision_function(graph), np.mean([fit.decision_function(graph) for fit in fitted.fits], axis=0)
     )
     expected = regional_p_values(
-        [(fit.scores_, fit.calibration_) for fit in fitted.fits], fitted.region_, graph.is_target.numpy()
+        [(fit.scores_, fit.calibration_) for fit in fitted.fits], fitted.region_, graph.is_target
     )
     np.testing.assert_array_equal(fitted.p_values(), expected)
     assert (fitted.predict() == (expected <= fitted.max_fpr)).all()
@@ -127,8 +127,8 @@ def test_nodes_in_another_order_get_the_same_scores_and_p_values():
 
 def test_regions_follow_the_source_and_merge_where_scores_are_alike():
     graph, _ = grown(0)
-    source = ~graph.is_target.numpy()
-    x = graph.x.numpy()
+    source = ~graph.is_target
+    x = graph.x
     region = source_regions(x, source)
     assert 2 <= region.max() + 1 <= 6  # 600 source nodes
     rare = x[:, 0] > 2
@@ -150,7 +150,7 @@ def test_a_known_kind_that_grew_stays_off_the_list_that_it_fills_without_regions
     with_regions, without, found = [], [], []
     for seed in range(40):
         graph, novel = grown(seed)
-        target, x = graph.is_target.numpy(), graph.x.numpy()
+        target, x = graph.is_target, graph.x
         rng = np.random.default_rng(seed)
         parts = rotate(graph, 3, np.zeros(len(x), dtype=int), seed)
         scores = [

@@ -62,7 +62,7 @@ def test_a_pure_target_cluster_ranks_on_top(student):
 def test_without_a_student_the_score_is_the_rank_of_the_bin_that_says_most():
     graph, _ = planted()
     fitted = detector("scan", student=None, trees=2, confidence=0.7, random_state=5).fit(graph)
-    partitions, target = Partitions.of(graph, 5, 2), graph.is_target.numpy()
+    partitions, target = Partitions.of(graph, 5, 2), graph.is_target
     value = np.zeros(340)
     for tree in partitions.leaf:
         bins = tree.astype(np.int64)
@@ -103,7 +103,7 @@ def test_the_student_scores_a_node_by_the_fold_that_did_not_learn_from_it():
     assert np.bincount(fold).min() > 150
     order = np.random.default_rng(0).permutation(600)
     assert (_folds(graph.permuted(order)) == fold[order]).all()
-    target, features = graph.is_target.numpy(), Vectors.of(graph).beside()
+    target, features = graph.is_target, Vectors.of(graph).beside()
     value = np.random.default_rng(1).random(600)
     changed = np.where(fold[:, None] == 0, np.random.default_rng(2).normal(size=features.shape), features)
     one, other = (_teach(each.astype(np.float32), target, value, fold) for each in (features, changed))
@@ -137,7 +137,7 @@ def test_each_rotation_is_the_fit_of_the_graph_as_it_presents_it():
     graph = csbm(nodes=300, seed=0)
     fitted = detector("scan", trees=2).fit(graph, rotations=3)
     for fit in fitted.fits:
-        presented = graph.with_target(graph.is_target.numpy() | fit.calibration_)
+        presented = graph.with_target(graph.is_target | fit.calibration_)
         again = detector("scan", trees=2).fit(presented)
         np.testing.assert_array_equal(again.scores_, fit.scores_)
 
@@ -192,7 +192,7 @@ def test_with_nothing_novel_p_values_of_one_fit_are_as_small_as_they_may_be_and_
     for seed in range(50):
         graph = drawn(seed)
         p = detector("scan", trees=4, random_state=seed).fit(graph, calibration=0.7).p_values()
-        p = p[graph.is_target.numpy()]
+        p = p[graph.is_target]
         small.append([(p <= level).mean() for level in (0.01, 0.05, 0.5)])
     for fractions, level in zip(np.transpose(small), (0.01, 0.05, 0.5), strict=True):
         assert within_error(fractions, level)
@@ -205,7 +205,7 @@ def test_with_nothing_novel_rotations_have_valid_p_values_and_empty_lists(share)
     for seed in range(12):
         graph = drawn(seed, share)
         fitted = detector("scan", trees=4).fit(graph, rotations=5)
-        p = fitted.p_values()[graph.is_target.numpy()]
+        p = fitted.p_values()[graph.is_target]
         small.append([(p <= 0.01).mean(), (p <= 0.05).mean()])
         lists += fitted.select(0.1).any()
     for fractions, level in zip(np.transpose(small), (0.01, 0.05), strict=True):
@@ -302,8 +302,8 @@ def test_scores_of_hard_graphs_lie_between_0_and_1(name, student, tmp_path):
     fitted = detector("scan", trees=3, student=student).fit(graph, rotations=2)
     p = fitted.p_values()
     assert ((fitted.scores_ >= 0) & (fitted.scores_ <= 1)).all()
-    assert (np.isnan(p) == ~graph.is_target.numpy()).all()
-    assert ((p > 0) & (p <= 1))[graph.is_target.numpy()].all()
+    assert (np.isnan(p) == ~graph.is_target).all()
+    assert ((p > 0) & (p <= 1))[graph.is_target].all()
     assert not fitted.select(0.05).any()
     fitted.save(tmp_path / "model")
     assert (load_detector(tmp_path / "model").decision_function(graph) == fitted.decision_function(graph)).all()

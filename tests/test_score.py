@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 import pytest
-import torch
+from arrays import dense_x
 
 import recoslip
 from recoslip import detector, load_detector, read_graph
@@ -34,10 +34,10 @@ def quick(name="domain-discriminator", **settings):
 def tables_of(graph, names):
     """The tables of a graph: numbers, a category that says nothing, and edges with weights."""
     rng = np.random.default_rng(0)
-    nodes = pl.DataFrame({"id": names, "domain": graph.is_target.numpy().astype(int)})
-    nodes = nodes.with_columns(**{f"x{k}": graph.x[:, k].double().numpy() for k in range(graph.num_features)})
+    nodes = pl.DataFrame({"id": names, "domain": graph.is_target.astype(int)})
+    nodes = nodes.with_columns(**{f"x{k}": graph.x[:, k] for k in range(graph.num_features)})
     nodes = nodes.with_columns(brand=pl.Series(rng.choice(BRANDS, graph.num_nodes)))
-    ends = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].numpy()
+    ends = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
     edges = pl.DataFrame({"a": names[ends[0]], "b": names[ends[1]], "w": rng.uniform(0.5, 2, ends.shape[1])})
     return nodes, edges
 
@@ -68,7 +68,7 @@ def make_world(seed=0, nodes=360, **options):
     graph = csbm(nodes=nodes, **(settings | options))
     names = np.array([f"n{k:03}" for k in range(nodes)])
     table, edges = tables_of(graph, names)
-    is_new = (np.random.default_rng(seed).random(nodes) < 0.4) & graph.is_target.numpy()
+    is_new = (np.random.default_rng(seed).random(nodes) < 0.4) & graph.is_target
     new_ids = names[is_new].tolist()
     touches = pl.col("a").is_in(new_ids) | pl.col("b").is_in(new_ids)
     return World(
@@ -223,18 +223,18 @@ def test_a_row_of_the_old_table_given_again_is_taken_from_the_new_one_and_counte
     assert new.graph.ids[new.is_new].tolist() == both["id"].to_list()
     column, state = new.graph.feature_names.index("x0"), fitted.encoding_["x0"]
     value = (50 - state["median"] - state["mean"]) / state["scale"] * state["weight"]
-    x = new.graph.x if new.graph.x.layout == torch.strided else new.graph.x.to_dense()
+    x = dense_x(new.graph)
     assert x[-3:, column].tolist() == pytest.approx([value] * 3, rel=1e-5)
     every = {tuple(sorted(edge)) for edge in [*world.old_edges.select("a", "b").rows()]}
     every |= {tuple(sorted(edge)) for edge in world.new_edges.select("a", "b").rows()}
-    found = {tuple(sorted(edge)) for edge in new.graph.ids[new.graph.edge_index.numpy()].T.tolist()}
+    found = {tuple(sorted(edge)) for edge in new.graph.ids[new.graph.edge_index].T.tolist()}
     assert found == every  # the edges of a row that is given again stay
 
 
 def test_old_nodes_that_were_source_are_source_and_all_others_target(world, fitted):
     new = fitted.read_table(world.new, world.new_edges, **world.given)
     source = set(world.old.filter(pl.col("domain") == 0)["id"])
-    assert set(new.graph.ids[~new.graph.is_target.numpy()]) == source
+    assert set(new.graph.ids[~new.graph.is_target]) == source
     assert fitted.read_table(world.new, world.new_edges).graph.is_target.all()
 
 
@@ -266,7 +266,7 @@ def test_weights_of_old_and_new_edges_stay_theirs(world):
     old = read_graph(world.old, world.old_edges, weight="w")
     new = quick(epochs=2).fit(old).read_table(world.new, world.new_edges, old_nodes=old, weight="w")
     expected = {frozenset((a, b)): w for a, b, w in [*world.old_edges.rows(), *world.new_edges.rows()]}
-    ends = new.graph.ids[new.graph.edge_index.numpy()]
+    ends = new.graph.ids[new.graph.edge_index]
     found = {frozenset(pair): w for pair, w in zip(ends.T.tolist(), new.graph.edge_weight.tolist(), strict=True)}
     assert found == pytest.approx(expected, rel=1e-6)
 
@@ -403,7 +403,7 @@ def test_another_graph_is_analysed_if_it_has_calibration_nodes_and_refused_other
     assert findings.detector.transferred_
     np.testing.assert_array_equal(findings.p_value, fitted.transfer(graph).p_values())
     assert findings.table().height == graph.num_nodes
-    assert set(graph.ids[findings.listed]) <= set(graph.ids[graph.is_target.numpy()])
+    assert set(graph.ids[findings.listed]) <= set(graph.ids[graph.is_target])
     alone = fitted.read_table(world.new, world.new_edges).graph
     with pytest.raises(GraphError, match=r"fitted on another graph, .*none of the source nodes .* calibrated by"):
         analyse(fitted, alone, grouped=False)
@@ -420,11 +420,11 @@ def test_a_subgraph_has_the_edges_among_its_nodes_in_the_order_asked_for(old_gra
     assert part.ids.tolist() == old_graph.ids[nodes].tolist()
     assert part.is_target.tolist() == old_graph.is_target[nodes].tolist()
     assert part.encoding == old_graph.encoding
-    inside = {tuple(pair) for pair in old_graph.ids[old_graph.edge_index.numpy()].T.tolist()}
+    inside = {tuple(pair) for pair in old_graph.ids[old_graph.edge_index].T.tolist()}
     chosen = set(part.ids.tolist())
-    found = {tuple(pair) for pair in part.ids[part.edge_index.numpy()].T.tolist()}
+    found = {tuple(pair) for pair in part.ids[part.edge_index].T.tolist()}
     assert found == {pair for pair in inside if set(pair) <= chosen}
-    one = old_graph.subgraph(np.flatnonzero(old_graph.is_target.numpy()))
+    one = old_graph.subgraph(np.flatnonzero(old_graph.is_target))
     with pytest.raises(GraphError, match="source"):
         one.require_both_domains()
 
@@ -446,7 +446,7 @@ def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, 
     expected = fitted.score_table(world.new, world.new_edges, **world.given)
     assert same_bits(by_id(scored.table)["score"], by_id(expected)["score"])
     assert same_bits(by_id(scored.table)["p_value"], by_id(expected)["p_value"])
-    targets = scored.findings.graph.ids[scored.findings.graph.is_target.numpy()]
+    targets = scored.findings.graph.ids[scored.findings.graph.is_target]
     assert set(targets) == set(world.new["id"])
     summary = scored.to_dict()
     assert summary["nodes"] == world.new.height

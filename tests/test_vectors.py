@@ -234,9 +234,9 @@ def fits(monkeypatch):
 def test_vectors_are_computed_once_for_all_domains(fits, ids):
     graph = random_graph(60, ids=ids)
     vectors = Vectors.of(graph)
-    other = graph.with_target(~graph.is_target.numpy())
+    other = graph.with_target(~graph.is_target)
     assert Vectors.of(graph) is Vectors.of(other) is vectors
-    assert Vectors.of(other.with_target(alternating(60)).without_inference()) is vectors
+    assert Vectors.of(other.with_target(alternating(60))) is vectors
     assert len(fits) == 1
     Vectors.of(random_graph(60, ids=ids).with_target(alternating(60)))
     assert len(fits) == 2
@@ -244,7 +244,7 @@ def test_vectors_are_computed_once_for_all_domains(fits, ids):
 
 def test_what_is_computed_with_other_domains_is_kept_for_all(fits):
     graph = random_graph(60)
-    vectors = Vectors.of(graph.with_target(~graph.is_target.numpy()))
+    vectors = Vectors.of(graph.with_target(~graph.is_target))
     assert Vectors.of(graph) is vectors
     assert len(fits) == 1
 
@@ -252,7 +252,7 @@ def test_what_is_computed_with_other_domains_is_kept_for_all(fits):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda graph: graph.with_features(graph.x.numpy() * np.arange(1, 7) + graph.x.numpy()[:, ::-1]),
+        lambda graph: graph.with_features(graph.x * np.arange(1, 7) + graph.x[:, ::-1]),
         lambda graph: graph.without_edges(),
         lambda graph: graph.with_edges(PATH),
         lambda graph: graph.subgraph(np.arange(30)),

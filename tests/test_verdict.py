@@ -46,7 +46,7 @@ class DistanceToSource(Detector):
         return [{"scores_": self._score(graph)} for _ in seeds]
 
     def _score(self, graph):
-        x, source = graph.x.numpy().astype(float), ~graph.is_target.numpy()
+        x, source = graph.x.astype(float), ~graph.is_target
         distance = np.linalg.norm(x[:, None] - x[source], axis=2)
         return 1 - np.exp(-np.sort(distance, axis=1)[:, 2])
 
@@ -96,7 +96,7 @@ def test_something_new_is_said_with_how_much_and_how_sure():
     for seed in range(8):
         target = {"a": 100, "b": 300, "c": 100, "new": 120}
         findings, kinds = found(SOURCE, target, seed=seed, grouped=False)
-        truth = (kinds[findings.graph.is_target.numpy()] == "new").mean()
+        truth = (kinds[findings.graph.is_target] == "new").mean()
         share = findings.novel_share
         kinds_said.append(findings.verdict.kind)
         covered.append(share.low <= truth <= share.high)
@@ -164,9 +164,7 @@ def test_without_calibration_nodes_nothing_can_be_told():
 
 def test_a_feature_that_says_the_same_as_the_domain_ends_in_cannot_be_told():
     graph, _ = world(SOURCE, {"a": 100, "b": 100})
-    leak = NodeGraph(
-        np.column_stack([graph.x.numpy(), 9.0 * graph.is_target.numpy()]), graph.edge_index, graph.is_target
-    )
+    leak = NodeGraph(np.column_stack([graph.x, 9.0 * graph.is_target]), graph.edge_index, graph.is_target)
     findings = analyse(DistanceToSource().fit(leak, rotations=5), leak, grouped=False)
     assert findings.headline().startswith("Inconclusive: source and target are separable")
     assert f"feature {graph.num_features} (AU-ROC 1.00)" in findings.verdict.advice
@@ -396,7 +394,7 @@ def test_the_evidence_for_a_known_kind_is_no_more_than_its_growth():
     bounds = []
     for seed in range(40):
         graph, kinds = world({"a": 50, "b": 950}, {"a": 200, "b": 300}, seed=seed)
-        members = np.flatnonzero((kinds == "a") & graph.is_target.numpy())[::2]
+        members = np.flatnonzero((kinds == "a") & graph.is_target)[::2]
         bounds.append(BinCounts.of(graph).evidence(members).least_growth)
     assert np.mean(np.array(bounds) <= 8) >= 0.95
     assert np.mean(bounds) > 3
@@ -409,7 +407,7 @@ def test_nothing_says_that_a_group_amid_the_source_is_new():
     assert "Of 1,201 nodes like these, 1 " in convincing
     assert "at least 412 times as frequent" in convincing
     graph, kinds = world(SOURCE, {"a": 300, "b": 300})
-    members = np.flatnonzero((kinds == "a") & graph.is_target.numpy())[:50]
+    members = np.flatnonzero((kinds == "a") & graph.is_target)[:50]
     evidence = BinCounts.of(graph).evidence(members)
     assert evidence.least_growth < 2
     assert evidence.source > 100
@@ -439,7 +437,7 @@ def test_one_kind_is_one_group_and_two_kinds_are_two():
     centres["other"] = (3, 3, 0, 0, 5)
     x = rng.normal([centres[kind] for kind in kinds], 0.15)
     graph = NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(400) >= 160)
-    listed = graph.is_target.numpy()
+    listed = graph.is_target
     groups = find_groups(graph, listed, Vectors.of(graph).summary())
     assert groups.count == 2
     assert len(np.unique(groups.label[np.isin(kinds, ("new", "half"))])) == 1
@@ -466,7 +464,7 @@ def test_the_list_is_counted_in_words():
 def test_regions_with_too_few_source_nodes_are_named():
     graph, _ = world({"a": 90, "b": 300}, {"a": 50, "b": 50})
     fitted = DistanceToSource().fit(graph, rotations=3)
-    fitted.region_ = (graph.x.numpy().argmax(axis=1) == 0).astype(int)
+    fitted.region_ = (graph.x.argmax(axis=1) == 0).astype(int)
     small = int((fitted.region_[:390] == 1).sum())
     features = FeatureStatistics(graph)
     withheld = withheld_regions(fitted, fitted.predict(), None, features)

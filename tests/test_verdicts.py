@@ -126,7 +126,7 @@ def test_the_queue_asks_about_allowed_nodes_alone_and_no_more_than_there_are():
 def test_twenty_verdicts_improve_the_ranking_of_the_others(fitted, drawn, novel):
     confirmed, rejected = reviewed(fitted, drawn, novel, 20)
     learned = fitted.learn(confirmed, rejected)
-    rest = drawn.is_target.numpy() & ~np.isin(drawn.ids, [*confirmed, *rejected])
+    rest = drawn.is_target & ~np.isin(drawn.ids, [*confirmed, *rejected])
     before, after = (roc_auc_score(novel[rest], each.scores_[rest]) for each in (fitted, learned))
     assert after > before + (1 - before) / 3
 
@@ -135,12 +135,12 @@ def test_what_was_promised_stays_that_of_the_fit(fitted, drawn, novel):
     learned = fitted.learn(*reviewed(fitted, drawn, novel, 10))
     assert np.array_equal(learned.p_values(), fitted.p_values(), equal_nan=True)
     assert np.array_equal(learned.predict(), fitted.predict())
-    source = ~drawn.is_target.numpy()
+    source = ~drawn.is_target
     assert np.array_equal(learned.scores_[source], fitted.scores_[source])
 
 
 def test_a_verdict_is_the_score_of_its_node(fitted, drawn):
-    target = drawn.ids[drawn.is_target.numpy()]
+    target = drawn.ids[drawn.is_target]
     learned = fitted.learn(target[:2], target[2:5])
     assert learned.scores_[np.isin(drawn.ids, target[:2])].tolist() == [1.0, 1.0]
     assert learned.scores_[np.isin(drawn.ids, target[2:5])].tolist() == [0.0, 0.0, 0.0]
@@ -155,7 +155,7 @@ def test_a_saved_detector_learns_the_same(fitted, drawn, novel, tmp_path):
 
 
 def test_wrong_verdicts_are_refused(fitted, drawn):
-    target, source = drawn.ids[drawn.is_target.numpy()], drawn.ids[~drawn.is_target.numpy()]
+    target, source = drawn.ids[drawn.is_target], drawn.ids[~drawn.is_target]
     with pytest.raises(SettingError, match="1 of 2 ids are no target nodes"):
         fitted.learn([target[0], source[0]], [])
     with pytest.raises(SettingError, match="no target nodes \\(first: 'nobody'\\)"):
@@ -167,4 +167,4 @@ def test_wrong_verdicts_are_refused(fitted, drawn):
 def test_a_fit_without_rotations_says_how_to_learn(drawn):
     once = detector("domain-discriminator", epochs=2).fit(drawn, calibration=0.2)
     with pytest.raises(SettingError, match="rotations=5"):
-        once.learn(drawn.ids[drawn.is_target.numpy()][:1], [])
+        once.learn(drawn.ids[drawn.is_target][:1], [])

@@ -156,7 +156,7 @@ def test_it_is_scored_the_same_way_twice_or_refused_with_a_reason(graph_name, me
     graph = build_graph(graph_name)
     known = detector(method_name).get_params()
     method = detector(method_name, **{key: value for key, value in QUICK.items() if key in known})
-    novel = graph.is_target.numpy() & (np.arange(graph.num_nodes) % 4 == 1)
+    novel = graph.is_target & (np.arange(graph.num_nodes) % 4 == 1)
     truth = {"novel": novel} if method.requires_truth else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecoslipWarning)

@@ -21,7 +21,7 @@ class Proportions(NamedTuple):
 
 def proportions(data: Dataset) -> Proportions:
     """Compute the proportions of a dataset's categories."""
-    labels, target = data.graph.categories, data.graph.is_target.numpy()
+    labels, target = data.graph.categories, data.graph.is_target
     categories, index = np.unique(labels, return_inverse=True)
     source_fractions, target_fractions = (
         np.bincount(index[domain], minlength=len(categories)) / domain.sum() for domain in (~target, target)

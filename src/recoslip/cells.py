@@ -68,7 +68,7 @@ def annotate(adata: AnnData, result: Result, *, key_added: str = "recoslip", mar
     findings = result.findings
     if findings is None:
         raise RecoslipError("a result that was loaded from a folder cannot be written into cells; run detect again")
-    label, is_target = findings.partition.label, findings.graph.is_target.numpy()
+    label, is_target = findings.partition.label, findings.graph.is_target
     numbers = [str(group.number) for group in findings.groups]
     group = np.where(label > 0, label.astype(str), np.where(label == 0, UNGROUPED, np.where(is_target, TARGET, SOURCE)))
     index = adata.obs_names

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.numpy import load, save
 from sklearn.base import clone
 
 from recoslip._version import __version__
@@ -26,7 +27,6 @@ from recoslip.errors import ModelFileError, RecoslipError, SettingError
 from recoslip.fleet.device import BATCH_SIZE
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes
-from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask, Split
 from recoslip.packed import open_packed
 from recoslip.progress import Progress
@@ -140,7 +140,7 @@ class RotationTasks:
     ) -> list[list[dict[str, Any]]]:
         """Return what `Detector._learn_rotations` returns, for one seed in each rotation."""
         tasks = [
-            Task(number, shown.is_target.numpy(), split, seed)
+            Task(number, shown.is_target, split, seed)
             for number, ((shown, split), (seed,)) in enumerate(zip(presented, seeds, strict=True))
         ]
         paths = []
@@ -214,10 +214,10 @@ def graph_digest(graph: NodeGraph, packed: Path | None) -> bytes:
     if packed is not None:
         return (packed / MANIFEST).read_bytes()  # it has the hashes of all other files
     digest = hashlib.sha256()
-    csr = None if graph.x.layout == torch.strided else to_scipy(graph.x)
-    features = [graph.x.numpy()] if csr is None else [csr.data, csr.indices, csr.indptr]
-    weights = [] if graph.edge_weight is None else [graph.edge_weight.numpy()]
-    for array in (*features, graph.edge_index.numpy(), *weights, id_hashes(graph.ids)):
+    x = graph.x
+    features = [x.data, x.indices, x.indptr] if sp.issparse(x) else [x]
+    weights = [] if graph.edge_weight is None else [graph.edge_weight]
+    for array in (*features, graph.edge_index, *weights, id_hashes(graph.ids)):
         digest.update(np.ascontiguousarray(array).reshape(-1).data)
     return digest.digest()
 
@@ -226,20 +226,20 @@ def pack_learned(detector: Detector, attributes: dict[str, Any]) -> bytes:
     """Turn learned attributes into the content of a safetensors file, in which numbers are JSON."""
     fitted = clone(detector)
     fitted.__dict__.update(attributes)
-    values, tensors = fitted._pack()
+    values, arrays = fitted._pack()
     numbers = json.dumps({"seed": attributes["seed_"], "values": values}).encode()
-    own = {"scores_": torch.from_numpy(attributes["scores_"]), "json_": torch.tensor([*numbers], dtype=torch.uint8)}
-    return save({name: tensor.detach().cpu().contiguous() for name, tensor in (own | tensors).items()})
+    own = {"scores_": attributes["scores_"], "json_": np.frombuffer(numbers, np.uint8)}
+    return save({name: np.ascontiguousarray(array) for name, array in (own | arrays).items()})
 
 
 def unpack_learned(detector: Detector, features: int, content: bytes) -> dict[str, Any]:
     """Turn what `pack_learned` returned back into the learned attributes, of a graph with so many features."""
-    tensors = load(content)
-    numbers = json.loads(tensors.pop("json_").numpy().tobytes())
-    attributes = {"seed_": numbers["seed"], "scores_": tensors.pop("scores_").numpy()}
+    arrays = load(content)
+    numbers = json.loads(arrays.pop("json_").tobytes())
+    attributes = {"seed_": numbers["seed"], "scores_": arrays.pop("scores_")}
     fitted = clone(detector)
     fitted.__dict__.update(attributes | {"n_features_in_": features})
-    attributes |= fitted._unpack(numbers["values"], tensors)
+    attributes |= fitted._unpack(numbers["values"], arrays)
     return attributes
 
 

@@ -6,13 +6,16 @@ RecoslipError (a ValueError)
 ├── SettingError     a detector, split or simulator was given a setting that is not allowed
 │   └── Diverged     the training loss became non-finite with every seed that was tried
 ├── OutOfMemory      a computation does not, or would not, fit into memory
+├── MissingExtra     a library that not every installation has is needed
 ├── DatasetError     a named dataset is unknown or its files are not there
 ├── ModelFileError   a saved detector is truncated, foreign, or from another format version
 └── WatchError       a watch cannot be begun, read, or given a batch
 """
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class RecoslipError(ValueError):
@@ -39,6 +42,10 @@ class OutOfMemory(RecoslipError):  # noqa: N818
     """A computation does not, or would not, fit into memory."""
 
 
+class MissingExtra(RecoslipError):  # noqa: N818
+    """A library that not every installation has is needed."""
+
+
 class DatasetError(RecoslipError):
     """A named dataset is unknown or its files are not there."""
 
@@ -49,6 +56,22 @@ class ModelFileError(RecoslipError):
 
 class WatchError(RecoslipError):
     """A watch cannot be begun, read, or given a batch."""
+
+
+EXTRAS = {"torch": "networks", "torch_geometric": "networks"}  # library -> the extra that installs it
+
+
+def need(library: str, purpose: str) -> Any:
+    """Import a library that not every installation has, or say what needs it and how to install it."""
+    try:
+        return importlib.import_module(library)
+    except ModuleNotFoundError as problem:
+        package = library.partition(".")[0]
+        if problem.name is None or problem.name.partition(".")[0] != package:
+            raise
+        raise MissingExtra(
+            f"{purpose} needs {package}, which is not installed: pip install 'recoslip[{EXTRAS[package]}]'"
+        ) from problem
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

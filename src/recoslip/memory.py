@@ -1,4 +1,4 @@
-"""A device -> the bytes of memory it has, how many of them are free, and errors that name what limits them."""
+"""This machine -> the bytes of memory it has, how many of them are free, and errors that name what limits them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
@@ -16,9 +16,6 @@ try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    import torch  # a process with too little memory cannot import it, and still needs the errors below
 
 
 MACHINE = "all processes of the machine"
@@ -33,20 +30,14 @@ WORDS = re.compile(
 
 
 class Memory(NamedTuple):
-    """Bytes of a device's memory, or fewer where this process or its container is limited."""
+    """Bytes of a memory, or fewer where this process or its container is limited."""
 
     total: int
     free: int
 
 
-def memory(device: torch.device) -> Memory:
-    """Return the total and the free memory of a device."""
-    if device.type == "cuda":
-        import torch
-
-        free, total = torch.cuda.mem_get_info(device)
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return Memory(total, free + cached)
+def memory() -> Memory:
+    """Return the total and the free memory of this machine, or what this process may use of it."""
     limits = _limits().values()
     return Memory(min(limit.total for limit in limits), max(0, min(limit.free for limit in limits)))
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from recoslip.console.option_values import read_toml
 from recoslip.datasets.catalogue import CATALOGUE, NO_PAPER_SETTINGS
@@ -19,8 +18,8 @@ from recoslip.datasets.panel import CASES, Labelled, archive_digest
 from recoslip.detectors.registry import DETECTORS
 from recoslip.errors import DatasetError, RecoslipError, SettingError, TableError, nearest
 from recoslip.graph import NodeGraph
-from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask, random_split
+from recoslip.randomness import Permutations
 from recoslip.read_options import ReadOptions, current_names, declared
 from recoslip.tables.read import read_graph
 
@@ -46,19 +45,18 @@ class UserDataset:
     def load(self, seed: int) -> Dataset:
         """Read the tables and draw a split."""
         graph = read_graph(self.nodes, self.edges, **self.read)
-        split = random_split(graph.is_target, torch.Generator().manual_seed(seed))
+        split = random_split(graph.is_target, Permutations(seed))
         return Dataset(self.name, graph, split, self._novel_nodes(graph), NO_PAPER_SETTINGS)
 
     def labelled(self) -> Labelled:
         """Read the tables as a graph with categories, for cases of the panel; the domains in them do not matter."""
         graph = read_graph(self.nodes, self.edges, **self.read)
-        x = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
         _, categories = np.unique(_texts(graph.categories), return_inverse=True)
-        return Labelled(x, graph.edge_index.numpy(), categories)
+        return Labelled(graph.x, graph.edge_index, categories)
 
     def _novel_nodes(self, graph: NodeGraph) -> Mask:
         """Return which nodes are of a novel category, or raise if that cannot be scored."""
-        source, categories, column = ~graph.is_target.numpy(), _texts(graph.categories), self.read["category"]
+        source, categories, column = ~graph.is_target, _texts(graph.categories), self.read["category"]
         if self.novel is None:
             novel = ~np.isin(categories, categories[source])
         else:

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from platformdirs import user_cache_path
-from torch import Tensor
 
 from recoslip.datasets.block_model import csbm
 from recoslip.datasets.catalogue import CATALOGUE, GRAPHS, NO_PAPER_SETTINGS, Entry, Settings
 from recoslip.datasets.panel import SEED, Labelled, panel_case, read_labelled
-from recoslip.errors import DatasetError, SettingError, nearest
+from recoslip.errors import DatasetError, SettingError, nearest, need
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import Mask, Split, assign_source, hide, random_split
+from recoslip.randomness import Permutations
 
 HIDDEN = 0.2  # fraction of the source that is presented as target in the cases of the panel
 
@@ -66,17 +65,17 @@ def load_dataset(
     if options and entry.origin != "csbm":
         raise SettingError(f"{name} takes no further options; got {sorted(options)}")
     seed = entry.split_seed if split_seed is None else index(split_seed)
-    generator = torch.Generator().manual_seed(seed)
+    permutations = Permutations(seed)
     if entry.origin == "csbm":
         graph = csbm(**{"seed": seed, **options})
-        split = random_split(graph.is_target, generator)
+        split = random_split(graph.is_target, permutations)
     elif entry.origin == "ogbn_arxiv":
-        graph, split = _arxiv(data_root(root), generator)
+        graph, split = _arxiv(data_root(root), permutations)
     else:
-        graph, split = _shifted(entry, root, generator)
+        graph, split = _shifted(entry, root, permutations)
     categories = graph.categories
     assert categories is not None
-    source_categories = categories[~graph.is_target.numpy()]
+    source_categories = categories[~graph.is_target]
     novel = categories == ARXIV_NOVEL if entry.origin == "ogbn_arxiv" else ~np.isin(categories, source_categories)
     return Dataset(name.lower(), graph, split, novel, entry.settings)
 
@@ -88,21 +87,19 @@ def load_panel_case(graph: str, labelled: Labelled, case: str, seed: int | None 
     """
     chosen, novel = panel_case(graph, labelled, case, SEED if seed is None else seed)
     presented, split, _ = hide(chosen, None, HIDDEN, seed=0)
-    return Dataset(f"{graph}-{case}", presented, split, novel, NO_PAPER_SETTINGS, chosen.is_target.numpy())
+    return Dataset(f"{graph}-{case}", presented, split, novel, NO_PAPER_SETTINGS, chosen.is_target)
 
 
 def load_labelled(name: str, root: str | os.PathLike[str] | None = None) -> Labelled:
     """Load a graph with categories: one of the paper's, the digits, or `panel/NAME.npz` in the data folder."""
     if name == "digits":
-        x, edge_index, y = _digits()
-    elif name in GRAPHS:
-        x, edge_index, y = _pyg(GRAPHS[name], data_root(root))
-    else:
-        path = panel_archive(name, root)
-        if not path.is_file():
-            raise DatasetError(f"no graph of the panel is called {name!r}: there is no file {path}")
-        return read_labelled(path)
-    return Labelled(x.numpy(), edge_index.numpy(), y.numpy())
+        return _digits()
+    if name in GRAPHS:
+        return _pyg(GRAPHS[name], data_root(root))
+    path = panel_archive(name, root)
+    if not path.is_file():
+        raise DatasetError(f"no graph of the panel is called {name!r}: there is no file {path}")
+    return read_labelled(path)
 
 
 def panel_archive(name: str, root: str | os.PathLike[str] | None = None) -> Path:
@@ -121,31 +118,29 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     return Path(chosen).expanduser() if chosen else user_cache_path("recoslip") / "data"
 
 
-def _shifted(entry: Entry, root: str | os.PathLike[str] | None, generator: torch.Generator) -> tuple[NodeGraph, Split]:
+def _shifted(entry: Entry, root: str | os.PathLike[str] | None, permutations: Permutations) -> tuple[NodeGraph, Split]:
     """Build a graph with categories whose nodes are divided by the entry's source ratios."""
-    if entry.origin == "digits":
-        x, edge_index, y = _digits()
-    else:
-        x, edge_index, y = _pyg(entry.origin, data_root(root))
-    is_target = ~assign_source(y, entry.ratios, generator)
-    split = random_split(is_target, generator)
+    x, edge_index, y, _ = _digits() if entry.origin == "digits" else _pyg(entry.origin, data_root(root))
+    is_target = ~assign_source(y, entry.ratios, permutations)
+    split = random_split(is_target, permutations)
     names = [f"row {k // 8 + 1}, column {k % 8 + 1}" for k in range(64)] if entry.origin == "digits" else None
     return NodeGraph(x, edge_index, is_target, categories=y, feature_names=names), split
 
 
-def _digits(neighbours: int = 10) -> tuple[Tensor, Tensor, Tensor]:
+def _digits(neighbours: int = 10) -> Labelled:
     """Return scikit-learn's 1,797 images of 8 x 8, each joined to its nearest by Euclidean distance."""
     from sklearn.datasets import load_digits
     from sklearn.neighbors import kneighbors_graph
 
     images, labels = load_digits(return_X_y=True)
     nearest_images = kneighbors_graph(images, neighbours).tocoo()
-    edges = torch.from_numpy(np.stack([nearest_images.row, nearest_images.col]).astype(np.int64))
-    return torch.from_numpy(images / 16).float(), edges, torch.from_numpy(labels)
+    edges = np.stack([nearest_images.row, nearest_images.col]).astype(np.int64)
+    return Labelled((images / 16).astype(np.float32), edges, labels)
 
 
-def _pyg(name: str, root: Path) -> tuple[Tensor, Tensor, Tensor]:
+def _pyg(name: str, root: Path) -> Labelled:
     """Load Cora or CiteSeer (Planetoid), Computers or Photo (Amazon) with PyTorch Geometric."""
+    need("torch_geometric", f"dataset {name}")
     from torch_geometric.datasets import Amazon, Planetoid
 
     loader = Planetoid if name in ("Cora", "CiteSeer") else Amazon
@@ -168,7 +163,7 @@ def _pyg(name: str, root: Path) -> tuple[Tensor, Tensor, Tensor]:
             f"With a network PyTorch Geometric downloads it there; without one, put its raw files into "
             f"{raw}: {_raw_files(name)}"
         ) from problem
-    return data.x, data.edge_index, data.y
+    return Labelled(data.x.numpy(), data.edge_index.numpy(), data.y.numpy())
 
 
 def _raw_files(name: str) -> str:
@@ -206,7 +201,7 @@ def check_arxiv(root: Path) -> Path:
     return folder
 
 
-def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
+def _arxiv(root: Path, permutations: Permutations) -> tuple[NodeGraph, Split]:
     """Build ogbn-arxiv before 2013 with six categories; source is before 2007, test is 2012."""
     import polars as pl
 
@@ -231,4 +226,4 @@ def _arxiv(root: Path, generator: torch.Generator) -> tuple[NodeGraph, Split]:
     )
     fractions = (0.8, 0.2)
     test = year[kept] == 2012
-    return graph, random_split(graph.is_target, generator, source=fractions, target=fractions, test=test)
+    return graph, random_split(graph.is_target, permutations, source=fractions, target=fractions, test=test)

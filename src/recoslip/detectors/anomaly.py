@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recoslip.detectors.base import Callbacks, Detector, Scores
-from recoslip.detectors.model_file import tensors_below
+from recoslip.detectors.model_file import Array, arrays_below
 from recoslip.detectors.network_detector import PATIENCE, NetworkDetector, refuse_larger
 from recoslip.detectors.params import Integer, Number, learned, param
 from recoslip.detectors.risk_objectives import DomainNodes, RiskObjective, domain_nodes, positions
 from recoslip.fleet import full_batch
+from recoslip.fleet.defaults import torch_defaults
 from recoslip.fleet.device import block_size, resolve_device
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Output, ProblemState, Product, Schedule
 from recoslip.fleet.network import Architecture, NetworkFleet, gathered_state, seed_key
 from recoslip.fleet.products import SparseProduct
 from recoslip.fleet.propagation import WholeGraph
+from recoslip.fleet.tensors import to_arrays, to_tensors
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours, adjacency_of, diffuse
 from recoslip.graph.neighbourhood import k_means, neighbourhood_features
-from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Split
 from recoslip.progress import Phases
 
@@ -71,7 +74,7 @@ class EnergyOOD(NetworkDetector):
         return diffuse(energy, neighbours.mean, 1 - self.alpha, self.smoothing, restart=False, isolated=isolated)
 
     def _learn_from_logits(self, logits: Tensor, graph: NodeGraph, split: Split) -> dict[str, float]:
-        energy = self._energy(logits, graph)[split.validation & ~graph.is_target.numpy()]
+        energy = self._energy(logits, graph)[split.validation & ~graph.is_target]
         return {"energy_mean_": float(energy.mean()), "energy_deviation_": float(energy.std() + 1e-6)}
 
     def _from_logits(self, logits: Tensor, graph: NodeGraph, attributes: Mapping[str, Any]) -> Scores:
@@ -83,7 +86,7 @@ class EnergyOOD(NetworkDetector):
 def source_clusters(graph: NodeGraph, clusters: int) -> NDArray[np.int64]:
     """Cluster the source nodes by their features averaged over two hops; target nodes get -1."""
     x = neighbourhood_features(graph)
-    source = ~graph.is_target.numpy()
+    source = ~graph.is_target
     found = np.full(graph.num_nodes, -1, dtype=np.int64)
     found[source] = k_means(x[source], clusters, n_init=3)
     return found
@@ -125,7 +128,7 @@ class Dominant(Detector):
         keys = [seed_key(seed) for seed in seeds]
         blocks = [keys[start : start + size] for start in range(0, len(keys), size)]
         phases = Phases(callbacks.progress, len(blocks) * self.epochs)
-        held_out = split.validation & ~graph.is_target.numpy()
+        held_out = split.validation & ~graph.is_target
         per_seed = []
         for block in blocks:
             model = self._autoencoder(graph.num_features, block).to(device)
@@ -156,12 +159,16 @@ class Dominant(Detector):
         self.autoencoder_.to("cpu")
         return _standardised(errors, vars(self))
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = {f"autoencoder.{name}": tensor for name, tensor in self.autoencoder_.state_dict().items()}
-        return {"error_mean_": self.error_mean_, "error_deviation_": self.error_deviation_}, tensors
+    def computing(self) -> AbstractContextManager[Any]:
+        """Compute in PyTorch's default state, whatever the caller's is."""
+        return torch_defaults()
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        state = tensors_below("autoencoder.", tensors)
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        arrays = {f"autoencoder.{name}": each for name, each in to_arrays(self.autoencoder_.state_dict()).items()}
+        return {"error_mean_": self.error_mean_, "error_deviation_": self.error_deviation_}, arrays
+
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+        state = to_tensors(arrays_below("autoencoder.", arrays))
         refuse_larger(state, 1, [self.n_features_in_, self.hidden_channels, self.out_channels])
         model = self._autoencoder(self.n_features_in_, [0])
         model.load_state_dict(state)
@@ -185,7 +192,7 @@ class Inputs:
         adjacency = adjacency_of(graph)
         x = graph.x
         with np.errstate(over="ignore"):  # the loss is non-finite then, which is reported
-            squares = x.square().sum(dim=1).numpy() if x.layout == torch.strided else to_scipy(x).power(2).sum(axis=1)
+            squares = x.power(2).sum(axis=1) if sp.issparse(x) else np.square(x).sum(axis=1)
         return cls(
             whole,
             WholeGraph.of(graph, "mlp", device).first_layer[0],

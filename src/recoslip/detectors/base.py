@@ -9,25 +9,22 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
-from torch import Tensor
 
 from recoslip.detectors import conformal, model_file, params
+from recoslip.detectors.model_file import Array
 from recoslip.detectors.params import Integer, Number, learned, param
 from recoslip.detectors.regions import merge_alike, source_regions
 from recoslip.detectors.verdicts import VerdictModel
-from recoslip.errors import Diverged, GraphError, RecoslipWarning, SettingError, TableError
-from recoslip.fleet.counter_rng import derive
-from recoslip.fleet.defaults import torch_defaults
-from recoslip.fleet.device import check_device, memory_needed
+from recoslip.errors import Diverged, GraphError, RecoslipWarning, SettingError, TableError, need
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import id_hashes, id_order
 from recoslip.graph.neighbourhood import similarity_features
@@ -35,6 +32,7 @@ from recoslip.graph.split import Mask, Split, hide, present, rotate
 from recoslip.graph.vectors import Vectors
 from recoslip.memory import memory_errors
 from recoslip.progress import Progress
+from recoslip.randomness import derive
 from recoslip.storage import Folder, writing
 from recoslip.tables.new_nodes import NewNodes, read_new_nodes
 from recoslip.tables.read import Table
@@ -64,15 +62,24 @@ class Callbacks:
 
 
 def computes(method: Method) -> Method:
-    """Decorate a method that computes on a graph: it does so in PyTorch's default state, whatever the caller's is."""
+    """Decorate a method that computes on a graph."""
 
     @functools.wraps(method)
     def call(self: Any, graph: NodeGraph, *args: Any, **kwargs: Any) -> Any:
         require_graph(graph)
-        with torch_defaults(), memory_errors(memory_needed(graph, 1)):
-            return method(self, graph.without_inference(), *args, **kwargs)
+        with self.computing(), memory_errors(graph.nbytes):
+            return method(self, graph, *args, **kwargs)
 
     return cast(Method, call)
+
+
+def check_device(name: str, value: str) -> None:
+    """Raise SettingError unless `value` names a device that can be used; `name` is that of the setting."""
+    if value not in ("auto", "cpu"):
+        need("torch", f"{name}={value!r}")
+        from recoslip.fleet.device import resolve_device
+
+        resolve_device(value)
 
 
 def require_graph(graph: Any) -> None:
@@ -143,6 +150,10 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         # A setting of NumPy's type overflows, is refused by generators and cannot be saved; as Python's it is the same.
         super().__setattr__(name, params.plain(value))
 
+    def computing(self) -> AbstractContextManager[Any]:
+        """Return the state of libraries that the method computes in; by default, as it is."""
+        return nullcontext()
+
     @abstractmethod
     def _learn(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
@@ -157,11 +168,11 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Score the nodes of a graph with what was learned."""
 
     @abstractmethod
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what was learned beyond this class's attributes, as JSON values and tensors."""
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return what was learned beyond this class's attributes, as JSON values and arrays."""
 
     @abstractmethod
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
         """Turn what `_pack` returned back into learned attributes."""
 
     def _check_params_jointly(self) -> None:
@@ -282,8 +293,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> list[Self]:
         """Return one fitted copy per seed, with the hidden nodes as calibration nodes."""
         common: dict[str, Any] = {
-            "is_target_": graph.is_target.numpy().copy(),
-            "calibration_": hidden if hidden.any() else split.validation & ~graph.is_target.numpy(),
+            "is_target_": graph.is_target.copy(),
+            "calibration_": hidden if hidden.any() else split.validation & ~graph.is_target,
             "calibrated_": bool(hidden.any()),
             "region_": np.zeros(graph.num_nodes, dtype=np.int64),
             "rotations_": (),
@@ -315,7 +326,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> list[Self]:
         """Fit several times, each time with another part of the source among the target, and combine the fits."""
         similarity = self._similarities(graph)
-        region = self._regions(similarity, ~graph.is_target.numpy())
+        region = self._regions(similarity, ~graph.is_target)
         one: Self = clone(self).set_params(**self.rotation_params())
         hidden = rotate(graph, rotations, region, self.random_state)
         presented, splits = [], []
@@ -402,7 +413,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _rotated_seed(self, seed: int, rotation: int) -> int:
         """Return the seed of one of several fits; the first has the seed itself."""
-        return seed if rotation == 0 else int(derive(torch.tensor(seed), 83, rotation)) & (2**63 - 1)
+        return seed if rotation == 0 else derive(seed, 83, rotation) & (2**63 - 1)
 
     def rotation_params(self) -> dict[str, Any]:
         """Return the settings that differ in each of several fits whose scores are averaged; by default none do."""
@@ -446,7 +457,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 return [self.learn_presented(graph, split, [seed], callbacks, **truth)[0] for seed in seeds]
             diverged = problem
         for attempt in range(1, MAX_RESTARTS + 1):
-            derived = int(derive(torch.tensor(seeds[0]), 97, attempt)) & (2**63 - 1)
+            derived = derive(seeds[0], 97, attempt) & (2**63 - 1)
             with contextlib.suppress(Diverged):
                 (attributes,) = self._learn(graph, split, [derived], callbacks, **truth)
                 self._check_scores(attributes["scores_"])
@@ -475,14 +486,14 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self.check_is_fitted()
         scores = self._scores_by_fit(graph)
         pairs = [(own, fit.scores_[fit.calibration_]) for own, fit in zip(scores, self.fits, strict=True)]
-        p = np.where(graph.is_target.numpy(), conformal.cross_p_values(pairs), np.nan)
+        p = np.where(graph.is_target, conformal.cross_p_values(pairs), np.nan)
         return np.asarray(np.mean(scores, axis=0)), p
 
     def calibrates(self, graph: NodeGraph) -> Mask:
         """Return which source nodes of a graph it was calibrated by, which their ids tell: (nodes,)."""
         require_graph(graph)
         calibrated_by = self.node_[self.calibration_]
-        return np.asarray(np.isin(id_hashes(graph.ids), calibrated_by) & ~graph.is_target.numpy())
+        return np.asarray(np.isin(id_hashes(graph.ids), calibrated_by) & ~graph.is_target)
 
     def read_table(self, nodes: Table, edges: Table | None = None, **options: Any) -> NewNodes:
         """Read nodes that it was not fitted on, with the encoder of those it was fitted on.
@@ -540,7 +551,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """
         self.check_is_fitted()
         graph, order = self._as_fitted(graph)
-        is_target, node = graph.is_target.numpy(), id_hashes(graph.ids)
+        is_target, node = graph.is_target, id_hashes(graph.ids)
         nobody = np.zeros(graph.num_nodes, dtype=bool)
         common: dict[str, Any] = {
             "is_target_": is_target.copy(),
@@ -573,7 +584,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         require_graph(graph)
         return (
             len(self.scores_) == graph.num_nodes
-            and np.array_equal(self.is_target_, graph.is_target.numpy())
+            and np.array_equal(self.is_target_, graph.is_target)
             and np.array_equal(self.node_, id_hashes(graph.ids))
         )
 
@@ -600,7 +611,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _as_presented(self, graph: NodeGraph) -> NodeGraph:
         """Return a graph in which the nodes that were hidden are target."""
-        is_target, hidden = graph.is_target.numpy(), self.calibrates(graph)
+        is_target, hidden = graph.is_target, self.calibrates(graph)
         if not self.calibrated_ or not hidden.any() or (hidden | is_target).all():
             return graph
         return graph.with_target(is_target | hidden)
@@ -655,7 +666,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         if graph is None and self.calibrated_:
             return self.p_values() <= self.max_fpr * (1 + conformal.ROUNDING)
         scores = self.decision_function(graph)
-        is_target = self.is_target_ if graph is None else graph.is_target.numpy()
+        is_target = self.is_target_ if graph is None else graph.is_target
         return (scores > self.threshold_) & is_target
 
     def _warn_uncalibrated(self) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Scores
+from recoslip.detectors.model_file import Array
 from recoslip.detectors.network_detector import NetworkDetector
 from recoslip.detectors.params import Integer, Number, learned, param
 from recoslip.detectors.recall_constrained import Dual, RecallConstrained
@@ -121,11 +122,11 @@ class CoNoC(NetworkDetector):
         scores: Scores = torch.sigmoid(logits[:, 2 * head + 1] - logits[:, 2 * head]).numpy()
         return scores
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return {"candidates": self.candidates_.to_dicts(), "head": self.head_}, self._fleet_tensors()
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {"candidates": self.candidates_.to_dicts(), "head": self.head_}, self._fleet_arrays()
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        fleet = self._restored_fleet(tensors, classes=self._num_classes())
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+        fleet = self._restored_fleet(arrays, classes=self._num_classes())
         Integer(0, len(self.recall_targets) - 1)("head", values["head"])
         candidates = pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA)
         return {"candidates_": candidates, "head_": values["head"], "fleet_": fleet}

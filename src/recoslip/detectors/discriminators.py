@@ -54,7 +54,7 @@ class ElkanNoto(NetworkDetector):
         return RiskObjective(discriminate, *domain_nodes(graph, split, data.device))
 
     def _learn_from_logits(self, logits: Tensor, graph: NodeGraph, split: Split) -> dict[str, float]:
-        held_out = torch.from_numpy(split.validation & ~graph.is_target.numpy())
+        held_out = torch.from_numpy(split.validation & ~graph.is_target)
         source = torch.sigmoid(logits[held_out, 0] - logits[held_out, 1])
         return {"labelled_fraction_": float(source.mean())}
 

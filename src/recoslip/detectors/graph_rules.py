@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.model_file import Array
 from recoslip.detectors.params import Integer, Number, param
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours, SymmetricNormalisation, adjacency_of, diffuse, mean_distance
@@ -32,10 +31,10 @@ class UntrainedDetector(Detector):
         callbacks.progress(1, 1)
         return [{"scores_": scores.copy()} for _ in seeds]
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
         return {}, {}
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
         return {}
 
 
@@ -58,7 +57,7 @@ class LpPul(UntrainedDetector):
 
     def _score(self, graph: NodeGraph) -> Scores:
         adjacency = adjacency_of(graph)
-        target = graph.is_target.numpy()
+        target = graph.is_target
         distance = mean_distance(adjacency, np.flatnonzero(~target))
         novel = farthest(distance[target], self.novel_ratio)
         y = np.zeros((graph.num_nodes, 2))
@@ -110,7 +109,7 @@ class NearestSource(UntrainedDetector):
     hops: int = param(3, Integer(0, 20), "how far features are averaged over neighbours")
 
     def _score(self, graph: NodeGraph) -> Scores:
-        is_target = graph.is_target.numpy()
+        is_target = graph.is_target
         neighbours = Neighbours(graph, weighted=False)
         x = average_over_neighbours(reduced_features(graph, tf_idf=True), neighbours, self.hops)
         if is_target.any():
@@ -132,10 +131,12 @@ def mean_distance_to_nearest(
     [0.0, 0.0, 1.0]
     """
     references = references[:: -(-len(references) // MAX_REFERENCES)]
-    rows, chosen = torch.from_numpy(unit).float(), torch.from_numpy(references)
+    rows = unit.astype(np.float32)
+    chosen = rows[references]
     count = max(1, round(fraction * len(references)))
-    distance = torch.empty(len(rows))
-    for own in torch.split(torch.arange(len(rows)), BLOCK):
-        nearest = (rows[own] @ rows[chosen].T).topk(count, dim=1).values
-        distance[own] = 1 - nearest.mean(dim=1)
-    return distance.double().numpy()
+    distance = np.empty(len(rows))
+    for begin in range(0, len(rows), BLOCK):
+        similarity = rows[begin : begin + BLOCK] @ chosen.T
+        nearest = np.partition(similarity, -count, axis=1)[:, -count:]
+        distance[begin : begin + BLOCK] = 1 - nearest.mean(axis=1, dtype=np.float64)
+    return distance

@@ -9,18 +9,16 @@ from typing import Any
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from sklearn.base import clone
-from torch import Tensor
 
 from recoslip.detectors import model_file
 from recoslip.detectors.base import Detector
+from recoslip.detectors.model_file import Array
 from recoslip.detectors.registry import DETECTORS, detector
 from recoslip.errors import ModelFileError, SettingError
-from recoslip.fleet.defaults import torch_defaults
 
 CHANGEABLE = ("device", "batch_size", "max_fpr")  # settings that nothing learned depends on
 
 
-@torch_defaults()
 def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
     """Read a detector that `save` wrote.
 
@@ -60,12 +58,12 @@ def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
 
 
 def _rotation(
-    combined: Detector, attributes: dict[str, Any], values: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    combined: Detector, attributes: dict[str, Any], values: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> Detector:
     """Build one of the fits that a detector combines."""
     fit: Detector = clone(combined).set_params(**combined.rotation_params())
     fit.__dict__.update(attributes | {"rotations_": ()})
-    fit.__dict__.update(fit._unpack(values, tensors))
+    fit.__dict__.update(fit._unpack(values, arrays))
     return fit
 
 

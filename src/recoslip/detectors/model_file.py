@@ -6,20 +6,22 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-import torch
-from safetensors.torch import load, save
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
 
 from recoslip.errors import ModelFileError
 from recoslip.graph.split import Split
 from recoslip.json_files import read_json
 from recoslip.storage import MANIFEST, Folder, Manifest, ManifestError, check_manifest, entry_of, put_right
 
+Array: TypeAlias = NDArray[Any]
+
 FORMAT, FORMAT_VERSION = "recoslip-detector", 6
-DOCUMENT, TENSORS = "model.json", "model.safetensors"
-FILES = (DOCUMENT, TENSORS)
+DOCUMENT, ARRAYS = "model.json", "model.safetensors"
+FILES = (DOCUMENT, ARRAYS)
 SPLIT = ("train", "validation", "test")
 
 
@@ -30,7 +32,7 @@ class SavedDetector(NamedTuple):
     settings: dict[str, Any]
     attributes: dict[str, Any]  # that every fitted detector has
     rotations: list[dict[str, Any]]  # where hiding rotated, those that differ from fit to fit
-    learned: list[tuple[dict[str, Any], dict[str, Tensor]]]  # what detectors of this class learned besides, by fit
+    learned: list[tuple[dict[str, Any], dict[str, Array]]]  # what detectors of this class learned besides, by fit
 
 
 def write(
@@ -40,7 +42,7 @@ def write(
     settings: Mapping[str, Any],
     attributes: Mapping[str, Any],
     rotations: Sequence[Mapping[str, Any]],
-    learned: Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]],
+    learned: Sequence[tuple[Mapping[str, Any], Mapping[str, Array]]],
 ) -> None:
     """Write a fitted detector; the arguments are the fields of `SavedDetector`.
 
@@ -63,20 +65,18 @@ def write(
         "rotations": [{"seed": rotation["seed_"], "threshold": rotation["threshold_"]} for rotation in rotations],
         "learned": [values for values, _ in learned],
     }
-    stored = {f"{k}.{key}": tensor for k, (_, tensors) in enumerate(learned) for key, tensor in tensors.items()}
+    stored = {f"{k}.{key}": array for k, (_, arrays) in enumerate(learned) for key, array in arrays.items()}
     for prefix, fit in (("", attributes), *((f"rotation.{k}.", fit) for k, fit in enumerate(rotations))):
-        stored |= {f"{prefix}{key}": torch.from_numpy(fit[f"{key}_"]) for key in ("scores", "calibration")}
-        stored |= {
-            f"{prefix}split.{subset}": torch.from_numpy(getattr(fit["split_"], subset).copy()) for subset in SPLIT
-        }
+        stored |= {f"{prefix}{key}": fit[f"{key}_"] for key in ("scores", "calibration")}
+        stored |= {f"{prefix}split.{subset}": getattr(fit["split_"], subset) for subset in SPLIT}
     per_node = ("is_target", "region", "node", *(["similarity"] if "similarity_" in attributes else []))
-    stored |= {key: torch.from_numpy(attributes[f"{key}_"]) for key in per_node}
+    stored |= {key: attributes[f"{key}_"] for key in per_node}
     document["same"] = _stored_elsewhere(stored)
-    own_tensors = {key: t.detach().cpu().contiguous() for key, t in stored.items() if key not in document["same"]}
-    content = {TENSORS: save(own_tensors), DOCUMENT: json.dumps(document, indent=1).encode() + b"\n"}
+    own = {key: np.ascontiguousarray(array) for key, array in stored.items() if key not in document["same"]}
+    content = {ARRAYS: save(own), DOCUMENT: json.dumps(document, indent=1).encode() + b"\n"}
     if below:
-        own = Manifest("model", {file: entry_of(data) for file, data in content.items()})
-        content[MANIFEST] = own.content()
+        manifest = Manifest("model", {file: entry_of(data) for file, data in content.items()})
+        content[MANIFEST] = manifest.content()
     for file, data in content.items():
         folder.write(f"{below}{file}", data)
 
@@ -105,45 +105,45 @@ def read(folder: str | os.PathLike[str]) -> SavedDetector:
         check_manifest(path, "model")
     except ManifestError as problem:
         raise ModelFileError(f"{folder} is not what was saved: {problem}; copy or fit it again") from problem
-    tensors = load((path / TENSORS).read_bytes())
-    tensors |= {key: tensors[other] for key, other in document["same"].items()}
+    arrays = load((path / ARRAYS).read_bytes())
+    arrays |= {key: arrays[other] for key, other in document["same"].items()}
     names = document["feature_names"]
-    attributes = _of_fit("", document, tensors) | {
-        "is_target_": tensors["is_target"].numpy(),
-        "region_": tensors["region"].numpy(),
+    attributes = _of_fit("", document, arrays) | {
+        "is_target_": arrays["is_target"],
+        "region_": arrays["region"],
         "calibrated_": document["calibrated"],
         "n_features_in_": document["features"],
         "feature_names_in_": None if names is None else tuple(names),
         "encoding_": document["encoding"],
-        "node_": tensors["node"].numpy(),
+        "node_": arrays["node"],
         "has_edges_": document["has_edges"],
         "has_weights_": document["has_weights"],
         "transferred_": document["transferred"],
     }
-    if "similarity" in tensors:
-        attributes["similarity_"] = tensors["similarity"].numpy()
-    rotations = [_of_fit(f"rotation.{k}.", fit, tensors) for k, fit in enumerate(document["rotations"])]
+    if "similarity" in arrays:
+        attributes["similarity_"] = arrays["similarity"]
+    rotations = [_of_fit(f"rotation.{k}.", fit, arrays) for k, fit in enumerate(document["rotations"])]
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
     learned = [
-        (values, {key.removeprefix(f"{k}."): t for key, t in tensors.items() if key.startswith(f"{k}.")})
+        (values, {key.removeprefix(f"{k}."): t for key, t in arrays.items() if key.startswith(f"{k}.")})
         for k, values in enumerate(document["learned"])
     ]
     return SavedDetector(document["detector"], settings, attributes, rotations, learned)
 
 
-def _stored_elsewhere(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the tensors that are the same memory as an earlier one, which several fits share, with its name."""
+def _stored_elsewhere(arrays: Mapping[str, Array]) -> dict[str, str]:
+    """Return the arrays that are the same memory as an earlier one, which several fits share, with its name."""
     first: dict[tuple[int, ...], str] = {}
-    places = {key: (t.data_ptr(), *t.shape) for key, t in tensors.items() if t.numel()}
+    places = {key: (a.ctypes.data, *a.strides, *a.shape) for key, a in arrays.items() if a.size}
     return {key: name for key, place in places.items() if (name := first.setdefault(place, key)) != key}
 
 
-def _of_fit(prefix: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _of_fit(prefix: str, document: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Return the attributes that differ between fits of one detector."""
     return {
-        "scores_": tensors[f"{prefix}scores"].numpy(),
-        "calibration_": tensors[f"{prefix}calibration"].numpy(),
-        "split_": Split(*(tensors[f"{prefix}split.{subset}"].numpy() for subset in SPLIT)),
+        "scores_": arrays[f"{prefix}scores"],
+        "calibration_": arrays[f"{prefix}calibration"],
+        "split_": Split(*(arrays[f"{prefix}split.{subset}"] for subset in SPLIT)),
         "seed_": document["seed"],
         "threshold_": float(document["threshold"]),
     }
@@ -161,9 +161,9 @@ def _check_files(folder: str | os.PathLike[str], path: Path) -> None:
             )
 
 
-def tensors_below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Select the tensors whose names begin with `prefix`, and remove it from their names."""
-    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+def arrays_below(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Select the arrays whose names begin with `prefix`, and remove it from their names."""
+    found = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
     if not found:
-        raise ModelFileError(f"no tensors named {prefix}*")
+        raise ModelFileError(f"no arrays named {prefix}*")
     return found

@@ -44,7 +44,7 @@ class Nearness:
         device: torch.device | str = "cpu",
     ) -> None:
         self.unit = torch.from_numpy(similarity_features(graph) if features is None else features).to(device)
-        self.is_target = graph.is_target.numpy()
+        self.is_target = graph.is_target
         chosen = np.flatnonzero(nodes)
         chosen = chosen[:: -(-len(chosen) // MAX_REFERENCES)]
         self.source, self.target = (
@@ -119,7 +119,7 @@ class Presentation:
     @cached_property
     def is_target(self) -> Mask:
         """Which nodes are target."""
-        return self.graph.is_target.numpy()
+        return self.graph.is_target
 
     @cached_property
     def isolation(self) -> Scores:

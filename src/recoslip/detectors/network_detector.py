@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, ClassVar, TypeVar
 
@@ -13,18 +14,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recoslip.detectors.base import Callbacks, Detector, Scores, computes
-from recoslip.detectors.model_file import tensors_below
+from recoslip.detectors.model_file import Array, arrays_below
 from recoslip.detectors.params import Choice, Integer, Number, Optional, learned, param
 from recoslip.errors import ModelFileError, OutOfMemory, SettingError
 from recoslip.fleet.batches import SampledGraph
-from recoslip.fleet.device import BATCH_SIZE, block_size, memory_needed, resolve_device
+from recoslip.fleet.defaults import torch_defaults
+from recoslip.fleet.device import BATCH_SIZE, block_size, device_memory, memory_needed, resolve_device
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.fleet.module_fleet import ModuleFleet
 from recoslip.fleet.network import Architecture, NetworkFleet, seed_key
 from recoslip.fleet.propagation import Encoder, WholeGraph
+from recoslip.fleet.tensors import to_arrays, to_tensors
 from recoslip.graph import NodeGraph
 from recoslip.graph.split import Split
-from recoslip.memory import memory
 from recoslip.progress import Phases
 
 T = TypeVar("T")
@@ -88,7 +90,7 @@ class NetworkDetector(Detector):
         if self.supports_batches and encoder is not None:
             # By the memory there is, not by what is free just now: the same seed gives the same scores.
             if batch_size is None:
-                batch_size = BATCH_SIZE if needed > memory(device).total / 4 else 0
+                batch_size = BATCH_SIZE if needed > device_memory(device).total / 4 else 0
             if batch_size:
                 return SampledGraph(graph, encoder, device, batch_size=batch_size)
             remedy = f"set batch_size to {BATCH_SIZE}, say"
@@ -96,7 +98,7 @@ class NetworkDetector(Detector):
             raise SettingError("a module of your own is trained on the whole graph; leave batch_size out")
         else:
             remedy = "take a method and encoder that train in batches, such as the default"
-        free = memory(device).free
+        free = device_memory(device).free
         needed *= len(self.encoders())  # those train at once
         if needed > free:
             raise OutOfMemory(
@@ -210,20 +212,24 @@ class NetworkDetector(Detector):
         numbers = [f.name for f in dataclasses.fields(self) if f.type in ("float", float) and not f.init]
         return [name for name in numbers if name not in of_every_detector]
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return {name: getattr(self, name) for name in self._learned_numbers()}, self._fleet_tensors()
+    def computing(self) -> AbstractContextManager[Any]:
+        """Compute in PyTorch's default state, whatever the caller's is."""
+        return torch_defaults()
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {name: getattr(self, name) for name in self._learned_numbers()}, self._fleet_arrays()
+
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
         numbers = {name: float(values[name]) for name in self._learned_numbers()}
-        return numbers | {"fleet_": self._restored_fleet(tensors, classes=self._num_classes())}
+        return numbers | {"fleet_": self._restored_fleet(arrays, classes=self._num_classes())}
 
-    def _fleet_tensors(self) -> dict[str, Tensor]:
-        """Return the networks as tensors to save, which `_restored_fleet` rebuilds them from."""
-        return {f"fleet.{name}": tensor for name, tensor in self.fleet_.state_dict().items()}
+    def _fleet_arrays(self) -> dict[str, Array]:
+        """Return the networks as arrays to save, which `_restored_fleet` rebuilds them from."""
+        return {f"fleet.{name}": array for name, array in to_arrays(self.fleet_.state_dict()).items()}
 
     def _restored_fleet(
         self,
-        tensors: Mapping[str, Tensor],
+        arrays: Mapping[str, Array],
         members: int = 1,
         classes: int = 2,
         *,
@@ -232,7 +238,7 @@ class NetworkDetector(Detector):
     ) -> Fleet:
         """Rebuild the networks that were saved."""
         encoder = self.encoder if encoder is None else encoder
-        state = tensors_below(prefix, tensors)
+        state = to_tensors(arrays_below(prefix, arrays))
         widths = [self.head_channels, classes]
         if not isinstance(encoder, nn.Module):
             widths = [self.n_features_in_, self.hidden_channels, self.out_channels, *widths]

@@ -63,7 +63,7 @@ class PriorDetector(NetworkDetector):
         discriminator = RiskObjective(discriminate, *domain_nodes(graph, split, data.device))
         data.train(fleet, discriminator, replace(schedule, epochs=self.prior_epochs, patience=None))
         z = torch.sigmoid(-data.evaluate(fleet).diff(dim=-1)[..., 0])
-        prior = estimated_priors(graph, split, z, graph.is_target.numpy())
+        prior = estimated_priors(graph, split, z, graph.is_target)
         report = schedule.progress
         data.train(
             fleet,
@@ -81,7 +81,7 @@ class PriorDetector(NetworkDetector):
 
 def estimated_priors(graph: NodeGraph, split: Split, source_probability: Tensor, among: Mask) -> Tensor:
     """Best-bin estimate of π among some target nodes, from the validation nodes, (members,)."""
-    target = graph.is_target.numpy()
+    target = graph.is_target
     z, source, chosen = source_probability.numpy(), split.validation & ~target, split.validation & target & among
     return torch.tensor([best_bin(z[source, m], z[chosen, m]).prior for m in range(z.shape[1])])
 
@@ -175,7 +175,7 @@ class PuGnn(PriorDetector):
     negatives_per_edge: int = param(50, Integer(1), "K")
 
     def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
-        target = graph.is_target.numpy()
+        target = graph.is_target
         near = within_hops(adjacency_of(graph), np.flatnonzero(~target), self.hops)
         # A set that training or validation has no node of has no mean to align and is left out; if both are, all target
         # nodes are one set.
@@ -198,7 +198,8 @@ class PuGnn(PriorDetector):
             means = torch.stack([soft_rate(f, nodes.source), *(soft_rate(f, s) for s in members_of[id(nodes)])])
             return label_distribution(means, wanted, weights)
 
-        left, right = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].to(data.device)
+        edges = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+        left, right = torch.from_numpy(edges).to(data.device)
         if len(left) == 0 or self.structure_weight == 0:
             return RiskObjective(risk, training, validation)
         everyone = torch.arange(graph.num_nodes, device=data.device)

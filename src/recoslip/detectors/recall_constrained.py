@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recoslip.detectors.risk_objectives import DomainNodes, batch_nodes, domain_nodes
+from recoslip.detectors.risk_objectives import DomainNodes, batch_nodes, domain_nodes, positions
 from recoslip.fleet.interfaces import BatchObjective, Output, ProblemState
 from recoslip.fleet.sampling import NonEdges
+from recoslip.fleet.tensors import concatenated_ranges, to_tensor
 from recoslip.graph import NodeGraph
-from recoslip.graph.sparse import concatenated_ranges
 from recoslip.graph.split import Split
 from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss
 from recoslip.objectives.rates import hard_rate, lagrangian, soft_rate
@@ -241,7 +241,7 @@ class LinkPairs:
         seeds = torch.cat(list(batch))
         skipped = 0 if links == "all" else len(batch[0])  # the source nodes come first
         nodes, order = seeds[skipped:].sort()
-        row, column = graph.edge_index
+        row, column = to_tensor(graph.edge_index)
         begin, end = (torch.searchsorted(row, nodes, right=right) for right in (False, True))
         owner, offset = concatenated_ranges(end - begin)
         neighbour = column[begin[owner] + offset]
@@ -255,12 +255,10 @@ class LinkPairs:
         """Collect the edges and the non-edge sampler for a variant; None where there is no pair to learn from."""
         if links == "none":
             return None
-        left, right = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
-        inside = torch.ones_like(graph.is_target) if links == "all" else graph.is_target
-        kept = inside[left] & inside[right]
-        left, right = left[kept].to(device), right[kept].to(device)
-        target = torch.nonzero(graph.is_target).flatten().to(device)
-        return cls._of_edges(torch.nonzero(inside).flatten().to(device), left, right, target)
+        edges = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+        inside = np.ones_like(graph.is_target) if links == "all" else graph.is_target
+        left, right = torch.from_numpy(edges[:, inside[edges].all(axis=0)]).to(device)
+        return cls._of_edges(positions(inside, device), left, right, positions(graph.is_target, device))
 
     @classmethod
     def _of_edges(cls, nodes: Tensor, left: Tensor, right: Tensor, target: Tensor) -> LinkPairs | None:

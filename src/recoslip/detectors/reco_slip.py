@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-import torch
-from torch import Tensor
 
 from recoslip.detectors.base import Callbacks
-from recoslip.detectors.model_file import tensors_below
+from recoslip.detectors.model_file import Array, arrays_below
 from recoslip.detectors.network_detector import BATCHES, NetworkDetector
 from recoslip.detectors.params import Choice, Integer, Number, learned, param
 from recoslip.detectors.recall_constrained import Dual, Links, RecallConstrained
@@ -130,18 +128,15 @@ class RecoSlip(NetworkDetector):
             "fleet_": chosen.fleet.gather([(chosen.fleet, chosen.member)]),
         }
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = self._fleet_tensors()
-        tensors |= {f"history.{c.name}": torch.from_numpy(c.to_numpy().copy()) for c in self.history_}
-        return {"candidates": self.candidates_.to_dicts()}, tensors
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        history = {f"history.{c.name}": c.to_numpy() for c in self.history_}
+        return {"candidates": self.candidates_.to_dicts()}, self._fleet_arrays() | history
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
         return {
             "candidates_": pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA),
-            "history_": pl.DataFrame(
-                {name: t.numpy() for name, t in tensors_below("history.", tensors).items()}
-            ).select(HISTORY_COLUMNS),
-            "fleet_": self._restored_fleet(tensors),
+            "history_": pl.DataFrame(arrays_below("history.", arrays)).select(HISTORY_COLUMNS),
+            "fleet_": self._restored_fleet(arrays),
         }
 
 

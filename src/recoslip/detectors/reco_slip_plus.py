@@ -23,6 +23,7 @@ from recoslip.detectors.ensemble import (
     out_of_fold_prediction,
     smooth,
 )
+from recoslip.detectors.model_file import Array
 from recoslip.detectors.nearness import Nearness, Presentation
 from recoslip.detectors.network_detector import BATCHES, NetworkDetector
 from recoslip.detectors.params import Integer, Number, learned, param
@@ -42,6 +43,7 @@ from recoslip.fleet.batches import SampledGraph
 from recoslip.fleet.full_batch import Training, train_together
 from recoslip.fleet.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.fleet.side_by_side import Check, side_by_side
+from recoslip.fleet.tensors import DeviceNeighbours
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.neighbourhood import similarity_features
@@ -287,18 +289,17 @@ class RecoSlipPlus(NetworkDetector):
             settings["encoder"] = [member.name for member in self.members()]
         return settings
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = self._fleet_tensors()
-        tensors["uncertainty"] = torch.from_numpy(self.uncertainty_)
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        arrays = self._fleet_arrays() | {"uncertainty": self.uncertainty_}
         values = {
             "encoders": self.encoders_.to_dicts(),
             "rounds": self.rounds_.to_dicts(),
             "source_ratio": self.source_ratio_,
             "proposal_rejected": self.proposal_rejected_,
         }
-        return values, tensors
+        return values, arrays
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
         rejected = bool(values["proposal_rejected"])
         stages = self.scoring_stages(rejected)
         networks = len(stages) * self.stage_networks(stages[0])
@@ -308,13 +309,13 @@ class RecoSlipPlus(NetworkDetector):
             raise ValueError("the weights of the encoders must be between 0 and 1")
         used = [member for member, weight in zip(self.members(), weights, strict=True) if weight > 0]
         fleets = [
-            self._restored_fleet(tensors, networks, prefix=f"fleet.{k}.", encoder=member.encoder)
+            self._restored_fleet(arrays, networks, prefix=f"fleet.{k}.", encoder=member.encoder)
             for k, member in enumerate(used)
         ]
         return {
             "fleet_": nn.ModuleList(fleets),  # type: ignore[arg-type]
             "encoders_": encoders,
-            "uncertainty_": tensors["uncertainty"].numpy(),
+            "uncertainty_": arrays["uncertainty"],
             "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
             "source_ratio_": float(values["source_ratio"]),
             "proposal_rejected_": rejected,
@@ -384,7 +385,7 @@ class CoTraining:
         self.detector, self.graph, self.callbacks = detector, graph, callbacks
         self.members = detector.members()
         self.inputs: list[GraphInput] = [detector.graph_input(graph, member.encoder) for member in self.members]
-        self.presented, self.neighbours = presented, Neighbours(graph, device=self.inputs[0].device)
+        self.presented, self.neighbours = presented, DeviceNeighbours(graph, device=self.inputs[0].device)
         self.weighs_encoders = len(self.members) > 1 and detector.folds > 1
         self.phases = Phases(callbacks.progress, 0)
 

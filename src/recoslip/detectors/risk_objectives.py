@@ -31,7 +31,7 @@ def positions(mask: Mask, device: torch.device) -> Tensor:
 
 def domain_nodes(graph: NodeGraph, split: Split, device: torch.device) -> tuple[DomainNodes, DomainNodes]:
     """Return the training and the validation nodes."""
-    target = graph.is_target.numpy()
+    target = graph.is_target
     train, validation = (
         DomainNodes(positions(subset & ~target, device), positions(subset & target, device))
         for subset in (split.train, split.validation)

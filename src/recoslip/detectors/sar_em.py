@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Scores
+from recoslip.detectors.model_file import Array
 from recoslip.detectors.network_detector import BATCHES, NetworkDetector
 from recoslip.detectors.params import Integer, learned, param
 from recoslip.detectors.risk_objectives import WeightedCrossEntropy, positions
@@ -68,15 +69,14 @@ class SarEM(NetworkDetector):
             report(self.em_steps)  # EM may have ended early
         return per_seed
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors = self._fleet_tensors() | {"propensity": torch.from_numpy(self.propensity_)}
-        return {"em_step": self.em_step_}, tensors
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {"em_step": self.em_step_}, self._fleet_arrays() | {"propensity": self.propensity_}
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
         return {
             "em_step_": int(values["em_step"]),
-            "propensity_": tensors["propensity"].numpy(),
-            "fleet_": self._restored_fleet(tensors),
+            "propensity_": arrays["propensity"],
+            "fleet_": self._restored_fleet(arrays),
         }
 
 
@@ -104,7 +104,8 @@ class ExpectationMaximisation:
         self.detector, self.features, self.data, self.keys, self.schedule = (
             detector, graph.num_features, data, keys, schedule,
         )  # fmt: skip
-        self.s = (~graph.is_target).to(data.device, data.dtype)[:, None].expand(-1, len(keys))  # (nodes, members)
+        is_source = torch.from_numpy(~graph.is_target).to(data.device, data.dtype)
+        self.s = is_source[:, None].expand(-1, len(keys))  # (nodes, members)
         self.train, self.held_out = positions(split.train, data.device), positions(split.validation, data.device)
 
     def run(self, progress: Callable[[int], None]) -> list[dict[str, Any]]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Detector, Scores
+from recoslip.detectors.model_file import Array
 from recoslip.detectors.params import Choice, Integer, Number, Optional, learned, param
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import Neighbours, diffuse
@@ -72,7 +71,7 @@ class ScanModel:
     ) -> ScanModel:
         """Count the domains in the bins of a graph, and teach the student."""
         vectors, partitions = Vectors.of(graph), Partitions.of(graph, seed, trees)
-        is_target = graph.is_target.numpy()
+        is_target = graph.is_target
         novelty = _novelty(partitions, is_target, confidence)
         values, weights = [novelty[partitions.leaf].max(axis=0)], None
         if student:
@@ -84,7 +83,7 @@ class ScanModel:
     def recounted(self, graph: NodeGraph, confidence: float = CONFIDENCE) -> ScanModel:
         """Return the same bins and student with the counts of another graph."""
         partitions = self.partitions.among(graph, Vectors.of(graph, self.reducer))
-        return replace(self, novelty=_novelty(partitions, graph.is_target.numpy(), confidence))
+        return replace(self, novelty=_novelty(partitions, graph.is_target, confidence))
 
     def scores(self, graph: NodeGraph) -> Scores:
         """Return the mean rank of each node by the scan and the student."""
@@ -177,11 +176,11 @@ class Scan(Detector):
         """Return the vectors that nodes are compared by, (nodes, width)."""
         return Vectors.of(graph).summary()[nodes].astype(np.float64)
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return {}, {name: torch.from_numpy(value) for name, value in self.model_.arrays().items()}
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {}, self.model_.arrays()
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        return {"model_": ScanModel.from_arrays({name: tensor.numpy() for name, tensor in tensors.items()})}
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+        return {"model_": ScanModel.from_arrays(arrays)}
 
 
 def _novelty(partitions: Partitions, is_target: Mask, confidence: float) -> NDArray[np.float64]:

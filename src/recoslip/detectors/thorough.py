@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from recoslip.detectors.base import Callbacks, Scores
+from recoslip.detectors.model_file import Array, arrays_below
 from recoslip.detectors.params import Integer, learned, param
 from recoslip.detectors.reco_slip_plus import RecoSlipPlus
 from recoslip.detectors.scan import Ranks, Scan, ScanModel
@@ -83,17 +82,16 @@ class Thorough(RecoSlipPlus):
     def _score(self, graph: NodeGraph) -> Scores:
         return _mean_rank(self.scan_.scores(graph), self.ranks_(super()._score(graph)))
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        values, tensors = super()._pack()
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        values, learned = super()._pack()
         arrays = {f"scan.{name}": value for name, value in self.scan_.arrays().items()}
         arrays |= {"ranks.value": self.ranks_.value, "ranks.rank": self.ranks_.rank}
-        return values, tensors | {name: torch.from_numpy(value) for name, value in arrays.items()}
+        return values, learned | arrays
 
-    def _unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        scan = {name.removeprefix("scan."): t.numpy() for name, t in tensors.items() if name.startswith("scan.")}
-        return super()._unpack(values, tensors) | {
-            "scan_": ScanModel.from_arrays(scan),
-            "ranks_": Ranks(tensors["ranks.value"].numpy(), tensors["ranks.rank"].numpy()),
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+        return super()._unpack(values, arrays) | {
+            "scan_": ScanModel.from_arrays(arrays_below("scan.", arrays)),
+            "ranks_": Ranks(arrays["ranks.value"], arrays["ranks.rank"]),
         }
 
 

@@ -75,7 +75,7 @@ class Findings:
         frame = pl.DataFrame(
             {
                 "id": pl.Series(self.graph.ids.tolist(), strict=False),
-                "domain": np.where(self.graph.is_target.numpy(), "target", "source"),
+                "domain": np.where(self.graph.is_target, "target", "source"),
                 "score": self.detector.scores_,
                 "p_value": pl.Series(self.p_value, nan_to_null=True),
                 **({"uncertainty": self.detector.uncertainty_} if hasattr(self.detector, "uncertainty_") else {}),
@@ -128,7 +128,7 @@ def analyse(
         described: the same nodes with other features, which groups and nodes are described by, such as the genes of
             cells whose features are principal components; by default `graph`.
     """
-    is_target = graph.is_target.numpy()
+    is_target = graph.is_target
     if not detector.is_fitted_on(graph):
         detector = detector.transfer(graph)
         if not detector.calibration_.any():
@@ -210,7 +210,7 @@ def listed_groups(summary: Mapping[str, Any], table: pl.DataFrame) -> tuple[List
 def summarise(findings: Findings) -> dict[str, Any]:
     """Summarise a run in JSON values: the graph, the decisions, and what is needed to repeat the run."""
     detector, graph = findings.detector, findings.graph
-    is_target = graph.is_target.numpy()
+    is_target = graph.is_target
     result: dict[str, Any] = {
         "recoslip": __version__,
         "method": detector.name,

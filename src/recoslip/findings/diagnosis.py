@@ -216,9 +216,9 @@ def diagnose(
         features: of the graph, to name clusters by.
         seed: of clusters and folds.
     """
-    is_target = graph.is_target.numpy()
+    is_target = graph.is_target
     clusters = find_clusters(detector, similarity, listed, features, seed)
-    ends = graph.edge_index.numpy()
+    ends = graph.edge_index
     joined = bool((is_target[ends[0]] & is_target[ends[1]]).any())
     return Diagnosis(
         unevenness=unevenness(clusters),

@@ -58,7 +58,7 @@ class BinCounts:
     def of(cls, graph: NodeGraph) -> BinCounts:
         """Count the domains of a graph in its bins."""
         partitions = Partitions.of(graph)
-        return cls(partitions, partitions.count(graph.is_target.numpy()))
+        return cls(partitions, partitions.count(graph.is_target))
 
     @cached_property
     def least_growth(self) -> NDArray[np.float64]:

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from recoslip.graph import NodeGraph
-from recoslip.graph.sparse import to_scipy
 from recoslip.tables.column_encoders import CategoryEncoder, ColumnEncoder, NumberEncoder, TextEncoder
 from recoslip.tables.table_encoder import TableEncoder
 from recoslip.wording import percent
@@ -107,10 +105,10 @@ class FeatureStatistics:
 
     def __init__(self, graph: NodeGraph) -> None:
         self.graph = graph
-        self.x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+        self.x: Any = graph.x
         self.names = feature_names(graph)
         self.has_names = graph.feature_names is not None
-        source = np.flatnonzero(~graph.is_target.numpy())
+        source = np.flatnonzero(~graph.is_target)
         source = self.source = source[:: -(-len(source) // MAX_MEASURED)]
         self.source_mean = self._mean(source)
         variance = self._mean(source, power=2) - self.source_mean**2
@@ -185,6 +183,6 @@ def nearest_source(
     """Return the source nodes most like some nodes: (nodes, count)."""
     from sklearn.neighbors import NearestNeighbors
 
-    source = np.flatnonzero(~graph.is_target.numpy())
+    source = np.flatnonzero(~graph.is_target)
     index = NearestNeighbors(n_neighbors=min(count, len(source))).fit(similarity[source])
     return np.asarray(source[index.kneighbors(similarity[list(nodes)], return_distance=False)])

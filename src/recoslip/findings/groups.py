@@ -94,7 +94,7 @@ def find_groups(
     if is_large:
         weights = _affinity(neighbours.subgraph(nodes), similarity[nodes])
     membership = _leiden(weights, resolution, seed)
-    source = similarity[~graph.is_target.numpy()]
+    source = similarity[~graph.is_target]
     membership = merge_alike_communities(membership, similarity[nodes], _cluster_means(source, seed))
     if not _is_divided(membership):
         return single_group(listed, stability)
@@ -283,7 +283,7 @@ def profile_groups(
     Nodes that are listed by chance lie where, by chance, no source node is; of these no evidence is given.
     """
     neighbours, bins = Neighbours(graph), BinCounts.of(graph)
-    is_target, label = graph.is_target.numpy(), partition.label
+    is_target, label = graph.is_target, partition.label
     groups = []
     for number in range(1, partition.count + 1):
         members = np.flatnonzero(label == number)

@@ -43,7 +43,7 @@ def check_new(detector: Detector, new: NewNodes) -> DriftCheck:
     given = id_hashes(new.graph.ids)
     known = np.isin(given[new.is_new], detector.node_)
     absent = ~np.isin(detector.node_, given)
-    joined = (~new.is_new)[new.graph.edge_index.numpy()].all(axis=0)  # edges between old nodes
+    joined = (~new.is_new)[new.graph.edge_index].all(axis=0)  # edges between old nodes
     return DriftCheck(
         new,
         known=int(known.sum()),
@@ -57,7 +57,7 @@ def score_new(
     detector: Detector, new: NewNodes, check: DriftCheck, *, fdr: float | None = None, grouped: bool = True
 ) -> Scored:
     """Score new nodes that were read with a detector's encoder."""
-    is_target = new.graph.is_target.numpy()
+    is_target = new.graph.is_target
     if not check.compared or not is_target[new.is_new].any():
         return _score_alone(detector, check, fdr)
     nodes = np.flatnonzero(~is_target | new.is_new)

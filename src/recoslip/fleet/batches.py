@@ -17,15 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recoslip.fleet.counter_rng import derive, drop, keep_mask
+from recoslip.fleet.device import device_memory
 from recoslip.fleet.full_batch import BestWeights
 from recoslip.fleet.interfaces import BatchObjective, OutputName, Product, Propagation, Schedule
 from recoslip.fleet.network import MemberLayer, NetworkFleet
 from recoslip.fleet.products import DenseProduct, Entries, SparseProduct, on_device
 from recoslip.fleet.propagation import Encoder, is_dense
 from recoslip.fleet.sampling import NeighbourSampler, Sample
+from recoslip.fleet.tensors import csr_of_entries, csr_tensor, to_tensor
 from recoslip.graph import NodeGraph
-from recoslip.graph.sparse import csr_of_entries, csr_tensor, to_scipy
-from recoslip.memory import memory
 
 VALIDATE_EVERY = 10  # epochs
 
@@ -160,16 +160,18 @@ class SampledGraph:
         self.nodes_per_step = min(self.num_nodes, NODES_PER_SEED * self.batch_size)
         self.has_dense_features = is_dense(graph.x)
         self.graph_device = device if self._fits_on(device) else torch.device("cpu")  # where the graph's arrays are
-        self.x = graph.x.to(self.graph_device) if self.has_dense_features else graph.x
-        self.neighbour = graph.edge_index[1].to(self.graph_device)
-        self.weight = None if graph.edge_weight is None else graph.edge_weight.to(self.graph_device)
-        degree = torch.bincount(graph.edge_index[0], minlength=self.num_nodes)
+        self.x = to_tensor(graph.x).to(self.graph_device) if self.has_dense_features else graph.x
+        edge_index = to_tensor(graph.edge_index)
+        weight = None if graph.edge_weight is None else to_tensor(graph.edge_weight)
+        self.neighbour = edge_index[1].to(self.graph_device)
+        self.weight = None if weight is None else weight.to(self.graph_device)
+        degree = torch.bincount(edge_index[0], minlength=self.num_nodes)
         total = degree.double()  # weight of each node's edges
-        if graph.edge_weight is not None:
+        if weight is not None:
             total.zero_()
-            for begin in range(0, len(graph.edge_weight), CHUNK):
+            for begin in range(0, len(weight), CHUNK):
                 chunk = slice(begin, begin + CHUNK)
-                total.index_add_(0, graph.edge_index[0, chunk], graph.edge_weight[chunk].double())
+                total.index_add_(0, edge_index[0, chunk], weight[chunk].double())
         self.degree, self.total = degree.to(self.graph_device), total.to(self.graph_device)
         self.start = F.pad(self.degree.cumsum(0), (1, 0))
         self.self_loop = 1 / (self.total + 1)  # of a GCN, normalised: D^-1 with self-loops
@@ -178,8 +180,8 @@ class SampledGraph:
         if device.type != "cuda" or not self.has_dense_features:
             return False
         edges = self.graph.edge_index[1]
-        size = 4 * self.graph.x.numel() + (8 + 4 * (self.graph.edge_weight is not None)) * len(edges)
-        return size + PER_NODE * self.num_nodes <= memory(device).total * MAX_RESIDENT
+        size = 4 * self.graph.x.size + (8 + 4 * (self.graph.edge_weight is not None)) * len(edges)
+        return bool(size + PER_NODE * self.num_nodes <= device_memory(device).total * MAX_RESIDENT)
 
     def train(self, fleet: NetworkFleet, objective: BatchObjective, schedule: Schedule) -> Tensor:
         """Train on one batch in every epoch."""
@@ -231,9 +233,7 @@ class SampledGraph:
             if self.device.type == "cuda" and self.graph_device.type == "cpu":
                 rows = rows.pin_memory()
             return rows.to(self.device, self.dtype, non_blocking=True)
-        if self.x.layout == torch.strided:
-            return sp.csr_array(self.x[nodes].numpy())
-        return to_scipy(self.x)[nodes if isinstance(nodes, slice) else nodes.numpy()]
+        return sp.csr_array(self.x[nodes if isinstance(nodes, slice) else nodes.numpy()])
 
     def _weights(self, owner: Tensor, neighbour: Tensor, entry: Tensor) -> Tensor:
         """Weigh edges as the whole graph's propagation does, in double precision."""
@@ -331,7 +331,7 @@ def prefetch(items: Iterator[T], count: int = 3) -> Iterator[T]:
 
 def scratch(rows: int, columns: int, device: torch.device) -> Tensor:
     """Return an uninitialised matrix: on the device, or in a temporary file where it would fill much of the memory."""
-    if device.type == "cuda" or 4 * rows * columns <= memory(device).total / 16:
+    if device.type == "cuda" or 4 * rows * columns <= device_memory(device).total / 16:
         return torch.empty(rows, columns, device=device)
     with tempfile.TemporaryFile() as file:
         file.truncate(4 * rows * columns)

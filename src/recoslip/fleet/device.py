@@ -1,9 +1,11 @@
-"""Which device to compute on, and how much at once."""
+"""Which device to compute on, its memory, and how much at once."""
 
+import scipy.sparse as sp
 import torch
 
 from recoslip.errors import SettingError
 from recoslip.graph import NodeGraph
+from recoslip.memory import Memory, memory
 
 
 def block_size(nodes: int, width: int, device: torch.device) -> int:
@@ -15,19 +17,23 @@ def block_size(nodes: int, width: int, device: torch.device) -> int:
     return max(1, int(budget) // (4 * nodes * width))
 
 
+def device_memory(device: torch.device) -> Memory:
+    """Return the total and the free memory of a device."""
+    if device.type != "cuda":
+        return memory()
+    free, total = torch.cuda.mem_get_info(device)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return Memory(total, free + cached)
+
+
 BATCH_SIZE = 2048  # where a graph has to be trained in batches
 _LAYERS = 12  # arrays of nodes x width that training holds: activations and gradients
 
 
 def memory_needed(graph: NodeGraph, width: int) -> int:
     """Estimate the bytes that training on the whole graph takes besides the graph, for networks of this total width."""
-    entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
+    entries = int(4 * graph.x.nnz if sp.issparse(graph.x) else graph.x.size)
     return 4 * (graph.num_nodes * width * _LAYERS + 2 * entries) + 64 * graph.num_edges
-
-
-def check_device(name: str, value: str) -> None:
-    """Raise SettingError unless `value` names a device that can be used; `name` is that of the setting."""
-    resolve_device(value)
 
 
 def resolve_device(name: str) -> torch.device:

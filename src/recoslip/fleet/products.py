@@ -14,7 +14,7 @@ from torch import Tensor
 from recoslip import kernels
 from recoslip.fleet.counter_rng import binary_digits, drop, keep_mask, kept_factor
 from recoslip.fleet.interfaces import Product
-from recoslip.graph.sparse import concatenated_ranges, csr_of_entries, csr_tensor, to_csr
+from recoslip.fleet.tensors import concatenated_ranges, csr_of_entries, csr_tensor, to_csr
 
 
 def identity(dense: Tensor) -> Tensor:

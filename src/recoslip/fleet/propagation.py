@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
@@ -13,9 +14,10 @@ from torch import Tensor
 from recoslip.fleet import full_batch
 from recoslip.fleet.interfaces import Fleet, Objective, OutputName, Product, Schedule
 from recoslip.fleet.products import DenseProduct, Features, SparseProduct, chain, identity
+from recoslip.fleet.tensors import to_tensor
 from recoslip.graph import NodeGraph
 from recoslip.graph.adjacency import gcn_adjacency, mean_over_neighbours
-from recoslip.graph.sparse import is_mostly_zero, to_scipy
+from recoslip.graph.sparse import is_mostly_zero
 
 Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
 
@@ -33,8 +35,8 @@ class WholeGraph:
     second_layer: tuple[Product, ...]  # (nodes, any) -> (nodes, any)
     device: torch.device
     dtype: torch.dtype
-    x: Tensor  # as given; on the device for user-supplied modules, which alone take the edges
-    edge_index: Tensor
+    x: Any  # as given; a tensor on the device for user-supplied modules, which alone take the edges
+    edge_index: Tensor | None
     edge_weight: Tensor | None
 
     @classmethod
@@ -58,10 +60,10 @@ class WholeGraph:
             first_layer = tuple(
                 _with_features(x, m, p, device, dtype) for m, p in zip(matrices, second_layer, strict=True)
             )
-        edge_index, edge_weight = graph.edge_index, graph.edge_weight
+        edge_index = edge_weight = None
         if encoder is None:
-            x, edge_index = x.to(device, dtype), edge_index.to(device)
-            edge_weight = None if edge_weight is None else edge_weight.to(device, dtype)
+            x, edge_index = to_tensor(x).to(device, dtype), to_tensor(graph.edge_index).to(device)
+            edge_weight = None if graph.edge_weight is None else to_tensor(graph.edge_weight).to(device, dtype)
         return cls(graph.num_nodes, first_layer, second_layer, device, dtype, x, edge_index, edge_weight)
 
     @property
@@ -105,25 +107,24 @@ def _propagation(graph: NodeGraph, encoder: Encoder) -> tuple[sp.csr_array | Non
 
 
 def _with_features(
-    x: Tensor, matrix: sp.csr_array | None, product: Product, device: torch.device, dtype: torch.dtype
+    x: Any, matrix: sp.csr_array | None, product: Product, device: torch.device, dtype: torch.dtype
 ) -> Product:
     """Multiply the feature matrix in: $P X$ beforehand where $X$ is dense, $P (X \\cdot)$ where it is sparse."""
     if is_dense(x):
-        values = x.double().numpy()
+        values = x.astype(np.float64)
         propagated = values if matrix is None else matrix @ values
         return DenseProduct(torch.from_numpy(propagated).to(device, dtype))
     features = _features(x, device, dtype)
     return features if matrix is None else chain(product, features)
 
 
-def _features(x: Tensor, device: torch.device, dtype: torch.dtype, *, droppable: bool = False) -> Features:
+def _features(x: Any, device: torch.device, dtype: torch.dtype, *, droppable: bool = False) -> Features:
     """Return the product with the feature matrix, dense or sparse by how many of its entries are zero."""
     if is_dense(x):
-        return DenseProduct(x.to(device, dtype))
-    matrix = sp.csr_array(x.numpy()) if x.layout == torch.strided else to_scipy(x)
-    return SparseProduct.of(matrix, device, dtype, droppable=droppable)
+        return DenseProduct(to_tensor(x).to(device, dtype))
+    return SparseProduct.of(sp.csr_array(x), device, dtype, droppable=droppable)
 
 
-def is_dense(x: Tensor) -> bool:
+def is_dense(x: Any) -> bool:
     """Whether the dense product with a feature matrix is the faster one."""
-    return x.layout == torch.strided and not is_mostly_zero(x)
+    return not sp.issparse(x) and not is_mostly_zero(x)

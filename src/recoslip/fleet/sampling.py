@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recoslip.fleet.counter_rng import derive, words
-from recoslip.graph.sparse import concatenated_ranges
+from recoslip.fleet.tensors import concatenated_ranges
 
 
 class Sample(NamedTuple):

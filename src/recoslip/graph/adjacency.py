@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
-import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 
 from recoslip.graph.node_graph import NodeGraph
@@ -21,14 +19,14 @@ LARGEST = 1e30  # weight in a sum of products; larger ones overflow in single pr
 
 def adjacency_of(graph: NodeGraph) -> sp.csr_array:
     """The unweighted adjacency matrix."""
-    rows, columns = graph.edge_index.numpy()
+    rows, columns = graph.edge_index
     return sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(graph.num_nodes,) * 2)
 
 
 def weighted_adjacency(graph: NodeGraph) -> sp.csr_array:
     """The adjacency matrix with the edges' weights, in double precision."""
-    rows, columns = graph.edge_index.numpy()
-    weight = np.ones(len(rows)) if graph.edge_weight is None else graph.edge_weight.numpy().astype(np.float64)
+    rows, columns = graph.edge_index
+    weight = np.ones(len(rows)) if graph.edge_weight is None else graph.edge_weight.astype(np.float64)
     return sp.csr_array((weight, (rows, columns)), shape=(graph.num_nodes,) * 2)
 
 
@@ -72,7 +70,6 @@ class Neighbours:
     Args:
         graph: the graph.
         weighted: whether its edges count by their weights, or all alike.
-        device: where to average; the edges are copied there a block at a time.
 
     >>> path = Neighbours(NodeGraph([[0.0], [1.0], [2.0]], [[0, 1], [1, 2]], [False, False, True]))
     >>> path.mean(np.array([0.0, 1.0, 4.0])).tolist()
@@ -83,11 +80,10 @@ class Neighbours:
 
     BLOCK = 2**17  # nodes read at a time
 
-    def __init__(self, graph: NodeGraph, *, weighted: bool = True, device: torch.device | str = "cpu") -> None:
-        self.device = torch.device(device)
-        self.nodes, self.ends = graph.num_nodes, graph.edge_index[1].numpy()
+    def __init__(self, graph: NodeGraph, *, weighted: bool = True) -> None:
+        self.nodes, self.ends = graph.num_nodes, graph.edge_index[1]
         self.weight = graph.edge_weight if weighted else None
-        self.start = np.searchsorted(graph.edge_index[0].numpy(), np.arange(graph.num_nodes + 1))
+        self.start = np.searchsorted(graph.edge_index[0], np.arange(graph.num_nodes + 1))
         self.degree = np.diff(self.start)
 
     def blocks(self) -> Iterator[slice]:
@@ -98,14 +94,12 @@ class Neighbours:
     def rows(self, rows: slice) -> sp.csr_array:
         """Return those rows of the adjacency matrix, in double precision."""
         begin, end = self.start[rows.start], self.start[rows.stop]
-        values = np.ones(end - begin) if self.weight is None else self.weight[begin:end].double().numpy()
+        values = np.ones(end - begin) if self.weight is None else self.weight[begin:end].astype(np.float64)
         shape = rows.stop - rows.start, self.nodes
         return sp.csr_array((values, self.ends[begin:end], self.start[rows.start : rows.stop + 1] - begin), shape=shape)
 
     def mean(self, values: NDArray[Any]) -> NDArray[Any]:
         """Average (nodes, ...) over each node's neighbours; 0 for a node without any."""
-        if self.device.type == "cuda":
-            return self._mean_on_device(values)
         result = np.empty_like(values)
         for block in self.blocks():
             rows = self.rows(block)
@@ -115,30 +109,13 @@ class Neighbours:
             result[block] = (rows @ values) / np.where(total > 0, total, 1)
         return result
 
-    def _mean_on_device(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Average as `mean` does, each row's sum in a fixed order, so that it has the same bits every time."""
-        columns = torch.from_numpy(values.reshape(self.nodes, -1)).to(self.device)
-        result = np.empty(columns.shape, values.dtype)
-        for block in self.blocks():
-            begin, end = self.start[block.start], self.start[block.stop]
-            start = torch.from_numpy(self.start[block.start : block.stop + 1] - begin).to(self.device)
-            ends = torch.from_numpy(self.ends[begin:end]).to(self.device)
-            weight = torch.ones(len(ends)) if self.weight is None else self.weight[begin:end]
-            weight = weight.to(columns)
-            sums = F.embedding_bag(
-                ends, columns, start, mode="sum", per_sample_weights=weight, include_last_offset=True
-            )
-            total = torch.segment_reduce(weight, "sum", offsets=start)
-            result[block] = (sums / torch.where(total > 0, total, 1)[:, None]).cpu().numpy()
-        return result.reshape(values.shape)
-
     def of(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the neighbours of some nodes, one list after the other.
 
         The first array holds the index in `nodes` of the node whose neighbour it is, the second the neighbour.
         """
         positions = np.asarray(nodes, dtype=np.int64)
-        owner, offset = (each.numpy() for each in concatenated_ranges(torch.from_numpy(self.degree[positions])))
+        owner, offset = concatenated_ranges(self.degree[positions])
         return owner, self.ends[self.start[positions][owner] + offset]
 
     def subgraph(self, nodes: NDArray[np.int64]) -> sp.csr_array:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import numpy as np
-import torch
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.graph.node_graph import Derived, NodeGraph
@@ -37,9 +37,9 @@ def id_order(graph: NodeGraph) -> NDArray[np.int64] | None:
         order = np.argsort(ids, kind="stable")
     if (np.diff(order) > 0).all():
         return None
-    entries = graph.x.numel() if graph.x.layout == torch.strided else 4 * graph.x.values().numel()
+    entries = 4 * graph.x.nnz if sp.issparse(graph.x) else graph.x.size
     # By the memory there is, not by what is free just now: every process and every time has the same order.
-    if 8 * entries + 64 * graph.edge_index.numel() > memory(torch.device("cpu")).total / 2:
+    if 8 * entries + 64 * graph.edge_index.size > memory().total / 2:
         log.info("the nodes stay in the order they are given in, for want of memory: another order has other draws")
         return None
     return order

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from recoslip.graph.adjacency import Neighbours, diffuse
 from recoslip.graph.node_graph import NodeGraph
-from recoslip.graph.sparse import is_mostly_zero, to_scipy
+from recoslip.graph.sparse import is_mostly_zero
 
 
 def aligned(graph: NodeGraph) -> NodeGraph:
@@ -20,7 +19,7 @@ def aligned(graph: NodeGraph) -> NodeGraph:
 
     Of many features the first singular vectors are aligned, and have no names.
     """
-    x = match_moments(reduced_features(graph), graph.is_target.numpy())
+    x = match_moments(reduced_features(graph), graph.is_target)
     names = graph.feature_names if x.shape[1] == graph.num_features else None
     return graph.with_features(x.astype(np.float32), names)
 
@@ -55,7 +54,7 @@ def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False)
     inverse document frequency before, and a node's have norm 1. Features that were made of a table's columns have their
     weights already, and are not weighted again.
     """
-    features: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+    features: Any = graph.x
     if graph.num_nodes <= MAX_FIT and not sp.issparse(features) and is_mostly_zero(graph.x):
         features = sp.csr_array(features)
     if tf_idf:

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
-from recoslip.errors import GraphError
-from recoslip.graph.sparse import select_rows, to_csr, to_scipy
+from recoslip.errors import GraphError, need
 from recoslip.graph.validation import (
     EdgeRepairs,
     check_columns,
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def pyg_arguments(data: Data, is_target: Tensor | ArrayLike | str, **more: Any) -> dict[str, Any]:
+def pyg_arguments(data: Data, is_target: ArrayLike | str, **more: Any) -> dict[str, Any]:
     """Turn a PyTorch Geometric `Data` into the arguments of NodeGraph; see `NodeGraph.from_pyg`."""
     if hasattr(data, "node_types"):
         raise GraphError(
@@ -44,23 +41,27 @@ def pyg_arguments(data: Data, is_target: Tensor | ArrayLike | str, **more: Any) 
         if is_target not in data:
             raise GraphError(f"the PyG graph has no field {is_target!r}; it has {sorted(data.keys())}")
         is_target = data[is_target]
-    edges = data.edge_index if data.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
+    edges = data.edge_index if data.edge_index is not None else np.empty((2, 0), dtype=np.int64)
     more.setdefault("edge_weight", data.get("edge_weight"))
     more.setdefault("categories", data.get("y"))
     return {"x": data.x, "edge_index": edges, "is_target": is_target, **more}
 
 
-def pyg_data(
-    x: Tensor, edge_index: Tensor, is_target: Tensor, edge_weight: Tensor | None, categories: NDArray[Any] | None
-) -> Data:
+def pyg_data(graph: NodeGraph) -> Data:
     """Build a PyTorch Geometric `Data`; see `NodeGraph.to_pyg`."""
-    from torch_geometric.data import Data
-
-    data = Data(x=x.clone(), edge_index=edge_index.clone(), is_target=is_target.clone())
-    if edge_weight is not None:
-        data.edge_weight = edge_weight.clone()
-    if categories is not None:
-        y = categories
+    torch, pyg = need("torch", "to_pyg"), need("torch_geometric.data", "to_pyg")
+    x = graph.x
+    if sp.issparse(x):
+        places = (torch.from_numpy(each.astype(np.int64)) for each in (x.indptr, x.indices))
+        features = torch.sparse_csr_tensor(*places, torch.from_numpy(x.data.copy()), size=x.shape)
+    else:
+        features = torch.from_numpy(x.copy())
+    edges, is_target = (torch.from_numpy(each.copy()) for each in (graph.edge_index, graph.is_target))
+    data: Data = pyg.Data(x=features, edge_index=edges, is_target=is_target)
+    if graph.edge_weight is not None:
+        data.edge_weight = torch.from_numpy(graph.edge_weight.copy())
+    if graph.categories is not None:
+        y = graph.categories
         if not np.issubdtype(y.dtype, np.integer):
             y = np.unique(y, return_inverse=True)[1]
         data.y = torch.from_numpy(y.astype(np.int64))
@@ -69,7 +70,7 @@ def pyg_data(
 
 log = logging.getLogger("recoslip")
 
-Features: TypeAlias = "Tensor | ArrayLike | sp.sparray | sp.spmatrix"
+Features: TypeAlias = "ArrayLike | sp.sparray | sp.spmatrix"
 
 
 class Permutable(Protocol):
@@ -125,10 +126,10 @@ class NodeGraph:
     )
     __slots__ = (*FIELDS, "_derived")
 
-    x: Tensor  # (nodes, features), float32, strided or CSR
-    edge_index: Tensor  # (2, 2 * edges), int64, both directions, sorted by row then column
-    edge_weight: Tensor | None  # (2 * edges,), float32
-    is_target: Tensor  # (nodes,), bool
+    x: Any  # (nodes, features), float32: an array, or a csr_array of SciPy
+    edge_index: NDArray[np.int64]  # (2, 2 * edges), both directions, sorted by row then column
+    edge_weight: NDArray[np.float32] | None  # (2 * edges,)
+    is_target: NDArray[np.bool_]  # (nodes,)
     ids: NDArray[Any]  # (nodes,)
     categories: NDArray[Any] | None  # (nodes,)
     times: NDArray[Any] | None  # (nodes,)
@@ -143,10 +144,10 @@ class NodeGraph:
     def __init__(
         self,
         x: Features,
-        edge_index: Tensor | ArrayLike,
-        is_target: Tensor | ArrayLike,
+        edge_index: ArrayLike,
+        is_target: ArrayLike,
         *,
-        edge_weight: Tensor | ArrayLike | None = None,
+        edge_weight: ArrayLike | None = None,
         ids: Sequence[Hashable] | NDArray[Any] | None = None,
         categories: ArrayLike | None = None,
         times: ArrayLike | None = None,
@@ -208,14 +209,11 @@ class NodeGraph:
         raise AttributeError(f"NodeGraph is immutable; {name!r} cannot be deleted")
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: getattr(self, name) for name in self.FIELDS}
-        if self.x.layout != torch.strided:
-            state["x"] = to_scipy(self.x)  # PyTorch cannot pickle CSR tensors
-        return state
+        return {name: getattr(self, name) for name in self.FIELDS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            object.__setattr__(self, name, to_csr(value) if sp.issparse(value) else value)
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "_derived", {})
 
     def __copy__(self) -> Self:
@@ -243,12 +241,18 @@ class NodeGraph:
         """Number of features of a node."""
         return int(self.x.shape[1])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of features and edges, about."""
+        entries = 3 * self.x.nnz if sp.issparse(self.x) else self.x.size
+        return 4 * int(entries) + 32 * self.num_edges
+
     def require_both_domains(self) -> None:
         """Raise if there are no source or no target nodes."""
         check_domains(self.is_target, self.num_nodes)
 
     @classmethod
-    def from_pyg(cls, data: Data, is_target: Tensor | ArrayLike | str, **more: Any) -> Self:
+    def from_pyg(cls, data: Data, is_target: ArrayLike | str, **more: Any) -> Self:
         """Build from a PyTorch Geometric `Data`; `is_target` may also be the name of one of its fields.
 
         `y` becomes `categories`, `edge_weight` is taken where present; keyword arguments override both.
@@ -260,9 +264,9 @@ class NodeGraph:
 
         Categories that are not numbers are numbered in sorted order.
         """
-        return pyg_data(self.x, self.edge_index, self.is_target, self.edge_weight, self.categories)
+        return pyg_data(self)
 
-    def with_target(self, is_target: Tensor | ArrayLike) -> Self:
+    def with_target(self, is_target: ArrayLike) -> Self:
         """Return the same graph with other domains; everything else is shared."""
         other = copy.copy(self)
         object.__setattr__(other, "is_target", check_domains(is_target, self.num_nodes))
@@ -272,7 +276,7 @@ class NodeGraph:
     def without_edges(self) -> Self:
         """Return the same nodes with no edges."""
         other = copy.copy(self)
-        object.__setattr__(other, "edge_index", torch.empty(2, 0, dtype=torch.long))
+        object.__setattr__(other, "edge_index", np.empty((2, 0), dtype=np.int64))
         object.__setattr__(other, "edge_weight", None)
         return other
 
@@ -287,30 +291,19 @@ class NodeGraph:
         object.__setattr__(other, "encoding", None)
         return other
 
-    def with_edges(self, edge_index: Tensor | ArrayLike, edge_weight: Tensor | ArrayLike | None = None) -> Self:
+    def with_edges(self, edge_index: ArrayLike, edge_weight: ArrayLike | None = None) -> Self:
         """Return the same nodes with other edges."""
         return self._changed(edge_index=edge_index, edge_weight=edge_weight)
 
-    def without_inference(self) -> Self:
-        """Return the same graph with tensors that gradients can be computed with: those of inference mode cannot."""
-        made = {name: getattr(self, name) for name in ("x", "edge_index", "edge_weight", "is_target")}
-        if not any(tensor is not None and tensor.is_inference() for tensor in made.values()):
-            return self
-        other = copy.copy(self)
-        for name, tensor in made.items():
-            object.__setattr__(other, name, None if tensor is None else tensor.clone())
-        object.__setattr__(other, "_derived", self._derived)
-        return other
-
     def permuted(self, order: ArrayLike) -> Self:
         """Return the same graph with its nodes in another order: new node k is old node `order[k]`."""
-        index = torch.as_tensor(np.ascontiguousarray(order), dtype=torch.long)
-        if not torch.equal(index.sort().values, torch.arange(self.num_nodes)):
+        index = np.ascontiguousarray(order, dtype=np.int64)
+        if not np.array_equal(np.sort(index), np.arange(self.num_nodes)):
             raise GraphError(f"order must name each of the {self.num_nodes} nodes once")
-        position = torch.empty_like(index)  # of each old node in the new order
-        position[index] = torch.arange(self.num_nodes)
+        position = np.empty_like(index)  # of each old node in the new order
+        position[index] = np.arange(self.num_nodes)
         other = self._changed(edge_index=position[self.edge_index], **self._rows(index))
-        other._derived.update({key: value.permuted(index.numpy()) for key, value in self._derived.items()})
+        other._derived.update({key: value.permuted(index) for key, value in self._derived.items()})
         return other
 
     def subgraph(self, nodes: ArrayLike) -> Self:
@@ -322,19 +315,17 @@ class NodeGraph:
         index = np.ascontiguousarray(nodes, dtype=np.int64)
         position = np.full(self.num_nodes, -1, dtype=np.int64)
         position[index] = np.arange(len(index))
-        ends = position[self.edge_index.numpy()]
+        ends = position[self.edge_index]
         inside = (ends >= 0).all(axis=0)
         weight = None if self.edge_weight is None else self.edge_weight[inside]
-        rows = self._rows(torch.from_numpy(index))
-        return self._changed(edge_index=ends[:, inside], edge_weight=weight, **rows)
+        return self._changed(edge_index=ends[:, inside], edge_weight=weight, **self._rows(index))
 
-    def _rows(self, index: Tensor) -> dict[str, Any]:
+    def _rows(self, rows: NDArray[np.int64]) -> dict[str, Any]:
         """Return what is known of some nodes, by the names of the constructor's arguments."""
-        rows = index.numpy()
         values = {name: getattr(self, name) for name in ("ids", "categories", "times")}
         return {
-            "x": select_rows(self.x, index),
-            "is_target": self.is_target[index],
+            "x": self.x[rows],
+            "is_target": self.is_target[rows],
             "columns": {name: column[rows] for name, column in self.columns.items()},
             **{name: None if value is None else value[rows] for name, value in values.items()},
         }

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from operator import index
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from recoslip.errors import SettingError
 from recoslip.graph import NodeGraph
+from recoslip.randomness import Permutations
 
 Mask = NDArray[np.bool_]
 TRAIN, VALIDATION, TEST = range(3)  # subsets of a split
@@ -51,7 +50,7 @@ class Split:
     def check(self, graph: NodeGraph) -> None:
         """Raise unless this split fits `graph` and has source and target nodes to train and to validate on."""
         self.check_length(graph)
-        target = graph.is_target.numpy()
+        target = graph.is_target
         for subset, mask in (("train", self.train), ("validation", self.validation)):
             for domain, members in (("source", ~target), ("target", target)):
                 if not (mask & members).any():
@@ -61,29 +60,28 @@ class Split:
                     )
 
 
-def assign_source(categories: ArrayLike, ratios: Sequence[float], generator: torch.Generator) -> Tensor:
+def assign_source(categories: ArrayLike, ratios: Sequence[float], permutations: Permutations) -> Mask:
     """Category of each node and source ratio per category -> which nodes are source.
 
     Categories are 0..K-1. Each category's nodes, in ascending order, are permuted and the first
     `int(size * ratio)` become source. A ratio of 0 marks a novel category and draws nothing.
     """
-    labels = torch.as_tensor(np.asarray(categories))
+    labels = np.asarray(categories)
     if len(ratios) <= int(labels.max()) or not all(0 <= r <= 1 for r in ratios):
         raise SettingError(
             f"expected one source ratio in [0, 1] for each of {int(labels.max()) + 1} categories; got {list(ratios)}"
         )
-    is_source = torch.zeros(len(labels), dtype=torch.bool)
+    is_source = np.zeros(len(labels), dtype=bool)
     for category, ratio in enumerate(ratios):
         if ratio > 0:
-            nodes = torch.nonzero(labels == category).flatten()
-            order = torch.randperm(len(nodes), generator=generator)
-            is_source[nodes[order[: int(len(nodes) * ratio)]]] = True
+            nodes = np.flatnonzero(labels == category)
+            is_source[nodes[permutations(len(nodes))[: int(len(nodes) * ratio)]]] = True
     return is_source
 
 
 def random_split(
-    is_target: Tensor | Mask,
-    generator: torch.Generator,
+    is_target: ArrayLike,
+    permutations: Permutations,
     *,
     source: tuple[float, float] = (0.8, 0.2),
     target: tuple[float, float] = (0.6, 0.2),
@@ -93,29 +91,28 @@ def random_split(
 
     Args:
         is_target: true for target nodes.
-        generator: where the two permutations come from, source first.
+        permutations: where the two permutations come from, source first.
         source: fractions of train and validation among the source nodes.
         target: the same among the target nodes (less `test`); what is left over tests.
         test: nodes that test in any case; they take no part in the permutations.
     """
-    target_nodes = torch.as_tensor(is_target)
-    fixed = torch.zeros_like(target_nodes) if test is None else torch.as_tensor(test)
-    subset = torch.full((len(target_nodes),), TEST)
+    target_nodes = np.asarray(is_target)
+    fixed = np.zeros_like(target_nodes) if test is None else np.asarray(test)
+    subset = np.full(len(target_nodes), TEST)
     for domain, (train, validation) in ((~target_nodes, source), (target_nodes, target)):
-        nodes = torch.nonzero(domain & ~fixed).flatten()
-        nodes = nodes[torch.randperm(len(nodes), generator=generator)]
+        nodes = np.flatnonzero(domain & ~fixed)
+        nodes = nodes[permutations(len(nodes))]
         last_train = int(train * len(nodes))
         last_validation = len(nodes) if train + validation >= 1 else last_train + int(validation * len(nodes))
         subset[nodes[:last_train]] = TRAIN
         subset[nodes[last_train:last_validation]] = VALIDATION
-    return Split(*((subset == number).numpy() for number in (TRAIN, VALIDATION, TEST)))
+    return Split(*(subset == number for number in (TRAIN, VALIDATION, TEST)))
 
 
 def default_split(graph: NodeGraph, seed: int) -> Split:
     """Draw the split a detector makes when it is given none: 80 % train, 20 % validation in each domain."""
-    generator = torch.Generator().manual_seed(index(seed))
     fractions = (0.8, 0.2)
-    return random_split(graph.is_target, generator, source=fractions, target=fractions)
+    return random_split(graph.is_target, Permutations(index(seed)), source=fractions, target=fractions)
 
 
 def default_rotations(graph: NodeGraph) -> int:
@@ -163,7 +160,7 @@ def rotate(graph: NodeGraph, rotations: int, strata: NDArray[np.int64], seed: in
 
 
 def _source_to_hide(graph: NodeGraph) -> NDArray[np.int64]:
-    source = np.flatnonzero(~graph.is_target.numpy())
+    source = np.flatnonzero(~graph.is_target)
     if len(source) < MIN_SOURCE:
         raise SettingError(
             f"calibration needs {MIN_SOURCE} source nodes or more, two to learn from; there are {len(source)}: give "
@@ -181,12 +178,12 @@ def present(
     from target nodes of the source's categories: that makes their scores comparable. (With a split that is given this
     holds if it was drawn at random.)
     """
-    presented = graph.with_target(graph.is_target.numpy() | hidden) if hidden.any() else graph
+    presented = graph.with_target(graph.is_target | hidden) if hidden.any() else graph
     if split is None:
         return presented, default_split(presented, seed)
     if not hidden.any():
         return presented, split
     unused = 3
     subset = np.select([split.train, split.validation, split.test], [TRAIN, VALIDATION, TEST], unused)
-    subset[hidden] = rng.choice(subset[graph.is_target.numpy()], int(hidden.sum()))
+    subset[hidden] = rng.choice(subset[graph.is_target], int(hidden.sum()))
     return presented, Split(*(subset == number for number in (TRAIN, VALIDATION, TEST)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Number
@@ -9,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from recoslip.errors import GraphError
-from recoslip.graph.sparse import to_csr, to_scipy
+from recoslip.graph.sparse import to_csr
 
 MAX_WHOLE = 2**53  # up to which floats hold every whole number
 
@@ -36,17 +35,17 @@ class EdgeRepairs:
         return ", ".join(f"{count:,} {repair}" for repair, count in counts.items() if count) or "none needed"
 
 
-def check_features(x: Any) -> Tensor:
-    """Return features as a float32 tensor, strided or CSR."""
-    if isinstance(x, Tensor):
+def check_features(x: Any) -> Any:
+    """Return features as a float32 array, or a csr_array where they are sparse."""
+    if is_tensor(x):
         x = _without_layout(x)
     if sp.issparse(x):
         _check_feature_shape(x.shape)
         _refuse_complex("x", x.dtype)
         features = to_csr(x)
-        bad = ~torch.isfinite(features.values())
+        bad = ~np.isfinite(features.data)
         if bad.any():
-            _refuse_not_finite(np.column_stack(to_scipy(features).tocoo().coords)[bad.numpy()], x.shape)
+            _refuse_not_finite(np.column_stack(features.tocoo().coords)[bad], x.shape)
         return features
     given = as_numbers("x", x)
     try:
@@ -57,17 +56,17 @@ def check_features(x: Any) -> Tensor:
     _check_feature_shape(array.shape)
     if not np.isfinite(array).all():
         _refuse_not_finite(np.argwhere(~np.isfinite(array)), array.shape)
-    return torch.from_numpy(array)
+    return array
 
 
-def _without_layout(x: Tensor) -> Any:
+def _without_layout(x: Any) -> Any:
     """Return a sparse tensor as a SciPy matrix, and any other as it is."""
-    if x.layout == torch.strided or x.is_nested:
+    if str(x.layout) == "torch.strided" or x.is_nested:
         return x
     try:
         if x.dense_dim():  # each entry is a row of its own, so that little is sparse
             return x.to_dense()
-        coo = x.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+        coo = x.detach().cpu().to_sparse_coo().coalesce()
         values = as_array("x", coo.values())
         with np.errstate(over="ignore"):
             return sp.coo_array((values.astype(np.float32), coo.indices().numpy()), shape=tuple(coo.shape))
@@ -89,7 +88,7 @@ def _refuse_not_finite(entries: NDArray[np.int64], shape: tuple[int, ...]) -> No
     )
 
 
-def check_edges(edge_index: Tensor | ArrayLike, nodes: int) -> NDArray[np.int64]:
+def check_edges(edge_index: ArrayLike, nodes: int) -> NDArray[np.int64]:
     """Return edges as (2, edges) positions of nodes."""
     raw = as_array("edge_index", edge_index)
     if raw.size == 0:
@@ -112,8 +111,8 @@ def check_edges(edge_index: Tensor | ArrayLike, nodes: int) -> NDArray[np.int64]
 
 
 def simple_edges(
-    edges: NDArray[np.int64], edge_weight: Tensor | ArrayLike | None, nodes: int
-) -> tuple[Tensor, Tensor | None, EdgeRepairs]:
+    edges: NDArray[np.int64], edge_weight: ArrayLike | None, nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, EdgeRepairs]:
     """Directed edges as given -> both directions of each undirected edge, its weight, and what was repaired."""
     given = edges.shape[1]
     weight = None if edge_weight is None else _weights(edge_weight, given)
@@ -132,13 +131,13 @@ def simple_edges(
         summed = _adjacency(weight[keep], ends, nodes)
         with np.errstate(over="ignore", under="ignore"):
             mean = (summed + summed.T).data / directions.data
-            merged_weight = torch.from_numpy(mean.astype(np.float32))
+            merged_weight = mean.astype(np.float32)
         if len(mean):
             check_total_weights(mean.min(), mean.max())
     both = np.empty((2, directions.nnz), dtype=np.int64)
     both[0] = np.repeat(np.arange(nodes), np.diff(directions.indptr))
     both[1] = directions.indices
-    return torch.from_numpy(both), merged_weight, repairs
+    return both, merged_weight, repairs
 
 
 def _adjacency(values: NDArray[Any], ends: NDArray[Any], nodes: int) -> sp.csr_array:
@@ -146,7 +145,7 @@ def _adjacency(values: NDArray[Any], ends: NDArray[Any], nodes: int) -> sp.csr_a
     return sp.coo_array((values, (ends[0], ends[1])), shape=(nodes, nodes)).tocsr()
 
 
-def _weights(edge_weight: Tensor | ArrayLike, edges: int) -> NDArray[np.float64]:
+def _weights(edge_weight: ArrayLike, edges: int) -> NDArray[np.float64]:
     given = as_numbers("edge_weight", edge_weight)
     try:
         weight: NDArray[np.float64] = np.asarray(given, dtype=np.float64)
@@ -176,18 +175,18 @@ def check_total_weights(lowest: float, highest: float) -> None:
         )
 
 
-def check_domains(is_target: Tensor | ArrayLike, nodes: int, *, one_domain: bool = False) -> Tensor:
+def check_domains(is_target: ArrayLike, nodes: int, *, one_domain: bool = False) -> NDArray[np.bool_]:
     """Return which nodes are target; both domains must be present, unless one is enough."""
     raw = as_array("is_target", is_target)
     if raw.shape != (nodes,):
         raise GraphError(f"is_target must have shape ({nodes},), one per node; got shape {raw.shape}")
     if raw.dtype != bool and (strange := [value for value in raw.tolist() if not _is_flag(value)]):
         raise GraphError(f"is_target must hold true/false or 0/1 for each node; got {strange[:5]}")
-    target = torch.from_numpy(raw.astype(bool))
+    target = raw.astype(bool)
     if not one_domain and (target.all() or not target.any()):
         which = "source" if target.all() else "target"
         raise GraphError(f"both domains must be present: there is no {which} node among {nodes}; check is_target")
-    return target
+    return np.asarray(target)
 
 
 def _is_flag(value: Any) -> bool:
@@ -227,7 +226,7 @@ def _id_array(ids: Iterable[Hashable] | NDArray[Any]) -> NDArray[Any]:
     """Return ids as an array of whole numbers where they are, else of what they are."""
     if isinstance(ids, set | frozenset):
         raise GraphError("ids must be in the order of the nodes; got a set, which has no order")
-    if isinstance(ids, Tensor) or hasattr(ids, "__array__"):
+    if is_tensor(ids) or hasattr(ids, "__array__"):
         array = as_array("ids", ids)
         if array.dtype.kind in "iu":
             return array.astype(array.dtype.newbyteorder("="))
@@ -245,7 +244,7 @@ def _id_array(ids: Iterable[Hashable] | NDArray[Any]) -> NDArray[Any]:
 
 def _plain(value: Any) -> Any:
     """Return a scalar of NumPy or PyTorch as Python's, and a float that is whole as a whole number."""
-    if isinstance(value, np.number | np.str_ | np.bool_) or (isinstance(value, Tensor) and not value.dim()):
+    if isinstance(value, np.number | np.str_ | np.bool_) or (is_tensor(value) and not value.dim()):
         value = value.item()
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_WHOLE else value
 
@@ -316,7 +315,7 @@ def as_array(name: str, values: Any) -> NDArray[Any]:
     try:
         if isinstance(values, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in values):
             values = np.ma.array(values)  # as a plain array it would lose the masks
-        array = _off_device(values) if isinstance(values, Tensor) else np.asanyarray(values)
+        array = _off_device(values) if is_tensor(values) else np.asanyarray(values)
     except (TypeError, ValueError, OverflowError, RuntimeError) as problem:  # rows of different lengths, say
         raise GraphError(f"{name} cannot be read as an array: {problem}") from problem
     if np.ma.is_masked(array):
@@ -346,11 +345,17 @@ def _refuse_complex(name: str, dtype: np.dtype[Any]) -> None:
         raise GraphError(f"{name} must hold real numbers; got {dtype}, take the real part or the absolute value")
 
 
-def _off_device(tensor: Tensor) -> NDArray[Any]:
+def is_tensor(value: Any) -> bool:
+    """Return whether it is a tensor of PyTorch, which is not imported here."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _off_device(tensor: Any) -> NDArray[Any]:
     """Return the values of a tensor; NumPy has no type for the shorter floats."""
     if tensor.is_nested:
         raise ValueError("it is a nested tensor, whose rows may differ in length")
-    if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+    if tensor.is_floating_point() and tensor.dtype.itemsize < 4 and str(tensor.dtype) != "torch.float16":
         tensor = tensor.float()
     result: NDArray[Any] = tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
     return result

@@ -11,13 +11,11 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from recoslip.graph.adjacency import Neighbours
 from recoslip.graph.ids import derived
 from recoslip.graph.node_graph import NodeGraph
-from recoslip.graph.sparse import to_scipy
 
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
@@ -154,16 +152,13 @@ class Vectors:
 
 def _features(graph: NodeGraph, rows: slice) -> Any:
     """Return some rows of the features: a SciPy matrix where most values are zero."""
-    if graph.x.layout != torch.strided:
-        return to_scipy(graph.x)[rows]
-    x = graph.x[rows].numpy()
-    return sp.csr_array(x) if _is_sparse(graph) else x
+    return graph.x[rows] if sp.issparse(graph.x) or not _is_sparse(graph) else sp.csr_array(graph.x[rows])
 
 
 def _is_sparse(graph: NodeGraph) -> bool:
-    """Return whether most values of a strided matrix are zero, as those of counts of words are."""
+    """Return whether most values of a dense matrix are zero, as those of counts of words are."""
     sample = graph.x[:MAX_SAMPLED]
-    return bool(2 * torch.count_nonzero(sample) < sample.numel())
+    return bool(2 * np.count_nonzero(sample) < sample.size)
 
 
 def _inverse_spread(rows: Any, mean: F64 | None) -> F64:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-import torch
+import scipy.sparse as sp
 
 from recoslip.detectors.registry import DEFAULT
 from recoslip.errors import GraphError, SettingError
@@ -108,14 +108,14 @@ class Check:
     def size(self) -> dict[str, int]:
         """Count what the graph holds, and the bytes of its features, edges and domains."""
         graph, x = self.graph, self.graph.x
-        features = [x] if x.layout == torch.strided else [x.values(), x.col_indices(), x.crow_indices()]
+        features = [x.data, x.indices, x.indptr] if sp.issparse(x) else [x]
         weight = [] if graph.edge_weight is None else [graph.edge_weight]
         return {
             "source": int((~graph.is_target).sum()),
             "target": int(graph.is_target.sum()),
             "edges": graph.num_edges,
             "features": graph.num_features,
-            "values": features[0].numel(),
+            "values": features[0].size,
             "bytes": sum(each.nbytes for each in (*features, graph.edge_index, *weight, graph.is_target)),
         }
 

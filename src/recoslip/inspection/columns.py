@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.graph import NodeGraph
-from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask
 from recoslip.tables.column_encoders import Drift
 from recoslip.tables.new_nodes import NewNodes
@@ -64,13 +63,13 @@ def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
         graph: the graph.
         seed: of the nodes that are compared where there are many.
     """
-    is_target = graph.is_target.numpy()
+    is_target = graph.is_target
     rng = np.random.default_rng(seed)
     nodes = np.sort(
         np.concatenate([rng.permutation(np.flatnonzero(is_target == side))[:MAX_NODES] for side in (False, True)])
     )
     is_target = is_target[nodes]
-    x = graph.x.numpy()[nodes] if graph.x.layout == torch.strided else to_scipy(graph.x)[nodes].tocsc()
+    x = graph.x[nodes].tocsc() if sp.issparse(graph.x) else graph.x[nodes]
     auroc = _dense_auroc(x, is_target) if isinstance(x, np.ndarray) else _sparse_auroc(x, is_target)
     means = [np.asarray(x[is_target == side].mean(axis=0, dtype=np.float64)).ravel() for side in (False, True)]
     names = graph.feature_names or tuple(f"feature {k}" for k in range(graph.num_features))

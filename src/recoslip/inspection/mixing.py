@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-import torch
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.graph import NodeGraph
 from recoslip.graph.ids import derived, id_hashes
 from recoslip.graph.partitions import BRANCHES, Partitions
-from recoslip.graph.sparse import to_scipy
 from recoslip.graph.split import Mask
 
 Situation: TypeAlias = Literal["too few", "proportions", "new kind", "apart"]
@@ -84,7 +83,7 @@ def measure_mixing(graph: NodeGraph, *, seed: int = 0) -> Mixing:
         graph: the graph.
         seed: of the bins.
     """
-    is_target = graph.is_target.numpy()
+    is_target = graph.is_target
     edges = _edges_between(graph, is_target)
     if min(int(is_target.sum()), int((~is_target).sum())) < MIN_NODES:
         return Mixing((), None, edges, None)
@@ -120,11 +119,11 @@ def _bins_of_sizes(graph: NodeGraph, seed: int) -> Partitions:
 
 def _row_sizes(graph: NodeGraph) -> NDArray[np.float64]:
     """Return the logarithms of the norm and of the number of non-zero features of each node: (nodes, 2)."""
-    if graph.x.layout == torch.strided:
-        x = graph.x.numpy().astype(np.float64)  # squares of large numbers overflow in single precision
+    if not sp.issparse(graph.x):
+        x = graph.x.astype(np.float64)  # squares of large numbers overflow in single precision
         norm, count = np.linalg.norm(x, axis=1), (x != 0).sum(axis=1)
     else:
-        sparse = to_scipy(graph.x).astype(np.float64)
+        sparse = graph.x.astype(np.float64)
         norm, count = np.sqrt(sparse.multiply(sparse).sum(axis=1)), np.diff(sparse.indptr)
     return np.log1p(np.stack([norm, count], axis=1).astype(np.float64))
 
@@ -172,6 +171,6 @@ def _edges_between(graph: NodeGraph, is_target: Mask) -> float | None:
     """Return how many edges join the domains, against as many as by chance with the same degrees."""
     if graph.num_edges == 0:
         return None
-    left, right = is_target[graph.edge_index.numpy()]
+    left, right = is_target[graph.edge_index]
     share = left.mean()
     return float((left != right).mean() / max(2 * share * (1 - share), 1e-12)) if 0 < share < 1 else 0.0

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.errors import GraphError, OutOfMemory
 from recoslip.graph import EdgeRepairs, NodeGraph
-from recoslip.graph.sparse import csr_tensor
 from recoslip.json_files import JsonFileError, read_json
 from recoslip.storage import MANIFEST, ManifestError, check_manifest, printable, put_right
 from recoslip.tables.node_columns import column_arrays
@@ -100,9 +99,9 @@ def _graph(folder: Path, index: dict[str, Any], files: Collection[str]) -> NodeG
     kept = [name for name in frame.columns if name.startswith(KEPT)]
     return NodeGraph.from_checked(
         x=_features(folder, index, files),
-        edge_index=_tensor(folder / EDGE_INDEX),
-        edge_weight=_tensor(folder / EDGE_WEIGHT) if EDGE_WEIGHT in files else None,
-        is_target=_tensor(folder / IS_TARGET).clone(),
+        edge_index=map_array(folder / EDGE_INDEX),
+        edge_weight=map_array(folder / EDGE_WEIGHT) if EDGE_WEIGHT in files else None,
+        is_target=np.array(map_array(folder / IS_TARGET)),
         ids=frame["id"].to_numpy(),
         categories=frame["category"].to_numpy() if "category" in frame.columns else None,
         times=frame["time"].to_numpy() if "time" in frame.columns else None,
@@ -115,12 +114,11 @@ def _graph(folder: Path, index: dict[str, Any], files: Collection[str]) -> NodeG
     )
 
 
-def _features(folder: Path, index: dict[str, Any], files: Collection[str]) -> torch.Tensor:
+def _features(folder: Path, index: dict[str, Any], files: Collection[str]) -> Any:
     if DENSE_FEATURES in files:
-        return _tensor(folder / DENSE_FEATURES)
-    crow, column, value = (_tensor(folder / name) for name in (ROW_STARTS, COLUMN_INDICES, VALUES))
-    return csr_tensor(crow, column, value, (index["nodes"], index["features"]))
-
-
-def _tensor(path: Path) -> torch.Tensor:
-    return torch.from_numpy(map_array(path))
+        return map_array(folder / DENSE_FEATURES)
+    matrix = sp.csr_array((index["nodes"], index["features"]), dtype=np.float32)
+    # One by one: the constructor would copy the indices into memory.
+    names = ROW_STARTS, COLUMN_INDICES, VALUES
+    matrix.indptr, matrix.indices, matrix.data = (map_array(folder / name) for name in names)
+    return matrix

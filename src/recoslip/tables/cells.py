@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
-import torch
 
 from recoslip.errors import GraphError, RecoslipError, TableError
 from recoslip.graph import NodeGraph
@@ -48,7 +47,7 @@ def described_by_genes(cells: Any, graph: NodeGraph) -> NodeGraph | None:
     if matrix is None or genes.n_vars < 2:
         return None
     entries = matrix.nnz * 3 if hasattr(matrix, "nnz") else genes.n_obs * genes.n_vars
-    if 4 * entries > MOST_MEMORY * memory(torch.device("cpu")).free:
+    if 4 * entries > MOST_MEMORY * memory().free:
         return None
     values = matrix[:] if cells.isbacked else matrix
     try:

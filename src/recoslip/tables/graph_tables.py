@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
-import torch
-from torch import Tensor
 
-from recoslip.errors import OutOfMemory, TableError
-from recoslip.graph.validation import as_array
+from recoslip.errors import OutOfMemory, TableError, need
+from recoslip.graph.validation import as_array, is_tensor
 from recoslip.storage import printable
 from recoslip.tables.table import extension, file_errors
 from recoslip.tables.text_files import read_bytes
@@ -224,7 +222,7 @@ def homogeneous_tables(data: Any) -> GraphTables:
     ends = dict(zip(ENDS, as_array("edge_index", data.edge_index), strict=True))
     weights = {} if weight is None else {WEIGHT: as_array("edge_weight", weight).astype(float).ravel()}
     edges = pl.DataFrame({**ends, **weights})
-    if isinstance(attributes := data.get("edge_attr"), Tensor) and len(attributes) == edges.height:
+    if is_tensor(attributes := data.get("edge_attr")) and len(attributes) == edges.height:
         rows = as_array("edge_attr", attributes).reshape(edges.height, -1).astype(float)
         edges = edges.with_columns(pl.Series(f"edge_attr[{k}]", rows[:, k]) for k in range(rows.shape[1]))
     features = ["x"] if "x" in nodes.columns else None
@@ -235,7 +233,7 @@ def _fields(store: Any, nodes: int, prefix: str) -> dict[str, Any]:
     """Return the fields that hold one number per node as columns, and those that hold a row as columns of vectors."""
     columns: dict[str, Any] = {}
     for name, value in store.items():
-        if isinstance(value, Tensor) and value.dim() and len(value) == nodes and value.layout == torch.strided:
+        if is_tensor(value) and value.dim() and len(value) == nodes and str(value.layout) == "torch.strided":
             array = as_array(name, value)
             if array.ndim == 1:
                 columns[name] = array
@@ -246,6 +244,8 @@ def _fields(store: Any, nodes: int, prefix: str) -> dict[str, Any]:
 
 def load_pyg(path: Path) -> Any:
     """Load what `torch.save(data, path)` wrote, without running any code that the file may hold."""
+    torch = need("torch", "a .pt file")
+    need("torch_geometric", "a .pt file")
     from torch_geometric.data import Data, HeteroData
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage

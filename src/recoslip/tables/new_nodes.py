@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 
 from recoslip.errors import TableError
 from recoslip.graph import NodeGraph
-from recoslip.graph.sparse import to_scipy
 from recoslip.read_options import ReadOptions, reads
 from recoslip.tables.columns import Origin, require_column
 from recoslip.tables.node_columns import choose_kept, choose_label, column_arrays, own_ids
@@ -81,7 +79,7 @@ def read_new_nodes(
             names = _joined_names(old.ids[is_kept], names)
             columns = {name: np.concatenate([_column(old, name)[is_kept], values]) for name, values in columns.items()}
             position = _positions(_as_text(old.ids), known)
-            edge_parts.append((position[old.edge_index.numpy()], old.edge_weight))
+            edge_parts.append((position[old.edge_index], old.edge_weight))
         else:
             options = replace(options, drop_unknown=True)
         own_index, own_weight, lost = read_edges(edges, known, options, may_drop_all=old is None)
@@ -180,7 +178,7 @@ def _not_among(edges: NDArray[np.int64], others: NDArray[np.int64], nodes: int) 
 
 
 def _rows(graph: NodeGraph, chosen: NDArray[np.bool_]) -> Any:
-    x: Any = graph.x.numpy() if graph.x.layout == torch.strided else to_scipy(graph.x)
+    x: Any = graph.x
     return x[np.flatnonzero(chosen)]
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import polars as pl
-import torch
 
 from recoslip.errors import OutOfMemory, TableError
 from recoslip.memory import memory
@@ -83,7 +82,7 @@ def _header(head: bytes, separator: str) -> list[str]:
 
 def free_memory() -> int:
     """Return how many bytes of memory are free."""
-    return memory(torch.device("cpu")).free
+    return memory().free
 
 
 def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:

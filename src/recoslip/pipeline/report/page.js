@@ -62,7 +62,7 @@ function showChanges() {
 function showMaking() {
   const scale = `${counted(counts.nodes, "node")} (${count(counts.source)} source, ${count(counts.target)} target), ${counted(counts.edges, "edge")}, ${counted(counts.features, "feature")}.`;
   const shown = counts.shown < counts.nodes ? ` This page shows ${count(counts.shown)} of the nodes.` : "";
-  const software = ` recoslip ${data.run.recoslip}, torch ${data.run.torch}, method ${data.run.method};`;
+  const software = ` recoslip ${data.run.recoslip}, method ${data.run.method};`;
   const fits = facts.rotations > 1 ? ` ${facts.rotations} fits;` : "";
   const regions = facts.regions > 1 ? ` in ${facts.regions} regions` : "";
   const pValues = `${fits} p-values from ${count(facts.calibration_nodes)} ${facts.calibrated ? "calibration nodes" : "validation source nodes"}${regions}.`;

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip._version import __version__
@@ -138,7 +138,7 @@ def payload(
         "nodes": {
             "id": [str(node_id) for node_id in graph.ids[shown].tolist()],
             "label": node_labels(graph, shown),
-            "target": graph.is_target.numpy()[shown].astype(int).tolist(),
+            "target": graph.is_target[shown].astype(int).tolist(),
             "score": _rounded(detector.scores_[shown], 6),
             "p_value": [None if np.isnan(p) else _twelve_digits(p) for p in findings.p_value[shown].tolist()],
             "listed": findings.listed[shown].astype(int).tolist(),
@@ -156,7 +156,6 @@ def payload(
         "images": _images(graph, shown, image_shape),
         "run": {
             "recoslip": __version__,
-            "torch": torch.__version__,
             "method": detector.name,
             "settings": _settings(detector.fits[0]),
         },
@@ -168,7 +167,7 @@ def _shown_nodes(findings: Findings) -> NDArray[np.int64]:
     graph = findings.graph
     if graph.num_nodes <= MAX_NODES:
         return np.arange(graph.num_nodes)
-    priority = findings.detector.scores_ + 2.0 * findings.listed + 1.0 * graph.is_target.numpy()
+    priority = findings.detector.scores_ + 2.0 * findings.listed + 1.0 * graph.is_target
     order = np.argsort(-priority, kind="stable")
     half = MAX_NODES // 2
     others = np.random.default_rng(0).permutation(order[half:])
@@ -183,7 +182,7 @@ def _level(findings: Findings) -> dict[str, Any]:
     """
     detector = findings.detector
     own = detector.max_fpr if findings.fdr is None else findings.fdr
-    p, count = np.unique(findings.p_value[findings.graph.is_target.numpy()], return_counts=True)
+    p, count = np.unique(findings.p_value[findings.graph.is_target], return_counts=True)
     low = p <= max(MAX_LEVEL, own) * (1 + ROUNDING)
     return {
         "own": own,
@@ -217,7 +216,7 @@ def _in_words(value: Any) -> str:
 
 def _histogram(findings: Findings) -> dict[str, list[float]]:
     """Return which fraction of the source, calibration and target nodes is in every bin of the score."""
-    detector, is_target = findings.detector, findings.graph.is_target.numpy()
+    detector, is_target = findings.detector, findings.graph.is_target
     bin_edges = np.linspace(0, 1, BINS + 1)
     calibration = detector.calibration_ if detector.calibrated_ else np.zeros_like(is_target)
     masks = {"source": ~is_target & ~calibration, "calibration": calibration, "target": is_target}
@@ -233,7 +232,7 @@ def _details(
 ) -> dict[str, dict[str, Any]]:
     """Return neighbours and traits of the listed nodes and the highest scores, by position."""
     graph, scores = findings.graph, findings.detector.scores_
-    is_target = graph.is_target.numpy()
+    is_target = graph.is_target
     listed = np.flatnonzero(findings.listed & (position >= 0))
     listed = listed[np.argsort(-scores[listed], kind="stable")]
     highest = shown[np.argsort(-(scores + is_target)[shown], kind="stable")][:MAX_WITH_NEIGHBOURS]
@@ -297,9 +296,9 @@ def _trait(trait: Trait) -> dict[str, Any]:
 
 def _images(graph: NodeGraph, shown: NDArray[np.int64], shape: tuple[int, int] | None) -> dict[str, Any] | None:
     """Return the features of the nodes as bytes, if they are the pixels of small images."""
-    if shape is None or shape[0] * shape[1] != graph.num_features or graph.x.layout != torch.strided:
+    if shape is None or shape[0] * shape[1] != graph.num_features or sp.issparse(graph.x):
         return None
-    x = graph.x.numpy()[shown]
+    x = graph.x[shown]
     pixels = np.round(255 * (x - x.min()) / max(1e-12, float(np.ptp(x)))).astype(np.uint8)
     return {"rows": shape[0], "columns": shape[1], "pixels": base64.b64encode(pixels.tobytes()).decode()}
 

@@ -23,13 +23,13 @@ import scipy.sparse as sp
 import torch
 
 from recoslip import NodeGraph, check, detector
-from recoslip.datasets import csbm
-from recoslip.datasets.load import load_dataset, load_labelled, panel_graphs
-from recoslip.datasets.panel import NOTHING, Case, Labelled, panel_case, read_labelled, supported_cases
-from recoslip.findings.analysis import analyse
-from recoslip.graph.neighbourhood import reduced_features
-from recoslip.inspection.columns import check_columns
-from recoslip.metrics import auroc
+from recoslip.data.alignment import reduced_features
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.datasets.load import load_dataset, load_labelled, panel_graphs
+from recoslip.data.datasets.panel import NOTHING, Case, Labelled, panel_case, read_labelled, supported_cases
+from recoslip.inference.analysis import analyse
+from recoslip.inference.columns import check_columns
+from recoslip.inference.metrics import auroc
 
 NETWORKS = (("acmv9", "citationv1"), ("citationv1", "acmv9"))
 CSBM = {"nodes": 1500, "categories": 8, "noise": 3.0, "homophily": 0.6, "degree": 6.0}

@@ -19,8 +19,8 @@ import polars as pl
 import scipy.sparse as sp
 
 import recoslip
-from recoslip.graph.adjacency import gcn_adjacency
-from recoslip.metrics import auroc
+from recoslip.data.neighbours import gcn_adjacency
+from recoslip.inference.metrics import auroc
 
 FIRST_TARGET_YEAR = 2018
 

@@ -16,8 +16,8 @@ import warnings
 import numpy as np
 
 from recoslip import detector, load_dataset
-from recoslip.errors import DatasetError, RecoslipWarning
-from recoslip.metrics import auroc
+from recoslip.base.errors import DatasetError, RecoslipWarning
+from recoslip.inference.metrics import auroc
 
 SETTINGS = {"reco-slip": {"recall_targets": (0.05, 0.1)}, "reco-slip-plus": {}}
 

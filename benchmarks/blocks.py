@@ -18,8 +18,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
 from recoslip import NodeGraph, detector, read_graph
-from recoslip.datasets import csbm
-from recoslip.graph.neighbourhood import reduced_features, similarity_features
+from recoslip.data.alignment import reduced_features, similarity_features
+from recoslip.data.datasets.block_model import csbm
 
 SEEDS = 3
 

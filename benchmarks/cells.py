@@ -33,7 +33,7 @@ def measure(job: tuple[str, int, str]) -> dict:
     from sklearn.neighbors import NearestNeighbors
 
     from recoslip import check, detector
-    from recoslip.cells import read_graph
+    from recoslip.products.cells import read_graph
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)

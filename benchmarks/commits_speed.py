@@ -25,7 +25,7 @@ BEFORE_THE_COMMITTEE = "032e48f^"
 FIT = """
 import json, sys, time
 import recoslip
-from recoslip.metrics import auroc
+from recoslip.inference.metrics import auroc
 name, root, rotations = json.loads(sys.argv[1])
 data = recoslip.load_dataset(name, root=root)
 more = {"rotations": rotations} if rotations > 1 else {}

@@ -17,15 +17,15 @@ import numpy as np
 import torch
 
 from recoslip import RecoSlipPlus
-from recoslip.datasets.load import load_labelled, load_panel_case
-from recoslip.detectors.base import Scores
-from recoslip.detectors.reco_slip_plus import CoTraining
-from recoslip.errors import RecoslipWarning
-from recoslip.metrics import auroc
+from recoslip.base.errors import RecoslipWarning
+from recoslip.data.datasets.load import load_labelled, load_panel_case
+from recoslip.inference.metrics import auroc
+from recoslip.learning.base import Scores
+from recoslip.learning.networks.reco_slip_plus import CoTraining
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr")
 CASES = ("mixed1", "grown")
-CO_TRAINING = "recoslip.detectors.reco_slip_plus"
+CO_TRAINING = "recoslip.learning.networks.reco_slip_plus"
 
 
 class LastRound(RecoSlipPlus):

@@ -23,9 +23,9 @@ from formatting import mean_and_error
 from numpy.typing import NDArray
 
 import recoslip
-from recoslip.datasets.load import load_labelled
-from recoslip.datasets.panel import panel_case
-from recoslip.metrics import auroc
+from recoslip.data.datasets.load import load_labelled
+from recoslip.data.datasets.panel import panel_case
+from recoslip.inference.metrics import auroc
 
 PAPER = ("cora-s", "citeseer-s", "photo-s", "computers-s")  # as the authors divide them, other splits of them too
 PANEL = ("blogcatalog", "flickr", "citationv1", "acmv9", "coauthor_cs")

@@ -17,12 +17,12 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import negative_sampling, subgraph
 
 import recoslip
-from recoslip.datasets import Dataset
-from recoslip.detectors.recall_constrained import RecallConstrained
-from recoslip.fleet.device import block_size, resolve_device
-from recoslip.fleet.interfaces import Schedule
-from recoslip.fleet.network import Architecture, NetworkFleet
-from recoslip.fleet.propagation import WholeGraph
+from recoslip.data.datasets.load import Dataset
+from recoslip.learning.networks.device import block_size, resolve_device
+from recoslip.learning.networks.interfaces import Schedule
+from recoslip.learning.networks.network import Architecture, NetworkFleet
+from recoslip.learning.networks.recall_constrained import RecallConstrained
+from recoslip.learning.networks.whole_graph import WholeGraph
 
 
 class PlainNetwork(nn.Module):

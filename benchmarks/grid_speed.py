@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 import recoslip
-from recoslip.errors import RecoslipWarning
-from recoslip.metrics import auroc
+from recoslip.base.errors import RecoslipWarning
+from recoslip.inference.metrics import auroc
 
 DATASETS = ("cora-s", "citeseer-s", "photo-s", "computers-s")
 

@@ -18,8 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import recoslip
-from recoslip.datasets import csbm
-from recoslip.errors import RecoslipWarning
+from recoslip.base.errors import RecoslipWarning
+from recoslip.data.datasets.block_model import csbm
 
 MEGABYTE = 1024**2
 

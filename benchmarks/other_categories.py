@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from recoslip import detector, load_dataset
-from recoslip.errors import RecoslipWarning
-from recoslip.graph.split import assign_source, random_split
-from recoslip.metrics import auroc
+from recoslip.base.errors import RecoslipWarning
+from recoslip.data.split import assign_source, random_split
+from recoslip.inference.metrics import auroc
 
 METHODS = ("reco-slip-plus", "reco-slip", "domain-discriminator")
 

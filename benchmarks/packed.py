@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import recoslip
-from recoslip.findings.analysis import analyse
+from recoslip.inference.analysis import analyse
 from recoslip.pipeline.result import Result
 
 CATEGORIES = 8  # the last one is novel: it occurs in the target alone

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import recoslip
-from recoslip.datasets import csbm
+from recoslip.data.datasets.block_model import csbm
 
 
 def ready_seconds(path: Path) -> float | None:

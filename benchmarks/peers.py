@@ -31,10 +31,10 @@ from detect import Record, add_record, read_records
 from numpy.typing import NDArray
 
 from recoslip import NodeGraph, detector
-from recoslip.datasets.load import Dataset, load_labelled, load_panel_case
-from recoslip.errors import RecoslipWarning
-from recoslip.graph.vectors import Vectors
-from recoslip.metrics import auroc
+from recoslip.base.errors import RecoslipWarning
+from recoslip.data.datasets.load import Dataset, load_labelled, load_panel_case
+from recoslip.data.vectors import Vectors
+from recoslip.inference.metrics import auroc
 
 GRAPHS = ("citationv1", "acmv9", "blogcatalog", "flickr")
 CASES = ("mixed0", "mixed1", "mixed2", "grown", "unshifted", "rare")

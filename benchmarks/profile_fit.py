@@ -19,9 +19,9 @@ import scipy.sparse as sp
 import torch
 
 import recoslip
-from recoslip.detectors import nearness, network_detector, reco_slip_plus
-from recoslip.findings.analysis import analyse
-from recoslip.fleet.device import resolve_device
+from recoslip.inference.analysis import analyse
+from recoslip.learning.networks import nearness, network_detector, reco_slip_plus
+from recoslip.learning.networks.device import resolve_device
 from recoslip.pipeline.result import Result
 
 CASES = ("cora-s", "computers-s", "wide", "large")
@@ -39,7 +39,7 @@ BATCHED = {"large"}
 TENTH = {"domain_epochs": 6, "epochs": 40, "round_epochs": 12}
 
 
-def load(case: str, root: str | None) -> recoslip.datasets.Dataset:
+def load(case: str, root: str | None) -> recoslip.data.datasets.Dataset:
     """Return the graph of a case: of the catalogue, or drawn."""
     if case == "large":
         return recoslip.load_dataset("csbm", nodes=1_000_000, features=64, degree=20.0, categories=8, noise=3.0)
@@ -48,7 +48,7 @@ def load(case: str, root: str | None) -> recoslip.datasets.Dataset:
     return recoslip.load_dataset(case, root=root)
 
 
-def wide(nodes: int = 10_000, words: int = 20_000) -> recoslip.datasets.Dataset:
+def wide(nodes: int = 10_000, words: int = 20_000) -> recoslip.data.datasets.Dataset:
     """Return a csbm whose features are 50 of many words, which tell the categories."""
     data = recoslip.load_dataset("csbm", nodes=nodes, degree=10.0, categories=8)
     assert data.graph.categories is not None

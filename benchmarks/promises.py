@@ -26,17 +26,17 @@ from formatting import mean_and_error
 from numpy.typing import NDArray
 
 from recoslip import detector
-from recoslip.datasets import csbm
-from recoslip.datasets.load import load_labelled
-from recoslip.datasets.panel import Case, Labelled, panel_case
-from recoslip.detectors.base import Detector
-from recoslip.detectors.conformal import benjamini_hochberg, p_values
-from recoslip.detectors.registry import DEFAULT
-from recoslip.errors import RecoslipWarning
-from recoslip.findings.analysis import analyse
-from recoslip.graph.split import Mask, default_rotations
-from recoslip.metrics import auroc
-from recoslip.objectives.rates import best_bin
+from recoslip.base.errors import RecoslipWarning
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.datasets.load import load_labelled
+from recoslip.data.datasets.panel import Case, Labelled, panel_case
+from recoslip.data.split import Mask, default_rotations
+from recoslip.inference.analysis import analyse
+from recoslip.inference.metrics import auroc
+from recoslip.learning.base import Detector
+from recoslip.learning.methods import DEFAULT
+from recoslip.learning.networks.rates import best_bin
+from recoslip.learning.p_values import benjamini_hochberg, p_values
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr", "csbm", "digits")
 CASES = ("mixed0", "mixed1", "mixed2", "unshifted", "grown", "nothing")

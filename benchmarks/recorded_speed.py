@@ -9,8 +9,8 @@ import time
 import torch
 
 import recoslip
-from recoslip.datasets import Dataset
-from recoslip.fleet.full_batch import RecordedStep
+from recoslip.data.datasets.load import Dataset
+from recoslip.learning.networks.training import RecordedStep
 
 NEVER, USUAL = 10**9, RecordedStep.WARM_UP  # warm-up epochs before the recording
 

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from recoslip.detectors.verdicts import VerdictModel
-from recoslip.errors import RecoslipWarning
-from recoslip.review.certificate import certify, draw, propose
-from recoslip.review.ranking import Ranking
+from recoslip.base.errors import RecoslipWarning
+from recoslip.learning.feedback import VerdictModel
+from recoslip.products.review.certificate import certify, draw, propose
+from recoslip.products.review.ranking import Ranking
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr")
 CHOSEN_ON = ("acmv9", "blogcatalog", "citationv1", "flickr"), ("mixed0", "mixed1", "unshifted", "grown")  # draw 0
@@ -50,8 +50,8 @@ def fit_case(graph: str, case: str, draw: int, root: str | None, folder: Path) -
     import torch
 
     from recoslip import detector
-    from recoslip.datasets.load import load_labelled
-    from recoslip.datasets.panel import panel_case
+    from recoslip.data.datasets.load import load_labelled
+    from recoslip.data.datasets.panel import panel_case
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", RecoslipWarning)
@@ -74,7 +74,7 @@ def fit_case(graph: str, case: str, draw: int, root: str | None, folder: Path) -
 def oracle_auroc(graph: Any, novel: Any) -> float:
     """Return the oracle's AU-ROC over target nodes: each half by one that was trained on the other."""
     from recoslip import detector
-    from recoslip.graph.split import Split
+    from recoslip.data.split import Split
 
     target = graph.is_target
     half, validates = (np.random.default_rng(seed).random(len(target)) < share for seed, share in ((0, 0.5), (1, 0.2)))

@@ -12,9 +12,9 @@ import numpy as np
 from formatting import mean_and_error
 
 from recoslip import detector, load_dataset
-from recoslip.errors import RecoslipWarning
-from recoslip.graph.split import default_rotations
-from recoslip.metrics import auroc
+from recoslip.base.errors import RecoslipWarning
+from recoslip.data.split import default_rotations
+from recoslip.inference.metrics import auroc
 
 BASE = {"nodes": 1500, "categories": 6, "noise": 3.0, "homophily": 0.7, "degree": 6.0}
 GRAPHS = {

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import recoslip
-from recoslip.datasets.load import load_labelled
-from recoslip.datasets.panel import panel_case
-from recoslip.errors import RecoslipWarning
-from recoslip.findings.analysis import analyse
-from recoslip.graph import NodeGraph
+from recoslip.base.errors import RecoslipWarning
+from recoslip.data.datasets.load import load_labelled
+from recoslip.data.datasets.panel import panel_case
+from recoslip.data.graph import NodeGraph
+from recoslip.inference.analysis import analyse
 
 
 def load(name: str, root: str | None) -> NodeGraph:

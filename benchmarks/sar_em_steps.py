@@ -8,8 +8,8 @@ import argparse
 from formatting import mean_and_error
 
 import recoslip
-from recoslip.detectors import sar_em
-from recoslip.metrics import auroc
+from recoslip.inference.metrics import auroc
+from recoslip.learning.networks import sar_em
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def measure(nodes: int, options: dict[str, float], batch_sizes: list[int], setti
     import torch
 
     from recoslip import detector, load_dataset
-    from recoslip.metrics import auroc
+    from recoslip.inference.metrics import auroc
 
     make_start = time.perf_counter()
     data = load_dataset("csbm", nodes=nodes, features=64, categories=8, split_seed=0, **options)

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from recoslip.datasets.block_model import csbm
-from recoslip.datasets.panel import panel_case, read_labelled
-from recoslip.detectors.registry import detector
-from recoslip.graph import NodeGraph
-from recoslip.graph.split import Mask
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.datasets.panel import panel_case, read_labelled
+from recoslip.data.graph import NodeGraph
+from recoslip.data.split import Mask
+from recoslip.learning.methods import detector
 
 PANEL = ("acmv9", "blogcatalog", "citationv1", "flickr")
 CASES = ("mixed0", "unshifted")

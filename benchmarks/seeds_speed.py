@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import recoslip
-from recoslip.errors import RecoslipWarning
+from recoslip.base.errors import RecoslipWarning
 
 
 def main() -> None:

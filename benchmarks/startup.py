@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-COMMAND = "import sys; from recoslip.cli import main; sys.argv[0] = 'recoslip'; main()"
+COMMAND = "import sys; from recoslip.products.cli import main; sys.argv[0] = 'recoslip'; main()"
 MEASURED = {
     "import torch": ["-c", "import torch"],
     "recoslip --version": ["-c", COMMAND, "--version"],

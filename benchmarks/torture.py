@@ -40,10 +40,11 @@ import pyarrow as pa
 from pyarrow import feather, parquet
 
 import recoslip
-from recoslip.datasets import csbm
-from recoslip.packed import open_packed, pack
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.packed.reader import open_packed
+from recoslip.data.packed.writer import pack
 
-RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
+RECOSLIP = [sys.executable, "-c", "from recoslip.products.cli import main; main()"]
 LIMIT = 300  # seconds until a command counts as hanging
 OUTPUT = {"recoslip.json", "scores.csv", "summary.json", "model", "report.html", "report.json"}
 PACKED = {"recoslip.json", "graph.json", "nodes.parquet", "edge_index.npy", "is_target.npy", "x.npy"}

@@ -8,9 +8,9 @@ import argparse
 from formatting import mean_and_error
 
 import recoslip
-from recoslip.detectors import pu_methods
-from recoslip.metrics import auroc
-from recoslip.objectives.rates import BestBin
+from recoslip.inference.metrics import auroc
+from recoslip.learning.networks import pu_methods
+from recoslip.learning.networks.rates import BestBin
 
 
 def main() -> None:

@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.datasets.block_model import csbm
-from recoslip.datasets.panel import Labelled, read_labelled
-from recoslip.graph import NodeGraph
-from recoslip.inspection.mixing import measure_mixing
-from recoslip.watch.appearance import appearance, blind_cells, level, views
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.datasets.panel import Labelled, read_labelled
+from recoslip.data.graph import NodeGraph
+from recoslip.inference.separability import measure_mixing
+from recoslip.products.watch.appearance import appearance, blind_cells, level, views
 
 BATCHES, BIRTH, WITHIN = 12, 7, 5  # batches, the first with the novel category, and within how many it should ring
 ALPHA, MAX_GROWTH, WINDOW = 0.05, 10.0, 5  # the defaults of `Watch`
@@ -245,8 +245,8 @@ def measure_size(batches: int = 1000, nodes: int = 10_000) -> None:
     import polars as pl
 
     from recoslip import Watch
-    from recoslip.watch.page import render
-    from recoslip.watch.state import read_state, write_state
+    from recoslip.products.watch.page import render
+    from recoslip.products.watch.state import read_state, write_state
 
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((20, 32))

@@ -14,8 +14,8 @@ import os
 import time
 
 import recoslip
-from recoslip import cluster
-from recoslip.metrics import auroc
+from recoslip.inference.metrics import auroc
+from recoslip.products import cluster
 
 TINY = {"domain_epochs": 1, "epochs": 2, "round_epochs": 1, "rounds": 1}
 

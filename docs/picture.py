@@ -13,10 +13,10 @@ from sklearn.datasets import load_digits
 from sklearn.manifold import TSNE
 
 import recoslip
-from recoslip.datasets import csbm
-from recoslip.detectors.scan import CONFIDENCE
-from recoslip.graph.partitions import Partitions, share_bound
-from recoslip.graph.split import default_rotations
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.partitions import Partitions, share_bound
+from recoslip.data.split import default_rotations
+from recoslip.learning.scan import CONFIDENCE
 
 SIZE = 380
 SEEDS = (8, 0)  # of the nodes and of the tree in docs/scan.svg

@@ -10,7 +10,7 @@ from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
 
 from recoslip import NodeGraph, Split
-from recoslip.datasets import Dataset, load_dataset
+from recoslip.data.datasets.load import Dataset, load_dataset
 
 # Files of slow tests: a browser, Ray, kills, limited memory or disk, new processes, thousands of cases, long trainings.
 # In other files, single tests have the mark.

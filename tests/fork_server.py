@@ -159,7 +159,7 @@ def run_command(arguments):
 
         recoslip.load_detector(arguments[1]).save(arguments[2])
     else:
-        from recoslip.cli import main
+        from recoslip.products.cli import main
 
         sys.argv = ["recoslip", *arguments]
         main()

@@ -5,11 +5,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from recoslip import kernels
-from recoslip.fleet.counter_rng import derive, drop, keep_mask, relu_and_drop_
-from recoslip.fleet.products import Segments, SparseProduct
-from recoslip.fleet.tensors import to_csr
-from recoslip.objectives.links import inner_products
+from recoslip.learning.networks import kernels
+from recoslip.learning.networks.links import inner_products
+from recoslip.learning.networks.random_bits import derive, drop, keep_mask, relu_and_drop_
+from recoslip.learning.networks.sparse_products import Segments, SparseProduct
+from recoslip.learning.networks.tensors import to_csr
 
 KEYS = torch.tensor([5, -77, 2**62])
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ def tensors_on_the_cpu_are_taken(monkeypatch):
 
 
 def test_derived_keys():
-    from recoslip.kernels.dropout import derive_keys
+    from recoslip.learning.networks.triton_dropout import derive_keys
 
     for number in (0, 3, torch.tensor(11)):
         assert torch.equal(derive_keys(KEYS, number), derive(KEYS, number))

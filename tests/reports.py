@@ -1,6 +1,6 @@
 """Findings -> the report that a result makes of them."""
 
-from recoslip.findings.analysis import Findings
+from recoslip.inference.analysis import Findings
 from recoslip.pipeline.report.html import Report
 from recoslip.pipeline.result import Result
 

@@ -1,4 +1,4 @@
-"""The rooms of the package import downwards only, and no module imports another in a circle."""
+"""Six layers, each a folder; a module imports from its own layer or a lower one, and no two import each other."""
 
 import ast
 from pathlib import Path
@@ -8,13 +8,10 @@ import pytest
 import recoslip
 
 PACKAGE = Path(recoslip.__file__).parent
-# Lowest first: a room may import those before it. CONTRIBUTING.md says what each holds.
-ROOMS = (
-    "_version", "errors", "read_options", "kernels", "wording", "memory", "json_files", "storage", "results",
-    "progress", "graph", "tables", "packed", "datasets", "objectives", "fleet", "detectors", "metrics", "inspection",
-    "findings", "pipeline", "cells", "watch", "comparison", "review", "cluster", "console", "bench", "cli", "__main__",
-    "__init__",
-)  # fmt: skip
+# Lowest first. The package's docstring says what each holds; the modules beside the folders import from all.
+LAYERS = ("base", "data", "learning", "inference", "pipeline", "products")
+ABOVE = ("__init__", "__main__")
+DEEPEST = 2  # folders below the package
 
 
 def module_name(path: Path) -> str:
@@ -39,18 +36,21 @@ def imported(path: Path) -> set[str]:
 IMPORTS = {name: imported(path) for name, path in MODULES.items()}
 
 
-def room(module: str) -> str:
-    return module.split(".")[1] if "." in module else "__init__"
+def layer(module: str) -> int:
+    """The number of a module's layer, counted from below."""
+    name = module.split(".")[1] if "." in module else "__init__"
+    return -1 if name == "_version" else (*LAYERS, *ABOVE).index(name)
 
 
-def test_every_room_has_its_floor():
-    assert {room(module) for module in MODULES} == set(ROOMS)
+def test_every_module_has_its_layer():
+    assert {module.split(".")[1] for module in MODULES if module.count(".") > 1} == set(LAYERS)
+    assert all(layer(module) >= -1 for module in MODULES)
+    assert max(len(path.relative_to(PACKAGE).parts) for path in MODULES.values()) <= DEEPEST + 1
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_point_downwards(module):
-    upwards = [name for name in IMPORTS[module] if ROOMS.index(room(name)) > ROOMS.index(room(module))]
-    assert not upwards
+    assert [name for name in IMPORTS[module] if layer(name) > layer(module)] == []
 
 
 def test_no_module_imports_another_in_a_circle():
@@ -61,15 +61,16 @@ def test_no_module_imports_another_in_a_circle():
     assert not left
 
 
-# Calls that change files outside of storage.py, by module, and why they may be there.
+# Calls that change files outside of base/files.py, by module, and why they may be there.
 ALLOWED = {
-    ("fleet.batches", "truncate"),  # a temporary file without a name
-    ("datasets.load", "rmdir"),  # empty folders that a failed download of PyTorch Geometric left
-    ("datasets.load", "symlink_to"),  # in a temporary folder
-    ("packed.edge_sort", "save"), ("packed.writer", "save"), ("packed.reader", "open_memmap"),  # where storage says
-    ("review.store", "open"),  # SQLite's file
-    ("console.process", "open"),  # the null device
-    ("tables.table_encoder", "rename"), ("review.decisions", "rename"),  # columns
+    ("learning.networks.batches", "truncate"),  # a temporary file without a name
+    ("data.datasets.load", "rmdir"),  # empty folders that a failed download of PyTorch Geometric left
+    ("data.datasets.load", "symlink_to"),  # in a temporary folder
+    ("data.packed.edge_sort", "save"), ("data.packed.writer", "save"),  # where base/files.py says
+    ("data.packed.reader", "open_memmap"),
+    ("products.review.store", "open"),  # SQLite's file
+    ("products.cli.signals", "open"),  # the null device
+    ("data.tables.table_encoder", "rename"), ("products.review.decisions", "rename"),  # columns
 }  # fmt: skip
 CHANGES = {
     "unlink", "rmtree", "rename", "renames", "remove", "rmdir", "removedirs", "write_text", "write_bytes", "touch",
@@ -95,7 +96,7 @@ def changes_of_files(path: Path) -> set[str]:
     return found
 
 
-def test_files_are_changed_by_storage_alone():
+def test_files_are_changed_by_one_module_alone():
     found = {(name.partition(".")[2], call) for name, path in MODULES.items() for call in changes_of_files(path)}
-    assert {each for each in found if each[0] != "storage"} <= ALLOWED
-    assert {("storage", "unlink"), ("storage", "replace"), ("storage", "open"), ("storage", "rename")} <= found
+    assert {each for each in found if each[0] != "base.files"} <= ALLOWED
+    assert {("base.files", call) for call in ("unlink", "replace", "open", "rename")} <= found

@@ -10,27 +10,16 @@ from scipy.stats import spearmanr
 
 import recoslip
 from recoslip import NodeGraph
-from recoslip.detectors import (
-    NNPU,
-    UPU,
-    CoNoC,
-    DistPU,
-    DomainDiscriminator,
-    Dominant,
-    ElkanNoto,
-    EnergyOOD,
-    LpPul,
-    Oracle,
-    PuGnn,
-    SarEM,
-)
-from recoslip.detectors.anomaly import squared_error
-from recoslip.detectors.graph_rules import propagate
-from recoslip.errors import SettingError
-from recoslip.graph.adjacency import adjacency_of, mean_distance, within_hops
-from recoslip.metrics import auroc
-from recoslip.objectives.links import structure_loss
-from recoslip.objectives.rates import (
+from recoslip.base.errors import SettingError
+from recoslip.data.neighbours import adjacency_of, mean_distance, within_hops
+from recoslip.inference.metrics import auroc
+from recoslip.learning.graph_rules import LpPul, propagate
+from recoslip.learning.networks.anomaly import Dominant, EnergyOOD, squared_error
+from recoslip.learning.networks.conoc import CoNoC
+from recoslip.learning.networks.discriminators import DomainDiscriminator, ElkanNoto, Oracle
+from recoslip.learning.networks.links import structure_loss
+from recoslip.learning.networks.pu_methods import NNPU, UPU, DistPU, PuGnn
+from recoslip.learning.networks.rates import (
     best_bin,
     domain_risk,
     entropy,
@@ -41,6 +30,7 @@ from recoslip.objectives.rates import (
     posterior_known,
     unbiased_risk,
 )
+from recoslip.learning.networks.sar_em import SarEM
 
 SMALL = {"hidden_channels": 16, "out_channels": 16, "head_channels": 8, "device": "cpu", "max_fpr": 1.0}
 
@@ -205,7 +195,7 @@ def test_distances_and_hop_sets_are_those_of_brute_force(seed):
 
 
 def test_distances_do_not_depend_on_the_block(monkeypatch, graph):
-    from recoslip.graph import adjacency
+    from recoslip.data import neighbours as adjacency
 
     sources = np.flatnonzero(~graph.is_target)
     whole = mean_distance(adjacency_of(graph), sources)

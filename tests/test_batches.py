@@ -11,19 +11,19 @@ from arrays import dense_x
 from torch_geometric.nn import GCN
 
 from recoslip import NodeGraph, detector, load_dataset
-from recoslip.detectors.recall_constrained import RecallConstrained, RunningCut, RunningMean
-from recoslip.detectors.risk_objectives import WeightedCrossEntropy
-from recoslip.errors import OutOfMemory, SettingError
-from recoslip.fleet.batches import SampledGraph, prefetch, proportional_sizes
-from recoslip.fleet.device import memory_needed
-from recoslip.fleet.full_batch import BestWeights
-from recoslip.fleet.interfaces import Schedule
-from recoslip.fleet.network import Architecture, NetworkFleet
-from recoslip.fleet.propagation import WholeGraph
-from recoslip.fleet.sampling import NeighbourSampler
-from recoslip.memory import Memory, memory
-from recoslip.metrics import auroc
-from recoslip.objectives.links import cut_score
+from recoslip.base.errors import OutOfMemory, SettingError
+from recoslip.base.memory import Memory, memory
+from recoslip.inference.metrics import auroc
+from recoslip.learning.networks.batches import SampledGraph, prefetch, proportional_sizes
+from recoslip.learning.networks.device import memory_needed
+from recoslip.learning.networks.interfaces import Schedule
+from recoslip.learning.networks.links import cut_score
+from recoslip.learning.networks.network import Architecture, NetworkFleet
+from recoslip.learning.networks.recall_constrained import RecallConstrained, RunningCut, RunningMean
+from recoslip.learning.networks.risk_objectives import WeightedCrossEntropy
+from recoslip.learning.networks.sampling import NeighbourSampler
+from recoslip.learning.networks.training import BestWeights
+from recoslip.learning.networks.whole_graph import WholeGraph
 
 CPU = torch.device("cpu")
 ENCODERS = ("gcn", "sage", "mlp")
@@ -79,7 +79,7 @@ def test_what_would_fill_the_memory_is_held_on_disk(monkeypatch, tmp_path):
     parts = SampledGraph(graph, "sage", CPU, batch_size=8)
     expected = parts.evaluate(fleet)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("recoslip.fleet.batches.device_memory", lambda *_: Memory(100, 100))
+    monkeypatch.setattr("recoslip.learning.networks.batches.device_memory", lambda *_: Memory(100, 100))
     made = []
     monkeypatch.setattr("tempfile.TemporaryFile", lambda make=tempfile.TemporaryFile: made.append(1) or make())
     assert torch.equal(parts.evaluate(fleet), expected)
@@ -205,7 +205,7 @@ def test_the_cut_is_that_of_all_target_nodes():
 def test_links_inside_a_batch_are_the_graphs():
     graph = some_graph(nodes=100)
     nobody = np.zeros(100, dtype=bool)
-    from recoslip.graph.split import Split
+    from recoslip.data.split import Split
 
     target = graph.is_target
     problem = RecallConstrained(graph, Split(~nobody, nobody, nobody), [0.1], CPU, epochs=3, multiplier=0.1)
@@ -274,10 +274,12 @@ def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     assert isinstance(detector("reco-slip-plus").graph_input(data.graph), WholeGraph)
     one, three = detector("reco-slip", hidden_channels=64, out_channels=64), detector("reco-slip-plus")
     needed = memory_needed(data.graph, 64)
-    monkeypatch.setattr("recoslip.detectors.network_detector.device_memory", lambda *_: Memory(5 * needed, 5 * needed))
+    monkeypatch.setattr(
+        "recoslip.learning.networks.network_detector.device_memory", lambda *_: Memory(5 * needed, 5 * needed)
+    )
     assert isinstance(one.graph_input(data.graph), WholeGraph)
     assert isinstance(three.graph_input(data.graph), SampledGraph)  # three networks at once
-    monkeypatch.setattr("recoslip.detectors.network_detector.device_memory", lambda *_: Memory(2**20, 2**19))
+    monkeypatch.setattr("recoslip.learning.networks.network_detector.device_memory", lambda *_: Memory(2**20, 2**19))
     model = detector("reco-slip-none", epochs=12)
     assert isinstance(model.graph_input(data.graph), SampledGraph)
     assert model.fit(data.graph, data.split).scores_.shape == (300,)

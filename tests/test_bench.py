@@ -18,18 +18,18 @@ import pytest
 from scipy.stats import wilcoxon
 from typer.testing import CliRunner
 
-from recoslip.bench import render, statistics
-from recoslip.bench.datasets import DEFAULT_SPLIT, read_sources
-from recoslip.bench.plan import Cell, missing, plan, recorded
-from recoslip.bench.records import Records, code_version, key_of, revision
-from recoslip.bench.render import Page
-from recoslip.cli import app
-from recoslip.datasets import csbm
-from recoslip.detectors.registry import DETECTORS, detector
-from recoslip.errors import RecoslipError
-from recoslip.metrics import auroc
+from recoslip.base.errors import RecoslipError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.inference.metrics import auroc
+from recoslip.learning.methods import DETECTORS, detector
+from recoslip.products.bench import render, statistics
+from recoslip.products.bench.datasets import DEFAULT_SPLIT, read_sources
+from recoslip.products.bench.plan import Cell, missing, plan, recorded
+from recoslip.products.bench.records import Records, code_version, key_of, revision
+from recoslip.products.bench.render import Page
+from recoslip.products.cli import app
 
-RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
+RECOSLIP = [sys.executable, "-c", "from recoslip.products.cli import main; main()"]
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +333,7 @@ def test_another_packages_detector_joins_by_its_entry_point(shop, tmp_path):
     (site / "other-1.0.dist-info").mkdir(parents=True)
     (site / "other-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
     points = ["few-neighbours = other:FewNeighbours", "broken = other:Missing", "upu = other:FewNeighbours"]
-    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("\n".join(["[recoslip.detectors]", *points]))
+    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("\n".join(["[recoslip.learning]", *points]))
     (site / "other.py").write_text(documented_detector())
     environment = os.environ | {"PYTHONPATH": str(site)}
 

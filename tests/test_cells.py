@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import recoslip
-from recoslip.cli.commands import app
-from recoslip.errors import RecoslipError, TableError
+from recoslip.base.errors import RecoslipError, TableError
+from recoslip.products.cli.commands import app
 
 pytest.importorskip("anndata")
 scanpy = pytest.importorskip("scanpy")

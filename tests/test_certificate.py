@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from parsed_html import HOSTILE, ParsedHtml
 
-from recoslip.errors import RecoslipError
-from recoslip.review.certificate import Sample, bounds, certify, draw, least, most, propose, sample_size
-from recoslip.review.ranking import Ranking
+from recoslip.base.errors import RecoslipError
+from recoslip.products.review.certificate import Sample, bounds, certify, draw, least, most, propose, sample_size
+from recoslip.products.review.ranking import Ranking
 
 
 def ranking(listed, rest):

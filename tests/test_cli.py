@@ -16,12 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 import recoslip
-from recoslip.cli import app
-from recoslip.cli.detect import is_demo
-from recoslip.datasets import csbm
-from recoslip.detectors.registry import DETECTORS
+from recoslip.data.datasets.block_model import csbm
+from recoslip.learning.methods import DETECTORS
+from recoslip.products.cli import app
+from recoslip.products.cli.detect import is_demo
 
-RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
+RECOSLIP = [sys.executable, "-c", "from recoslip.products.cli import main; main()"]
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_ctrl_c_while_packing_ends_with_130(tables, tmp_path, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recoslip.packed.pack", interrupted)
+    monkeypatch.setattr("recoslip.data.packed.writer.pack", interrupted)
     result = CliRunner().invoke(app, ["pack", str(tables / "nodes.csv"), str(tables / "edges.csv"), "out"])
     assert result.exit_code == 130
     assert result.stderr == "interrupted; nothing was written\n"

@@ -14,11 +14,12 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.nn import GCN
 
-from recoslip import NodeGraph, Split, cluster, detector, load_dataset, open_packed, pack
-from recoslip.cluster import fingerprint, pack_learned, unpack_learned
-from recoslip.detectors.base import Callbacks
-from recoslip.errors import Diverged, GraphError, ModelFileError, RecoslipError, SettingError
-from recoslip.storage import output_lock
+from recoslip import NodeGraph, Split, detector, load_dataset, open_packed, pack
+from recoslip.base.errors import Diverged, GraphError, ModelFileError, RecoslipError, SettingError
+from recoslip.base.files import output_lock
+from recoslip.learning.base import Callbacks
+from recoslip.products import cluster
+from recoslip.products.cluster import fingerprint, pack_learned, unpack_learned
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings(  # of Ray, about itself and what it leaves open
@@ -74,7 +75,7 @@ def quick(name: str, **more):
 def test_a_bench_on_a_cluster_gives_the_records_of_one_process(machines, tmp_path):
     from typer.testing import CliRunner
 
-    from recoslip.cli import app
+    from recoslip.products.cli import app
 
     common = ["bench", "main", "--datasets", "mine", "--methods", "domain-discriminator,lp-pul", "--seeds", "2",
               "--set", "epochs=5", "--device", "cpu", "--config", str(tmp_path / "mine.toml"), "-q"]  # fmt: skip
@@ -167,7 +168,7 @@ def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, d
     def learn_rotation(detector, graph, task, threads):  # runs in the processes of the cluster
         import ray
 
-        from recoslip import cluster  # where nothing is patched
+        from recoslip.products import cluster  # where nothing is patched
 
         with (tmp_path / f"started-{task.number}").open("a") as file:
             file.write("x")
@@ -198,7 +199,7 @@ def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, d
 
 def test_the_rotation_of_a_killed_process_is_fitted_again(machines, rotated, data, tmp_path, monkeypatch):
     def learn_rotation(detector, graph, task, threads):  # as above
-        from recoslip import cluster
+        from recoslip.products import cluster
 
         if task.number == 1 and not (tmp_path / "killed").exists():
             (tmp_path / "killed").touch()
@@ -216,7 +217,7 @@ def test_finished_rotations_are_not_fitted_again(machines, rotated, data, tmp_pa
     storage = tmp_path / "storage"
 
     def learn_rotation(detector, graph, task, threads):  # as above
-        from recoslip import cluster
+        from recoslip.products import cluster
 
         with (tmp_path / "starts").open("a") as file:
             file.write(str(task.number))
@@ -306,7 +307,7 @@ def test_a_fingerprint_tells_graphs_splits_and_settings_apart(data):
 
 def test_no_more_rotations_run_at_once_than_there_are_workers(machines, rotated, data, tmp_path, monkeypatch):
     def learn_rotation(detector, graph, task, threads):  # as above
-        from recoslip import cluster
+        from recoslip.products import cluster
 
         mine = tmp_path / str(task.number)
         mine.touch()
@@ -331,7 +332,7 @@ def test_progress_counts_rotations(machines, data):
 
 def test_an_error_of_a_rotation_is_raised_as_it_is(machines, data, monkeypatch):
     def learn_rotation(detector, graph, task, threads):
-        from recoslip.errors import Diverged
+        from recoslip.base.errors import Diverged
 
         raise Diverged("this cannot be learned")
 

@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import spearmanr
 from typer.testing import CliRunner
 
-from recoslip.cli import app
-from recoslip.comparison import compare, write_changes
-from recoslip.errors import RecoslipError
-from recoslip.results import for_spreadsheets, read_scores, read_summary
+from recoslip.base.errors import RecoslipError
+from recoslip.pipeline.saved import for_spreadsheets, read_scores, read_summary
+from recoslip.products.cli import app
+from recoslip.products.compare import compare, write_changes
 
 SUMMARY = {
     "recoslip": "0.1.0",
@@ -461,7 +461,7 @@ def test_out_writes_the_changed_nodes_to_a_new_file_alone(two_weeks, tmp_path):
 
 
 def test_the_command_imports_no_torch(two_weeks):
-    code = "import sys\nfrom recoslip.cli import app\ntry: app(sys.argv[1:])\nexcept SystemExit: pass\n"
+    code = "import sys\nfrom recoslip.products.cli import app\ntry: app(sys.argv[1:])\nexcept SystemExit: pass\n"
     code += "print({'torch', 'sklearn', 'scipy'} & set(sys.modules))"
     command = [sys.executable, "-c", code, "compare", *map(str, two_weeks), "--quiet"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -12,13 +12,13 @@ from sklearn.exceptions import NotFittedError
 
 import recoslip
 from recoslip import Detector, NodeGraph, Split, detector, load_dataset
-from recoslip.detectors import DETECTORS
-from recoslip.detectors.ensemble import assign_folds
-from recoslip.detectors.scan import FOLDS as SCAN_FOLDS
-from recoslip.errors import GraphError, OutOfMemory, RecoslipWarning, SettingError
-from recoslip.graph.ids import id_hashes
-from recoslip.memory import memory_errors
-from recoslip.metrics import auroc
+from recoslip.base.errors import GraphError, OutOfMemory, RecoslipWarning, SettingError
+from recoslip.base.memory import memory_errors
+from recoslip.data.ids import id_hashes
+from recoslip.inference.metrics import auroc
+from recoslip.learning.methods import DETECTORS
+from recoslip.learning.networks.ensemble import assign_folds
+from recoslip.learning.scan import FOLDS as SCAN_FOLDS
 
 QUICK = {
     "epochs": 12,

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from recoslip.fleet.counter_rng import bernoulli_words, derive, keep_mask, words
+from recoslip.learning.networks.random_bits import bernoulli_words, derive, keep_mask, words
 
 
 def ones(word: torch.Tensor) -> float:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from recoslip import load_dataset
-from recoslip.datasets import CATALOGUE, csbm
-from recoslip.datasets.load import data_root
-from recoslip.errors import DatasetError, SettingError
+from recoslip.base.errors import DatasetError, SettingError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.datasets.catalogue import CATALOGUE
+from recoslip.data.datasets.load import data_root
 
 # source, target, novel; the paper's table and the authors' splits
 COUNTS = {

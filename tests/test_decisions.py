@@ -13,19 +13,19 @@ from sklearn.neighbors import kneighbors_graph
 
 import recoslip
 from recoslip import NodeGraph, detector
-from recoslip.datasets import csbm
-from recoslip.datasets.load import _pyg
-from recoslip.detectors.conformal import ROUNDING, benjamini_hochberg, p_values, threshold
-from recoslip.errors import GraphError, SettingError
-from recoslip.findings.analysis import analyse
-from recoslip.findings.diagnosis import diagnose
-from recoslip.findings.explanations import FeatureStatistics, nearest_source
-from recoslip.findings.groups import _nearest, find_groups, single_group
-from recoslip.findings.novel_share import novel_share
-from recoslip.graph.split import assign_source, hide
-from recoslip.graph.vectors import Vectors
+from recoslip.base.errors import GraphError, SettingError
+from recoslip.base.randomness import Permutations
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.datasets.load import _pyg
+from recoslip.data.split import assign_source, hide
+from recoslip.data.vectors import Vectors
+from recoslip.inference.analysis import analyse
+from recoslip.inference.diagnosis import diagnose
+from recoslip.inference.groups import _nearest, find_groups, single_group
+from recoslip.inference.novel_share import novel_share
+from recoslip.inference.traits import FeatureStatistics, nearest_source
+from recoslip.learning.p_values import ROUNDING, benjamini_hochberg, p_values, threshold
 from recoslip.pipeline.result import Result
-from recoslip.randomness import Permutations
 
 unit = st.floats(0, 1, allow_subnormal=False)
 
@@ -293,7 +293,7 @@ def test_one_cloud_without_edges_has_no_structure(nodes, features):
 
 @pytest.mark.parametrize("compared", [50_000, 70])  # with all others, and with every third of them
 def test_two_clouds_without_edges_have_structure(compared, monkeypatch):
-    monkeypatch.setattr("recoslip.findings.groups.MAX_COMPARED", compared)
+    monkeypatch.setattr("recoslip.inference.groups.MAX_COMPARED", compared)
     rng = np.random.default_rng(0)
     category = np.repeat([0, 1], 100)
     x = rng.normal(0, 0.5, (200, 3)) + 4 * category[:, None]

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import recoslip
 from recoslip import NodeGraph, detector
-from recoslip.cli import app
-from recoslip.datasets import csbm
-from recoslip.errors import RecoslipError, SettingError, TableError
+from recoslip.base.errors import RecoslipError, SettingError, TableError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.products.cli import app
 
 QUICK = {"epochs": 12, "hidden_channels": 8}
 METHOD = {"method": "domain-discriminator", "settings": QUICK, "rotations": 2, "max_fpr": 0.2, "progress": False}

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import recoslip
 from recoslip import RecoSlipPlus
-from recoslip.cli import app
-from recoslip.datasets import csbm
-from recoslip.errors import RecoslipError
+from recoslip.base.errors import RecoslipError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.products.cli import app
 
 SIZES = [0, 100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 80_000]  # bytes
 

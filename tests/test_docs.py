@@ -19,9 +19,9 @@ import yaml
 from markdown_it import MarkdownIt
 
 import recoslip
-from recoslip.cli import app
-from recoslip.detectors.registry import METHODS
-from recoslip.read_options import ReadOptions, declared
+from recoslip.data.options import ReadOptions, declared
+from recoslip.learning.methods import METHODS
+from recoslip.products.cli import app
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -103,7 +103,7 @@ def test_the_reference_has_every_public_name_and_every_method():
     assert {f"recoslip.{name}" for name in recoslip.__all__} <= documented
     classes = {method.implementation.replace(":", ".") for method in METHODS.values()}
     own_pages = {
-        f"recoslip.detectors.{name}" for name in ("reco_slip.RecoSlip", "reco_slip_plus.RecoSlipPlus", "scan.Scan")
+        f"recoslip.learning.{name}" for name in ("reco_slip.RecoSlip", "reco_slip_plus.RecoSlipPlus", "scan.Scan")
     }
     assert classes - own_pages <= documented
     index = {anchor for target in targets(DOCS / "api" / "index.md") for anchor in target.split("#")[1:]}

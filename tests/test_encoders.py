@@ -14,19 +14,20 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from recoslip import read_graph
-from recoslip.errors import TableError
-from recoslip.graph.neighbourhood import reduced_features
-from recoslip.packed import open_packed, pack
-from recoslip.read_options import BLOCKS
-from recoslip.tables.column_encoders import (
+from recoslip.base.errors import TableError
+from recoslip.data.alignment import reduced_features
+from recoslip.data.options import BLOCKS
+from recoslip.data.packed.reader import open_packed
+from recoslip.data.packed.writer import pack
+from recoslip.data.tables.column_encoders import (
     CategoryEncoder,
     NumberEncoder,
     TextEncoder,
     VectorEncoder,
     encoder_from_json,
 )
-from recoslip.tables.columns import MAX_CATEGORIES, Column
-from recoslip.tables.table_encoder import TableEncoder, fit_encoder, same_encoding
+from recoslip.data.tables.columns import MAX_CATEGORIES, Column
+from recoslip.data.tables.table_encoder import TableEncoder, fit_encoder, same_encoding
 
 WORDS = ["red", "green", "blue", "shoe", "hat", "coat", "old", "new", "large", "small"]
 KINDS = {"price": "number", "colour": "category", "title": "text", "image": "vector"}

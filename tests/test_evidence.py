@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from recoslip import NodeGraph
-from recoslip.datasets import csbm
-from recoslip.findings.evidence import BinCounts
-from recoslip.graph.partitions import share_bound
-from recoslip.inspection.mixing import APART, measure_mixing
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.partitions import share_bound
+from recoslip.inference.evidence import BinCounts
+from recoslip.inference.separability import APART, measure_mixing
 
 NO_EDGES = np.empty((2, 0), dtype=int)
 ALLOWED_ERROR = 0.05  # of all bins at once

@@ -14,16 +14,16 @@ from torch import nn
 from torch_geometric.nn import GCNConv, SAGEConv
 
 from recoslip import NodeGraph, detector
-from recoslip.detectors import DETECTORS
-from recoslip.detectors.recall_constrained import RecallConstrained
-from recoslip.fleet.counter_rng import derive, drop, keep_mask
-from recoslip.fleet.full_batch import RecordedStep, Training, train_together
-from recoslip.fleet.interfaces import Schedule
-from recoslip.fleet.module_fleet import ModuleFleet
-from recoslip.fleet.network import Architecture, NetworkFleet, _MemberMatmul, _sum_in_blocks, seed_key
-from recoslip.fleet.products import Segments, SparseProduct
-from recoslip.fleet.propagation import WholeGraph
-from recoslip.fleet.tensors import to_csr
+from recoslip.learning.methods import DETECTORS
+from recoslip.learning.networks.interfaces import Schedule
+from recoslip.learning.networks.network import Architecture, NetworkFleet, _MemberMatmul, _sum_in_blocks, seed_key
+from recoslip.learning.networks.random_bits import derive, drop, keep_mask
+from recoslip.learning.networks.recall_constrained import RecallConstrained
+from recoslip.learning.networks.sparse_products import Segments, SparseProduct
+from recoslip.learning.networks.tensors import to_csr
+from recoslip.learning.networks.training import RecordedStep, Training, train_together
+from recoslip.learning.networks.user_encoder import ModuleFleet
+from recoslip.learning.networks.whole_graph import WholeGraph
 
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -322,7 +322,7 @@ def test_recorded_epochs_give_the_same_bits(graph, split, name, monkeypatch):
 
 
 def test_trainings_side_by_side_all_run_and_an_error_ends_the_others():
-    from recoslip.fleet.side_by_side import side_by_side
+    from recoslip.learning.networks.side_by_side import side_by_side
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -359,7 +359,7 @@ def test_trainings_side_by_side_all_run_and_an_error_ends_the_others():
 
 
 def test_relu_and_dropout_in_one_have_the_gradient_of_both():
-    from recoslip.fleet.network import _ReluDropout
+    from recoslip.learning.networks.network import _ReluDropout
 
     h = torch.randn(50, 3, 8, dtype=torch.float64, requires_grad=True)
     key = torch.tensor([1, 2, 3])
@@ -374,7 +374,7 @@ def test_relu_and_dropout_in_one_have_the_gradient_of_both():
 
 
 def test_trainings_side_by_side_end_when_the_process_is_told_to():
-    from recoslip.fleet.side_by_side import side_by_side
+    from recoslip.learning.networks.side_by_side import side_by_side
 
     begun = threading.Barrier(3)
 

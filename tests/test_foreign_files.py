@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 import recoslip
 from recoslip import Watch
-from recoslip.cli import app
-from recoslip.datasets import csbm
-from recoslip.errors import RecoslipError
-from recoslip.review.store import CannotWriteError, Entry, Store
-from recoslip.storage import output_lock
+from recoslip.base.errors import RecoslipError
+from recoslip.base.files import output_lock
+from recoslip.data.datasets.block_model import csbm
+from recoslip.products.cli import app
+from recoslip.products.review.store import CannotWriteError, Entry, Store
 
 TIMES = int(os.environ.get("RECOSLIP_FUZZ", "1"))
 NODES = 150
@@ -155,7 +155,7 @@ def test_an_export_replaces_no_file(out, tmp_path):
 
 
 def test_a_review_does_not_begin_while_a_command_writes_its_folder(out, monkeypatch):
-    monkeypatch.setattr("recoslip.review.store.WAIT", 0.0, raising=False)
+    monkeypatch.setattr("recoslip.products.review.store.WAIT", 0.0, raising=False)
     held, released = threading.Event(), threading.Event()
 
     def hold():

@@ -16,12 +16,13 @@ from arrays import dense_x
 from typer.testing import CliRunner
 
 from recoslip import Watch, detector, read_graph
-from recoslip.cli import app
-from recoslip.errors import OutOfMemory, RecoslipError, TableError
-from recoslip.memory import Memory
-from recoslip.packed import open_packed, pack
-from recoslip.tables.column_encoders import NumberEncoder, encoder_from_json
-from recoslip.tables.numbers import MISSING_SPELLINGS, decimal_marks, to_numbers
+from recoslip.base.errors import OutOfMemory, RecoslipError, TableError
+from recoslip.base.memory import Memory
+from recoslip.data.packed.reader import open_packed
+from recoslip.data.packed.writer import pack
+from recoslip.data.tables.column_encoders import NumberEncoder, encoder_from_json
+from recoslip.data.tables.numbers import MISSING_SPELLINGS, decimal_marks, to_numbers
+from recoslip.products.cli import app
 
 ROWS = 12
 NODES = {"id": [f"n{k}" for k in range(ROWS)], "domain": ["source", "target"] * (ROWS // 2)}
@@ -404,10 +405,10 @@ def bomb(path):
 
 def test_an_archive_that_unpacks_to_more_than_memory_or_disk_holds_is_refused(tmp_path, monkeypatch):
     path = bomb(tmp_path / "n.csv.zip")
-    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda *_: Memory(20 * 2**20, 20 * 2**20))
+    monkeypatch.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(20 * 2**20, 20 * 2**20))
     with pytest.raises(OutOfMemory, match=r"n\.csv\.zip may take .* GiB in memory"):
         read_graph(path, None)
-    monkeypatch.setattr("recoslip.tables.text_files.LEAST_ROOM", 2**60)
+    monkeypatch.setattr("recoslip.data.tables.text_files.LEAST_ROOM", 2**60)
     with pytest.raises(TableError, match=r"needs a copy in plain UTF-8, and the disk .* has no room"):
         pack(path, write(EDGES, tmp_path / "e.csv"), tmp_path / "graph")
 
@@ -485,7 +486,7 @@ FAR = b'<c r="XFD1048576"><v>1</v></c>'
 )
 def test_a_stray_cell_does_not_take_all_memory(cell, tmp_path, monkeypatch):
     path = write_excel(nodes(v=range(ROWS)), tmp_path / "n.xlsx")
-    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda *_: Memory(2**30, 2**30))
+    monkeypatch.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(2**30, 2**30))
     far = b'<row r="1048576">' + cell + b"</row></sheetData>"
     edited_excel(path, "xl/worksheets/sheet1.xml", lambda content: content.replace(b"</sheetData>", far), "xl/other")
     assert path.stat().st_size < 20_000
@@ -505,7 +506,7 @@ def test_a_text_that_many_cells_share_does_not_take_all_memory(tmp_path, monkeyp
         "xl/sharedStrings.xml",
     )
     assert path.stat().st_size < 20_000
-    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda *_: Memory(2**30, 2**30))
+    monkeypatch.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(2**30, 2**30))
     with pytest.raises(OutOfMemory, match=r"n\.xlsx takes more memory than"):
         read_graph(path, None)
 

@@ -24,9 +24,9 @@ from typer.testing import CliRunner
 
 import recoslip
 from recoslip import NodeGraph, detector, read_graph
-from recoslip.cli import app
-from recoslip.errors import RecoslipError, RecoslipWarning
-from recoslip.findings.analysis import analyse
+from recoslip.base.errors import RecoslipError, RecoslipWarning
+from recoslip.inference.analysis import analyse
+from recoslip.products.cli import app
 
 TIMES = int(os.environ.get("RECOSLIP_FUZZ", "1"))
 

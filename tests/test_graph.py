@@ -10,11 +10,11 @@ from arrays import dense_x
 from torch_geometric.data import Data
 
 from recoslip import NodeGraph
-from recoslip.errors import GraphError
-from recoslip.fleet.tensors import DeviceNeighbours
-from recoslip.graph import neighbourhood
-from recoslip.graph.adjacency import Neighbours
-from recoslip.graph.neighbourhood import match_moments
+from recoslip.base.errors import GraphError
+from recoslip.data import alignment as neighbourhood
+from recoslip.data.alignment import match_moments
+from recoslip.data.neighbours import Neighbours
+from recoslip.learning.networks.tensors import DeviceNeighbours
 
 X = np.eye(4, dtype=np.float32)
 TARGET = [False, False, True, True]

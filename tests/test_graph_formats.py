@@ -14,10 +14,10 @@ from torch_geometric.data import Data
 from typer.testing import CliRunner
 
 from recoslip import NodeGraph, detector, read_graph
-from recoslip.cli.commands import app
-from recoslip.errors import TableError
-from recoslip.findings.analysis import analyse
+from recoslip.base.errors import TableError
+from recoslip.inference.analysis import analyse
 from recoslip.pipeline.folder import to_networkx
+from recoslip.products.cli.commands import app
 
 FORMATS = {"graphml": nx.write_graphml, "gexf": nx.write_gexf, "gml": nx.write_gml}
 

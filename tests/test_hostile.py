@@ -14,10 +14,10 @@ from sealed import seal
 
 import recoslip
 from recoslip import detector
-from recoslip.datasets import load_dataset
-from recoslip.detectors import DETECTORS
-from recoslip.detectors.model_file import FORMAT_VERSION
-from recoslip.errors import ModelFileError
+from recoslip.base.errors import ModelFileError
+from recoslip.data.datasets.load import load_dataset
+from recoslip.learning.methods import DETECTORS
+from recoslip.learning.model_file import FORMAT_VERSION
 
 QUICK = {"epochs": 3, "round_epochs": 2, "prior_epochs": 2, "em_steps": 2, "max_fpr": 1.0, "device": "cpu"}
 QUICK |= {"hidden_channels": 3, "out_channels": 3, "head_channels": 3, "categories": 3, "negatives_per_edge": 2}
@@ -36,7 +36,7 @@ def originals(small_graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("originals")
     novel = small_graph.is_target & (small_graph.x[:, 0] > 0)
     with pytest.MonkeyPatch.context() as patch:  # networks of rounds, which folds multiply
-        patch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
+        patch.setattr("recoslip.learning.networks.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
         for name in CLASSES:
             known = detector(name).get_params()
             method = detector(name, **{key: value for key, value in QUICK.items() if key in known})

@@ -8,10 +8,10 @@ from reports import report
 from typer.testing import CliRunner
 
 from recoslip import detector
-from recoslip.cli import app
-from recoslip.datasets import csbm
-from recoslip.findings.analysis import analyse
+from recoslip.data.datasets.block_model import csbm
+from recoslip.inference.analysis import analyse
 from recoslip.pipeline.report.html import Report
+from recoslip.products.cli import app
 
 ALERT = "window.hacked=1;alert(1)"
 INJECTIONS = [

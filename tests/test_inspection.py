@@ -11,17 +11,17 @@ from typer.testing import CliRunner
 
 import recoslip
 from recoslip import NodeGraph, detector
-from recoslip.cli import app
-from recoslip.datasets import csbm
-from recoslip.datasets.panel import Labelled, panel_case
-from recoslip.errors import GraphError, SettingError, TableError
-from recoslip.findings.analysis import analyse
-from recoslip.graph.neighbourhood import aligned
-from recoslip.inspection.check import Check
-from recoslip.inspection.columns import check_columns, column_of
-from recoslip.inspection.mixing import Mixing, Region, measure_mixing
-from recoslip.metrics import auroc
-from recoslip.tables.table_encoder import TableEncoder
+from recoslip.base.errors import GraphError, SettingError, TableError
+from recoslip.data.alignment import aligned
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.datasets.panel import Labelled, panel_case
+from recoslip.data.tables.table_encoder import TableEncoder
+from recoslip.inference.analysis import analyse
+from recoslip.inference.check import Check
+from recoslip.inference.columns import check_columns, column_of
+from recoslip.inference.metrics import auroc
+from recoslip.inference.separability import Mixing, Region, measure_mixing
+from recoslip.products.cli import app
 
 NO_EDGES = np.empty((2, 0), dtype=int)
 

@@ -15,8 +15,8 @@ from fork_server import spread
 
 import recoslip
 from recoslip import RecoSlipPlus
-from recoslip.datasets import csbm
-from recoslip.storage import HIDDEN, contents, put_right
+from recoslip.base.files import HIDDEN, contents, put_right
+from recoslip.data.datasets.block_model import csbm
 
 NODES = 40
 

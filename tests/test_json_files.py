@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from recoslip.json_files import JsonFileError, read_json
+from recoslip.base.json_files import JsonFileError, read_json
 
 
 @pytest.mark.parametrize("value", [{}, {"a": [1, 2.5, None, "é", {"b": []}]}, {"names": ["[", "{", '"[', "\\"]}])

@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 
 import recoslip
 from recoslip import NodeGraph, detector, read_graph
-from recoslip.cli import app
-from recoslip.errors import GraphError, TableError
-from recoslip.packed import open_packed, pack
+from recoslip.base.errors import GraphError, TableError
+from recoslip.data.packed.reader import open_packed
+from recoslip.data.packed.writer import pack
+from recoslip.products.cli import app
 
 TITLES = [f"Paper {k}" for k in range(40)]
 

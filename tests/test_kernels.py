@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from recoslip import kernels
-from recoslip.errors import RecoslipWarning
+from recoslip.base.errors import RecoslipWarning
+from recoslip.learning.networks import kernels
 
 
 def test_kernels_compute_what_pytorchs_operators_do():
@@ -26,7 +26,8 @@ def test_every_kernel_compiles_for_a_gpu(tmp_path, monkeypatch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from recoslip.kernels import dropout, sums
+    from recoslip.learning.networks import triton_dropout as dropout
+    from recoslip.learning.networks import triton_sums as sums
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     number, index, key = "*fp32", "*i32", "*i64"
@@ -59,7 +60,7 @@ def test_every_kernel_compiles_for_a_gpu(tmp_path, monkeypatch):
 
 
 def test_without_triton_pytorchs_operators_are_used(monkeypatch):
-    monkeypatch.setitem(sys.modules, "recoslip.kernels.dropout", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "recoslip.learning.networks.triton_dropout", None)  # importing it fails
     with pytest.warns(RecoslipWarning, match=r"Triton compiles no kernels here \(.*\); training on the GPU takes"):
         assert not kernels.compile_here.__wrapped__()
     assert not kernels.can_take(torch.ones(3))  # a tensor on the CPU

@@ -7,8 +7,8 @@ from torch_geometric.nn import GCN
 
 import recoslip
 from recoslip import NodeGraph, Split, detector, load_detector
-from recoslip.detectors.conformal import threshold
-from recoslip.errors import Diverged, GraphError, ModelFileError, OutOfMemory
+from recoslip.base.errors import Diverged, GraphError, ModelFileError, OutOfMemory
+from recoslip.learning.p_values import threshold
 
 QUICK = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "epochs": 10, "device": "cpu"}
 

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from recoslip import pack, read_graph
-from recoslip.errors import OutOfMemory, RecoslipError, TableError
-from recoslip.memory import Memory
-from recoslip.tables.table import read_parquet
+from recoslip.base.errors import OutOfMemory, RecoslipError, TableError
+from recoslip.base.memory import Memory
+from recoslip.data.tables.table import read_parquet
 
 MIB = 2**20
 
@@ -31,7 +31,7 @@ def write(frame: pl.DataFrame, path):
 
 
 def free(monkeypatch, size):
-    monkeypatch.setattr("recoslip.tables.text_files.memory", lambda *_: Memory(size, size))
+    monkeypatch.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(size, size))
 
 
 FORMATS = ["csv", "tsv", "csv.gz", "parquet", "arrow", "zst.arrow"]

@@ -8,14 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recoslip.detectors.conformal import benjamini_hochberg, p_values, threshold
-from recoslip.detectors.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
-from recoslip.detectors.pseudo_labels import choose_pseudo_labels, label_weights
-from recoslip.fleet.sampling import NonEdges
-from recoslip.graph.adjacency import mean_distance, or_neighbours
-from recoslip.objectives import links
-from recoslip.objectives.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
-from recoslip.objectives.rates import (
+from recoslip.data.neighbours import mean_distance, or_neighbours
+from recoslip.learning.networks import links
+from recoslip.learning.networks.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
+from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
+from recoslip.learning.networks.pseudo_labels import choose_pseudo_labels, label_weights
+from recoslip.learning.networks.rates import (
     best_bin,
     domain_risk,
     entropy,
@@ -28,6 +26,8 @@ from recoslip.objectives.rates import (
     posterior_known,
     soft_rate,
 )
+from recoslip.learning.networks.sampling import NonEdges
+from recoslip.learning.p_values import benjamini_hochberg, p_values, threshold
 
 
 def undecided(scores, recall_target):

@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 from recoslip import NodeGraph, Split, detector, load_dataset, read_graph
-from recoslip.detectors import DETECTORS
-from recoslip.errors import GraphError
-from recoslip.graph.ids import id_order
-from recoslip.memory import Memory
+from recoslip.base.errors import GraphError
+from recoslip.base.memory import Memory
+from recoslip.data.ids import id_order
+from recoslip.learning.methods import DETECTORS
 
 QUICK = {
     "epochs": 12, "round_epochs": 6, "prior_epochs": 5, "em_steps": 2, "patience": 5, "categories": 3,
@@ -90,7 +90,7 @@ def test_the_order_is_that_of_the_ids(ids, expected):
 
 def test_nodes_that_cannot_be_sorted_in_memory_stay_as_they_are(graph, monkeypatch, caplog):
     other, _ = shuffled(graph)
-    monkeypatch.setattr("recoslip.graph.ids.memory", lambda *_: Memory(1000, 1000))
+    monkeypatch.setattr("recoslip.data.ids.memory", lambda *_: Memory(1000, 1000))
     with caplog.at_level("INFO", "recoslip"):
         assert id_order(other) is None
     assert "another order has other draws" in caplog.text

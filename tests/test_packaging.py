@@ -11,8 +11,8 @@ import yaml
 from packaging.requirements import Requirement
 
 import recoslip
-from recoslip.cli.commands import app
-from recoslip.review.server import allowed_hosts
+from recoslip.products.cli.commands import app
+from recoslip.products.review.server import allowed_hosts
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(recoslip.__file__).parent

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from test_fuzz import TIMES, edge_tables, node_tables, read_options
 
 import recoslip
-from recoslip.errors import GraphError, OutOfMemory, RecoslipError, TableError
-from recoslip.graph import NodeGraph
-from recoslip.memory import Memory
-from recoslip.packed import open_packed, pack
+from recoslip.base.errors import GraphError, OutOfMemory, RecoslipError, TableError
+from recoslip.base.memory import Memory
+from recoslip.data.graph import NodeGraph
+from recoslip.data.packed.reader import open_packed
+from recoslip.data.packed.writer import pack
 
 NODES = 240
 
@@ -160,7 +161,7 @@ def test_packing_that_is_stopped_or_fails_leaves_nothing(tmp_path, monkeypatch):
             pack(nodes, edges, tmp_path / "graph", chunk_rows=chunk_rows, progress=stop)
         assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}
     with monkeypatch.context() as patch:
-        patch.setattr("recoslip.storage.os.fsync", refuse(errno.EIO))
+        patch.setattr("recoslip.base.files.os.fsync", refuse(errno.EIO))
         with pytest.raises(RecoslipError, match="cannot write"):
             pack(nodes, edges, tmp_path / "graph")
     assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}
@@ -281,7 +282,7 @@ def test_a_damaged_graph_is_refused(tmp_path):
 
 def test_features_that_single_precision_cannot_hold_are_refused(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path, vector=pl.Series([[1.0, 3e38]] * NODES))
-    monkeypatch.setattr("recoslip.packed.writer.column_weights", lambda *_: (2.0,))
+    monkeypatch.setattr("recoslip.data.packed.writer.column_weights", lambda *_: (2.0,))
     with pytest.raises(GraphError, match="infinite or extreme values"):
         pack(nodes, edges, tmp_path / "graph", features=["vector"])
     assert not (tmp_path / "graph").exists()
@@ -290,7 +291,7 @@ def test_features_that_single_precision_cannot_hold_are_refused(tmp_path, monkey
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
     with monkeypatch.context() as little:
-        little.setattr("recoslip.tables.text_files.memory", lambda *_: Memory(1000, 1000))
+        little.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(1000, 1000))
         with pytest.raises(OutOfMemory, match="recoslip pack"):
             recoslip.read_graph(nodes, edges)
         pack(nodes, edges, tmp_path / "graph")
@@ -432,7 +433,7 @@ def test_files_and_folders_of_any_name_are_read_and_packed(name, suffix, tmp_pat
 
 def test_arrays_that_cannot_be_addressed_are_want_of_memory(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
-    monkeypatch.setattr("recoslip.packed.writer.create_array", refuse(errno.ENOMEM))
+    monkeypatch.setattr("recoslip.data.packed.writer.create_array", refuse(errno.ENOMEM))
     with pytest.raises(OutOfMemory, match=r"raise its limit \(ulimit -v\)"):
         pack(nodes, edges, tmp_path / "graph")
     assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}

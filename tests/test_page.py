@@ -14,9 +14,9 @@ from parsed_html import ParsedHtml
 from reports import report
 
 from recoslip import NodeGraph, detector
-from recoslip.datasets import csbm
-from recoslip.errors import RecoslipError
-from recoslip.findings.analysis import analyse
+from recoslip.base.errors import RecoslipError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.inference.analysis import analyse
 from recoslip.pipeline.report.html import Report
 from recoslip.pipeline.report.payload import MAX_CHARACTERS, MAX_NODES, TEXT_LENGTHS, payload, projection
 

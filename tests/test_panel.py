@@ -8,15 +8,15 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from recoslip.bench.datasets import DEFAULT_SPLIT, Sources, read_sources
-from recoslip.bench.render import Document, add_panel
-from recoslip.bench.statistics import Summary
-from recoslip.cli import app
-from recoslip.datasets.block_model import csbm
-from recoslip.datasets.load import load_labelled, panel_graphs
-from recoslip.datasets.panel import CASES, NATURAL, Labelled, panel_case, read_labelled, supported_cases
-from recoslip.errors import DatasetError
-from recoslip.metrics import auroc
+from recoslip.base.errors import DatasetError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.datasets.load import load_labelled, panel_graphs
+from recoslip.data.datasets.panel import CASES, NATURAL, Labelled, panel_case, read_labelled, supported_cases
+from recoslip.inference.metrics import auroc
+from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources, read_sources
+from recoslip.products.bench.render import Document, add_panel
+from recoslip.products.bench.statistics import Summary
+from recoslip.products.cli import app
 
 
 @pytest.fixture(scope="module")

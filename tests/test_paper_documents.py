@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recoslip.bench import statistics
-from recoslip.bench.datasets import Sources
-from recoslip.bench.plan import DATASETS, methods_of, plan, recorded
-from recoslip.bench.records import Records
-from recoslip.datasets.catalogue import GRAPHS
-from recoslip.datasets.load import load_dataset
+from recoslip.data.datasets.catalogue import GRAPHS
+from recoslip.data.datasets.load import load_dataset
+from recoslip.products.bench import statistics
+from recoslip.products.bench.datasets import Sources
+from recoslip.products.bench.plan import DATASETS, methods_of, plan, recorded
+from recoslip.products.bench.records import Records
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"

@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import binom
 
 from recoslip import NodeGraph
-from recoslip.datasets import csbm
-from recoslip.graph.partitions import BRANCHES, FIRST, SMALLEST, Partitions, _nearest, share_bound
-from recoslip.graph.vectors import Vectors
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.partitions import BRANCHES, FIRST, SMALLEST, Partitions, _nearest, share_bound
+from recoslip.data.vectors import Vectors
 
 NO_EDGES = np.empty((2, 0), dtype=int)
 SMALL = partial(csbm, nodes=300, seed=0)

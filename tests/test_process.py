@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from recoslip.cli import app
-from recoslip.datasets import csbm
-from recoslip.storage import output_lock
+from recoslip.base.files import output_lock
+from recoslip.data.datasets.block_model import csbm
+from recoslip.products.cli import app
 
-RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
+RECOSLIP = [sys.executable, "-c", "from recoslip.products.cli import main; main()"]
 WHOLE = {"recoslip.json", "scores.csv", "summary.json", "model", "report.html", "report.json"}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="streams and signals as Linux has them")
 
@@ -75,10 +75,10 @@ def test_a_signal_ends_training_with_one_line_and_nothing_left(tables, tmp_path,
 
 EARLY = """
 import signal, sys
-import recoslip.cli.process as process
+import recoslip.products.cli.process as process
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "recoslip.cli.commands":
+        if name == "recoslip.products.cli.commands":
             signal.raise_signal(int(sys.argv.pop(1)))
 sys.meta_path.insert(0, Finder())
 process.main()
@@ -183,7 +183,7 @@ def test_a_signal_after_the_output_is_in_place_leaves_code_0(tables, tmp_path, m
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recoslip.cli.detect.print_result", interrupt)
+    monkeypatch.setattr("recoslip.products.cli.detect.print_result", interrupt)
     result = run(detect(tables, tmp_path / "out"))
     assert result.exit_code == 0
     assert "interrupted, after" in result.output
@@ -198,7 +198,7 @@ def test_a_signal_after_the_output_is_in_place_leaves_code_0(tables, tmp_path, m
 
 AGAIN = """
 import os, signal
-from recoslip.console.process import exit_code, raise_on_signals
+from recoslip.products.cli.signals import exit_code, raise_on_signals
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 raise_on_signals()
 try:
@@ -224,7 +224,7 @@ def pack(*_, **__):
     except KeyboardInterrupt:
         raise RecursionError("as numpy does while it is imported")
 packed.pack = pack
-from recoslip.cli import main
+from recoslip.products.cli import main
 sys.argv[1:] = ["pack", "n.csv", "e.csv", "out"]
 main()
 """
@@ -249,7 +249,7 @@ def test_a_working_folder_that_is_gone_is_an_error_with_a_reason(tables, tmp_pat
 FEW_FILES = """
 import resource
 from recoslip.pipeline import result
-from recoslip.cli.commands import app
+from recoslip.products.cli.commands import app
 import recoslip.pipeline.detect, safetensors.torch
 
 def limited(*arguments, write=result.write, **options):

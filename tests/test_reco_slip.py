@@ -6,10 +6,10 @@ from torch_geometric.nn import GCNConv
 
 import recoslip
 from recoslip import NodeGraph, RecoSlip
-from recoslip.detectors.conformal import empirical_threshold
-from recoslip.detectors.selection import select
-from recoslip.errors import RecoslipWarning, SettingError
-from recoslip.metrics import auroc
+from recoslip.base.errors import RecoslipWarning, SettingError
+from recoslip.inference.metrics import auroc
+from recoslip.learning.networks.selection import select
+from recoslip.learning.p_values import empirical_threshold
 
 QUICK = {"epochs": 12, "hidden_channels": 8, "out_channels": 8, "head_channels": 4, "max_fpr": 1.0, "device": "cpu"}
 
@@ -175,7 +175,7 @@ def test_a_users_encoder_fits_saves_and_loads(graph, split, tmp_path):
     fitted.save(tmp_path / "m")
     again = recoslip.load_detector(tmp_path / "m", encoder=TwoLayers(graph.num_features))
     np.testing.assert_allclose(again.decision_function(graph), fitted.scores_, atol=1e-6)
-    with pytest.raises(recoslip.errors.ModelFileError, match="encoder"):
+    with pytest.raises(recoslip.base.errors.ModelFileError, match="encoder"):
         recoslip.load_detector(tmp_path / "m")
 
 

@@ -6,8 +6,15 @@ import torch
 from torch_geometric.nn import GCN
 
 from recoslip import RecoSlipPlus, detector, load_dataset, load_detector
-from recoslip.detectors.committee import domain_auroc, encoder_weights
-from recoslip.detectors.ensemble import (
+from recoslip.base.errors import ModelFileError, SettingError
+from recoslip.base.randomness import Permutations
+from recoslip.data.graph import NodeGraph
+from recoslip.data.neighbours import Neighbours
+from recoslip.data.split import random_split
+from recoslip.inference.analysis import analyse
+from recoslip.inference.metrics import auroc
+from recoslip.learning.networks.committee import domain_auroc, encoder_weights
+from recoslip.learning.networks.ensemble import (
     MARGIN_LIMIT,
     NO_FOLD,
     Prediction,
@@ -16,15 +23,8 @@ from recoslip.detectors.ensemble import (
     out_of_fold_prediction,
     smooth,
 )
-from recoslip.detectors.nearness import Nearness
-from recoslip.detectors.pseudo_labels import MAX_SOURCE_RATIO, choose_pseudo_labels, label_weights, source_ratio
-from recoslip.errors import ModelFileError, SettingError
-from recoslip.findings.analysis import analyse
-from recoslip.graph import NodeGraph
-from recoslip.graph.adjacency import Neighbours
-from recoslip.graph.split import random_split
-from recoslip.metrics import auroc
-from recoslip.randomness import Permutations
+from recoslip.learning.networks.nearness import Nearness
+from recoslip.learning.networks.pseudo_labels import MAX_SOURCE_RATIO, choose_pseudo_labels, label_weights, source_ratio
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 150, "round_epochs": 60}
 BRIEF = QUICK | {"epochs": 20, "round_epochs": 10, "domain_epochs": 20}  # for what does not depend on what is found
@@ -151,8 +151,8 @@ def test_what_it_reports(small):
 
 
 def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._is_even", lambda *_: True)
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 1.0)
+    monkeypatch.setattr("recoslip.learning.networks.reco_slip_plus.CoTraining._is_even", lambda *_: True)
+    monkeypatch.setattr("recoslip.learning.networks.reco_slip_plus.CoTraining._source_ratio", lambda *_: 1.0)
     reported = []
     model = detector("reco-slip-plus", encoder="gcn", rounds=3, folds=2, **BRIEF)
     fitted = model.fit(small.graph, small.split, calibration=0.2, progress=lambda *step: reported.append(step))
@@ -174,10 +174,10 @@ def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch
 
 def test_of_several_seeds_only_those_with_a_rejected_proposal_end_early(small, monkeypatch):
     ratios = iter([1.0, 0.0])
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._is_even", lambda *_: True)
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: next(ratios))
+    monkeypatch.setattr("recoslip.learning.networks.reco_slip_plus.CoTraining._is_even", lambda *_: True)
+    monkeypatch.setattr("recoslip.learning.networks.reco_slip_plus.CoTraining._source_ratio", lambda *_: next(ratios))
     grown, other = detector("reco-slip-plus", rounds=2, **BRIEF).fit_seeds(small.graph, [1, 2], small.split)
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
+    monkeypatch.setattr("recoslip.learning.networks.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
     alone = detector("reco-slip-plus", rounds=2, random_state=2, **BRIEF).fit(small.graph, small.split)
     assert (grown.proposal_rejected_, other.proposal_rejected_) == (True, False)
     np.testing.assert_allclose(other.scores_, alone.scores_, atol=1e-4)
@@ -318,7 +318,9 @@ def test_pseudo_labels_prefer_the_isolated():
 
 
 def test_a_large_graph_takes_more_steps_in_batches_and_a_whole_one_does_not(graph, split, monkeypatch):
-    monkeypatch.setattr("recoslip.detectors.reco_slip_plus.MEDIUM_GRAPH", graph.num_nodes / 16)  # twice as many steps
+    monkeypatch.setattr(
+        "recoslip.learning.networks.reco_slip_plus.MEDIUM_GRAPH", graph.num_nodes / 16
+    )  # twice as many steps
     settings = {"domain_epochs": 2, "epochs": 4, "round_epochs": 3, "rounds": 1}
     for batch_size, factor in ((0, 1), (64, 2)):
         done = []

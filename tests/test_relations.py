@@ -10,8 +10,8 @@ from torch_geometric.data import HeteroData
 from typer.testing import CliRunner
 
 from recoslip import NodeGraph, detector, pack, read_graph
-from recoslip.cli.commands import app
-from recoslip.errors import GraphError, TableError
+from recoslip.base.errors import GraphError, TableError
+from recoslip.products.cli.commands import app
 
 
 @pytest.fixture(scope="module")

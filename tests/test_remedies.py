@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 import recoslip
 from recoslip import NodeGraph, read_graph
-from recoslip.console.messages import ARGUMENT
-from recoslip.errors import RecoslipError, TableError
+from recoslip.base.errors import RecoslipError, TableError
+from recoslip.products.cli.messages import ARGUMENT
 
 ROWS = 40
 IDS = [f"n{k}" for k in range(ROWS)]

@@ -18,15 +18,15 @@ from typer.testing import CliRunner
 
 import recoslip
 from recoslip import NodeGraph, detector
-from recoslip.cli import app
-from recoslip.datasets import csbm
-from recoslip.errors import RecoslipError
-from recoslip.results import REVIEW
-from recoslip.review import server
-from recoslip.review.decisions import Decisions, export, only_new, parse_decisions, to_fill_in
-from recoslip.review.ranking import Ranking
-from recoslip.review.room import REVIEWED, ReviewSession
-from recoslip.review.store import CannotWriteError, ConflictError, Entry, ReviewError, Store, new_key
+from recoslip.base.errors import RecoslipError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.pipeline.saved import REVIEW
+from recoslip.products.cli import app
+from recoslip.products.review import server
+from recoslip.products.review.decisions import Decisions, export, only_new, parse_decisions, to_fill_in
+from recoslip.products.review.ranking import Ranking
+from recoslip.products.review.room import REVIEWED, ReviewSession
+from recoslip.products.review.store import CannotWriteError, ConflictError, Entry, ReviewError, Store, new_key
 
 HOSTILE = ["<img src=x onerror=\"document.title='hacked'\">", "=cmd|' /C calc'!A0", "'quoted", 'line\nbreak, "quote"']
 
@@ -132,7 +132,7 @@ def test_only_its_owner_can_read_a_review(store):
 WRITER = """
 import sys
 from pathlib import Path
-from recoslip.review.store import Entry, Store, new_key
+from recoslip.products.review.store import Entry, Store, new_key
 with Store(Path(sys.argv[1])) as store:
     for number in range(int(sys.argv[3])):
         key = new_key()
@@ -869,9 +869,9 @@ def test_wrong_uses_end_with_a_sentence(folder, tmp_path):
 
 
 def test_without_starlette_the_remedy_is_named(folder, monkeypatch):
-    for name in ("recoslip.review.server", "recoslip.review.guard"):
+    for name in ("recoslip.products.review.server", "recoslip.products.review.guard"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.delattr("recoslip.review.server", raising=False)
+    monkeypatch.delattr("recoslip.products.review.server", raising=False)
     for name in [each for each in sys.modules if each.partition(".")[0] in ("starlette", "uvicorn")]:
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("starlette", "uvicorn"):

@@ -13,11 +13,11 @@ import pytest
 from test_injections import INJECTIONS
 from test_review import HOSTILE, make_folder
 
-from recoslip.review.decisions import check_name
-from recoslip.review.room import ReviewSession
-from recoslip.review.store import Entry, Store, new_key
+from recoslip.products.review.decisions import check_name
+from recoslip.products.review.room import ReviewSession
+from recoslip.products.review.store import Entry, Store, new_key
 
-RECOSLIP = [sys.executable, "-c", "from recoslip.cli import main; main()"]
+RECOSLIP = [sys.executable, "-c", "from recoslip.products.cli import main; main()"]
 
 
 class Server:

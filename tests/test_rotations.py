@@ -5,11 +5,11 @@ import pytest
 
 import recoslip
 from recoslip import NodeGraph, detector
-from recoslip.datasets import csbm
-from recoslip.detectors.conformal import benjamini_hochberg, regional_p_values
-from recoslip.detectors.regions import merge_alike, source_regions
-from recoslip.errors import SettingError
-from recoslip.graph.split import present, rotate
+from recoslip.base.errors import SettingError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.split import present, rotate
+from recoslip.learning.p_values import benjamini_hochberg, regional_p_values
+from recoslip.learning.regions import merge_alike, source_regions
 
 CHEAP = {"epochs": 20, "hidden_channels": 8, "out_channels": 8, "head_channels": 8}
 CHEAP_PLUS = CHEAP | {"domain_epochs": 10, "round_epochs": 10}

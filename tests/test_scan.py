@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse as sp
 
 from recoslip import NodeGraph, detector
-from recoslip.datasets import csbm
-from recoslip.detectors import load_detector
-from recoslip.detectors.scan import FOLDS, Ranks, _folds, _student_values, _teach
-from recoslip.graph.partitions import Partitions, share_bound
-from recoslip.graph.vectors import Reducer, Vectors
-from recoslip.metrics import auroc
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.partitions import Partitions, share_bound
+from recoslip.data.vectors import Reducer, Vectors
+from recoslip.inference.metrics import auroc
+from recoslip.learning.loading import load_detector
+from recoslip.learning.scan import FOLDS, Ranks, _folds, _student_values, _teach
 
 NO_EDGES = np.empty((2, 0), dtype=int)
 EASY = partial(csbm, nodes=600, categories=5, seed=0)

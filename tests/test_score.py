@@ -11,16 +11,17 @@ from arrays import dense_x
 
 import recoslip
 from recoslip import detector, load_detector, read_graph
-from recoslip.datasets import csbm
-from recoslip.detectors.conformal import benjamini_hochberg
-from recoslip.errors import GraphError, TableError
-from recoslip.findings.analysis import analyse
-from recoslip.findings.new_nodes import check_new, score_new
-from recoslip.graph.ids import id_hashes
-from recoslip.metrics import auroc
-from recoslip.packed import open_packed, pack
+from recoslip.base.errors import GraphError, TableError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.ids import id_hashes
+from recoslip.data.packed.reader import open_packed
+from recoslip.data.packed.writer import pack
+from recoslip.data.tables.table_encoder import TableEncoder
+from recoslip.inference.analysis import analyse
+from recoslip.inference.metrics import auroc
+from recoslip.learning.p_values import benjamini_hochberg
 from recoslip.pipeline.result import Result
-from recoslip.tables.table_encoder import TableEncoder
+from recoslip.pipeline.score import check_new, score_new
 
 QUICK = {"hidden_channels": 16, "out_channels": 16, "head_channels": 8, "epochs": 60, "device": "cpu"}
 BRANDS = ["acme", "bolt", "core"]

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recoslip import NodeGraph, Split
-from recoslip.errors import SettingError
-from recoslip.graph.split import assign_source, default_split, random_split
-from recoslip.randomness import Permutations
+from recoslip.base.errors import SettingError
+from recoslip.base.randomness import Permutations
+from recoslip.data.split import assign_source, default_split, random_split
 
 
 def test_the_authors_recipe_step_by_step():

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from recoslip.cli import app
-from recoslip.results import for_spreadsheets, from_spreadsheets
+from recoslip.pipeline.saved import for_spreadsheets, from_spreadsheets
+from recoslip.products.cli import app
 
 FORMULAS = [
     "=1+1",

@@ -15,7 +15,7 @@ HEAVY = {
 
 COMMAND = """
 import json, sys
-from recoslip.cli import app
+from recoslip.products.cli import app
 try:
     app(sys.argv[1:])
 except SystemExit as end:
@@ -64,8 +64,8 @@ def test_python_runs_the_package_as_the_command():
 
 
 def test_the_packages_import_nothing_heavy():
-    assert not HEAVY & after("import recoslip, recoslip.datasets, recoslip.detectors, recoslip.cli")
-    assert not HEAVY & after("from recoslip import __version__\nfrom recoslip.datasets import CATALOGUE")
+    assert not HEAVY & after("import recoslip, recoslip.data.datasets, recoslip.learning, recoslip.products.cli")
+    assert not HEAVY & after("from recoslip import __version__\nfrom recoslip.data.datasets import CATALOGUE")
 
 
 def test_a_detector_is_built_without_what_only_other_steps_need():
@@ -78,7 +78,7 @@ def test_a_detector_is_built_without_what_only_other_steps_need():
 
 def test_every_public_name_can_be_imported():
     names = after(
-        "from recoslip.datasets import *\nassert csbm(nodes=20, categories=2).num_nodes == 20\n"
+        "from recoslip.data.datasets import *\nassert csbm(nodes=20, categories=2).num_nodes == 20\n"
         "import recoslip\nassert all(hasattr(recoslip, name) for name in recoslip.__all__)"
     )
-    assert {"recoslip.datasets.load", "recoslip.pipeline.report.html"} <= names
+    assert {"recoslip.data.datasets.load", "recoslip.pipeline.report.html"} <= names

@@ -14,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from sealed import seal
 
 import recoslip
-from recoslip import RecoSlip, storage
-from recoslip.errors import ModelFileError, RecoslipError
-from recoslip.storage import check_output, output_lock, put_right, read_manifest, update, write_new, writing
+from recoslip import RecoSlip
+from recoslip.base import files as storage
+from recoslip.base.errors import ModelFileError, RecoslipError
+from recoslip.base.files import check_output, output_lock, put_right, read_manifest, update, write_new, writing
 
 
 @pytest.fixture
@@ -371,7 +372,7 @@ def test_an_input_is_never_within_the_output(tmp_path):
 
 HOLD = """
 import sys
-from recoslip.storage import output_lock
+from recoslip.base.files import output_lock
 with output_lock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
@@ -411,8 +412,8 @@ def test_a_thread_may_hold_an_output_twice_and_another_thread_may_not(tmp_path):
 def test_many_writers_at_once_leave_one_whole_result(tmp_path):
     script = """
 import sys
-from recoslip.errors import RecoslipError
-from recoslip.storage import writing
+from recoslip.base.errors import RecoslipError
+from recoslip.base.files import writing
 for turn in range(40):
     try:
         with writing(sys.argv[1], "bench", replace=True) as folder:

@@ -12,11 +12,11 @@ import scipy.sparse as sp
 from arrays import dense_x
 
 from recoslip import read_graph
-from recoslip.errors import TableError
-from recoslip.read_options import ReadOptions
-from recoslip.tables.columns import describe
-from recoslip.tables.edges import EdgeReader
-from recoslip.tables.node_columns import node_rows
+from recoslip.base.errors import TableError
+from recoslip.data.options import ReadOptions
+from recoslip.data.tables.columns import describe
+from recoslip.data.tables.edges import EdgeReader
+from recoslip.data.tables.node_columns import node_rows
 
 NODES = pl.DataFrame(
     {
@@ -342,7 +342,7 @@ def test_ids_of_many_nodes_are_found_as_those_of_few(ids, hashes, monkeypatch):
     edges = pl.DataFrame({"a": [*ids, *ids[:2]], "b": pl.Series([str(k) for k in [*ids[::-1], "zz", "10.0"]])})
     few = EdgeReader(edges, "edges", texts, ReadOptions(drop_unknown=True))
     expected = [each.to_list() for each in few.ends(edges)]
-    monkeypatch.setattr("recoslip.tables.edges.MANY_NODES", 0)
+    monkeypatch.setattr("recoslip.data.tables.edges.MANY_NODES", 0)
     many = EdgeReader(edges, "edges", texts, ReadOptions(drop_unknown=True))
     if hashes == "the same":
         monkeypatch.setattr(EdgeReader, "_hashed", None)

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from recoslip import open_packed, pack, read_graph
-from recoslip.errors import TableError
+from recoslip.base.errors import TableError
 
 CUT = datetime(2007, 1, 31, tzinfo=timezone(timedelta(hours=1)))
 OFFSETS = [-12, -9.5, -5, -1, 0, 1, 2, 5.75, 9, 14]  # hours

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from recoslip import NodeGraph, read_graph
-from recoslip.findings.explanations import FeatureStatistics, numbers_in_words
-from recoslip.findings.groups import nearest_to_group
+from recoslip.inference.groups import nearest_to_group
+from recoslip.inference.traits import FeatureStatistics, numbers_in_words
 
 PRICES = [10.0, 20.0, 30.0, 40.0, 500.0, 700.0]
 CITIES = ["Oslo", "Oslo", "Oslo", "Rome", "Rome", "Rome"]

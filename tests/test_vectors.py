@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from recoslip import NodeGraph
-from recoslip.datasets import csbm
-from recoslip.graph.vectors import WIDTH, Reducer, Vectors
+from recoslip.data.datasets.block_model import csbm
+from recoslip.data.vectors import WIDTH, Reducer, Vectors
 
 NO_EDGES = np.empty((2, 0), dtype=int)
 PATH = np.array([[0, 1], [1, 2]])  # node 3 is alone

@@ -10,12 +10,9 @@ import pytest
 from rich.console import Console
 
 from recoslip import NodeGraph, detector
-from recoslip.cli.detect import print_result
-from recoslip.detectors.base import Detector
-from recoslip.detectors.conformal import p_values
-from recoslip.detectors.regions import growth_within
-from recoslip.findings.analysis import analyse, facts
-from recoslip.findings.diagnosis import (
+from recoslip.data.vectors import Vectors
+from recoslip.inference.analysis import analyse, facts
+from recoslip.inference.diagnosis import (
     Cluster,
     Diagnosis,
     _fit_warnings,
@@ -25,13 +22,16 @@ from recoslip.findings.diagnosis import (
     least_growth,
     unevenness,
 )
-from recoslip.findings.evidence import BinCounts, Evidence
-from recoslip.findings.explanations import FeatureStatistics
-from recoslip.findings.groups import Partition, find_groups, inspect_first, merge_alike_communities
-from recoslip.findings.novel_share import NovelShare, most_by_chance
-from recoslip.findings.verdict import Withheld, decide, guarantee, withheld_regions
-from recoslip.graph.vectors import Vectors
+from recoslip.inference.evidence import BinCounts, Evidence
+from recoslip.inference.groups import Partition, find_groups, inspect_first, merge_alike_communities
+from recoslip.inference.novel_share import NovelShare, most_by_chance
+from recoslip.inference.traits import FeatureStatistics
+from recoslip.inference.verdict import Withheld, decide, guarantee, withheld_regions
+from recoslip.learning.base import Detector
+from recoslip.learning.p_values import p_values
+from recoslip.learning.regions import growth_within
 from recoslip.pipeline.result import Result
+from recoslip.products.cli.detect import print_result
 
 CENTRES = {"a": (5, 0, 0, 0), "b": (0, 5, 0, 0), "c": (0, 0, 5, 0), "new": (0, 0, 0, 5)}
 NAMES = ("apples", "beans", "cabbage", "dates")

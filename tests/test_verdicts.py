@@ -5,9 +5,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from recoslip import detector, load_detector
-from recoslip.datasets import csbm
-from recoslip.detectors.verdicts import AMPLITUDE, NOISE, VERDICT, VerdictModel
-from recoslip.errors import SettingError
+from recoslip.base.errors import SettingError
+from recoslip.data.datasets.block_model import csbm
+from recoslip.learning.feedback import AMPLITUDE, NOISE, VERDICT, VerdictModel
 
 
 def margin(f):

@@ -20,15 +20,15 @@ from scipy.stats import binom
 from sealed import seal
 
 from recoslip import NodeGraph
-from recoslip.errors import RecoslipError, SettingError, TableError, WatchError
-from recoslip.findings.diagnosis import least_growth
-from recoslip.graph.ids import id_hashes
-from recoslip.storage import output_lock, read_manifest
-from recoslip.watch import appearance as counts
-from recoslip.watch.appearance import appearance, blind_cells, level, views
-from recoslip.watch.page import guarantee, render
-from recoslip.watch.watch import Watch
-from recoslip.wording import percent
+from recoslip.base.errors import RecoslipError, SettingError, TableError, WatchError
+from recoslip.base.files import output_lock, read_manifest
+from recoslip.base.text import percent
+from recoslip.data.ids import id_hashes
+from recoslip.inference.diagnosis import least_growth
+from recoslip.products.watch import appearance as counts
+from recoslip.products.watch.appearance import appearance, blind_cells, level, views
+from recoslip.products.watch.page import guarantee, render
+from recoslip.products.watch.watch import Watch
 
 COLUMNS = ("size", "weight", "price", "age", "speed", "glitter")
 RARE, BORN, LATER = 4, 5, 6  # a known category that is rare, and two that are not known at first

@@ -12,9 +12,9 @@ import pytest
 import scipy.sparse as sp
 
 from recoslip import NodeGraph, detector
-from recoslip.detectors import DETECTORS
-from recoslip.errors import RecoslipError, RecoslipWarning
-from recoslip.findings.analysis import analyse
+from recoslip.base.errors import RecoslipError, RecoslipWarning
+from recoslip.inference.analysis import analyse
+from recoslip.learning.methods import DETECTORS
 from recoslip.pipeline.result import Result
 
 QUICK = {

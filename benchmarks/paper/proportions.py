@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.datasets.load import ARXIV_NAMES, Dataset
+from recoslip.data.datasets.load import ARXIV_NAMES, Dataset
 
 
 class Proportions(NamedTuple):

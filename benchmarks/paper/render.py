@@ -20,15 +20,24 @@ from printed import AUROC, RANKS, PaperMean
 from proportions import proportions
 from ranks import critical_difference, ranks
 
-from recoslip.bench.datasets import DEFAULT_SPLIT, Sources
-from recoslip.bench.plan import DATASETS, REPRESENTATIVE, SHIFTS, methods_of, parse_seeds, parse_splits, plan, recorded
-from recoslip.bench.records import Records
-from recoslip.bench.render import Document, Files, Grid, Page, title
-from recoslip.bench.session import write_files
-from recoslip.bench.statistics import Summary, is_ranked
-from recoslip.console.messages import make_console
-from recoslip.datasets.catalogue import GRAPHS
-from recoslip.datasets.load import Dataset
+from recoslip.data.datasets.catalogue import GRAPHS
+from recoslip.data.datasets.load import Dataset
+from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources
+from recoslip.products.bench.plan import (
+    DATASETS,
+    REPRESENTATIVE,
+    SHIFTS,
+    methods_of,
+    parse_seeds,
+    parse_splits,
+    plan,
+    recorded,
+)
+from recoslip.products.bench.records import Records
+from recoslip.products.bench.render import Document, Files, Grid, Page, title
+from recoslip.products.bench.session import write_files
+from recoslip.products.bench.statistics import Summary, is_ranked
+from recoslip.products.cli.messages import make_console
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 RUNS = (("own", "10"), ("10", "1"))  # splits and seeds of the documents: the authors' split, and ten splits

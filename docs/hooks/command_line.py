@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from recoslip.cli.commands import app
+from recoslip.products.cli.commands import app
 
 PAGE = "api/command-line.md"
 MARK = re.compile("<!-- commands.*?-->")

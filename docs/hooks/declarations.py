@@ -1,9 +1,9 @@
 """Declarations of settings and comments on attributes -> docstrings and constructors that mkdocstrings shows.
 
-`recoslip.detectors.params` writes a detector's constructor and docstring when the class is made. The reference is made
+`recoslip.base.settings` writes a detector's constructor and docstring when the class is made. The reference is made
 from the code as text, so the same is done here: `epochs: int = param(1000, Whole(1), "how many")` is an argument of the
 constructor, and `scores_: Scores = learned("novelty")` an attribute. The same holds for `option(...)` of
-`recoslip.read_options`. Elsewhere a comment behind an attribute says what it is, and doctests are blocks of code.
+`recoslip.data.options`. Elsewhere a comment behind an attribute says what it is, and doctests are blocks of code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import griffe
 
 DECLARED = {"param": "Args", "learned": "Attributes"}
-DETECTOR = "recoslip.detectors.base.Detector"
+DETECTOR = "recoslip.learning.base.Detector"
 DOCTEST = re.compile(r"^>>> .*?(?=\n[ \t]*\n|\Z)", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r"[ \t]*# (doctest|noqa): .*")
 

@@ -1,6 +1,6 @@
 """`python -m recoslip` -> the command line."""
 
-from recoslip.cli import main
+from recoslip.products.cli import main
 
 if __name__ == "__main__":
     main()

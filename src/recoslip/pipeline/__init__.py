@@ -1,1 +1,1 @@
-"""Tables or a graph -> Result: the only code that knows the order of the steps."""
+"""Layer 4: `detect` and `Result`, the only code that knows the order of the steps."""

@@ -10,24 +10,24 @@ from typing import Any
 
 from sklearn.base import clone
 
-from recoslip.detectors.base import Detector
-from recoslip.detectors.params import Choice, Integer, Number, Optional
-from recoslip.detectors.registry import AUTO, DEFAULT, EFFORTS, Effort, detector
-from recoslip.errors import SettingError
-from recoslip.findings.analysis import analyse as find
-from recoslip.findings.verdict import reachable_rate
-from recoslip.graph import NodeGraph
-from recoslip.graph.split import default_rotations
-from recoslip.inspection import check as inspection
-from recoslip.inspection.check import Align, Check, refuse_leaks
-from recoslip.memory import memory_errors
-from recoslip.packed import open_packed
+from recoslip.base.errors import SettingError
+from recoslip.base.memory import memory_errors
+from recoslip.base.progress import Progress, shown
+from recoslip.base.settings import Choice, Integer, Number, Optional
+from recoslip.data.graph import NodeGraph
+from recoslip.data.options import reads
+from recoslip.data.packed.reader import open_packed
+from recoslip.data.split import default_rotations
+from recoslip.data.tables.cells import described_by_genes, open_if_cells
+from recoslip.data.tables.read import read_graph
+from recoslip.inference import check as inspection
+from recoslip.inference.analysis import analyse as find
+from recoslip.inference.check import Align, Check, refuse_leaks
+from recoslip.inference.verdict import reachable_rate
+from recoslip.learning.base import Detector
+from recoslip.learning.methods import AUTO, DEFAULT, EFFORTS, Effort, detector
 from recoslip.pipeline.folder import paths
 from recoslip.pipeline.result import Result
-from recoslip.progress import Progress, shown
-from recoslip.read_options import reads
-from recoslip.tables.cells import described_by_genes, open_if_cells
-from recoslip.tables.read import read_graph
 
 log = logging.getLogger("recoslip")
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 import polars as pl
 
-from recoslip.detectors.base import Detector
-from recoslip.errors import RecoslipError, SettingError
-from recoslip.findings.analysis import Findings
+from recoslip.base.errors import RecoslipError, SettingError
+from recoslip.base.files import Folder, Kind, check_output, output_lock, printable, resolve, writing
+from recoslip.inference.analysis import Findings
+from recoslip.learning.base import Detector
 from recoslip.pipeline.report.html import Report
-from recoslip.results import REVIEW, for_spreadsheets
-from recoslip.storage import Folder, Kind, check_output, output_lock, printable, resolve, writing
+from recoslip.pipeline.saved import REVIEW, for_spreadsheets
 
 if TYPE_CHECKING:
     import networkx as nx

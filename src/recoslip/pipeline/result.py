@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from recoslip.detectors.base import Detector
-from recoslip.detectors.conformal import selected
-from recoslip.detectors.loading import load_detector
-from recoslip.detectors.params import Number
-from recoslip.errors import RecoslipError, SettingError
-from recoslip.findings.analysis import Findings, ListedGroup, SavedCheck, listed_groups, summarise
-from recoslip.findings.new_nodes import check_new, score_new, with_settings
-from recoslip.findings.novel_share import NovelShare
-from recoslip.findings.verdict import Verdict
-from recoslip.graph import NodeGraph
-from recoslip.inspection.check import Check
-from recoslip.inspection.columns import DriftCheck
-from recoslip.packed import open_packed
+from recoslip.base.errors import RecoslipError, SettingError
+from recoslip.base.files import Kind, printable, put_right
+from recoslip.base.settings import Number
+from recoslip.data.graph import NodeGraph
+from recoslip.data.options import reads
+from recoslip.data.packed.reader import open_packed
+from recoslip.inference.analysis import Findings, ListedGroup, SavedCheck, listed_groups, summarise
+from recoslip.inference.check import Check
+from recoslip.inference.columns import DriftCheck
+from recoslip.inference.novel_share import NovelShare
+from recoslip.inference.verdict import Verdict
+from recoslip.learning.base import Detector
+from recoslip.learning.loading import load_detector
+from recoslip.learning.p_values import selected
 from recoslip.pipeline.folder import Format, graph_writers, paths, to_networkx, write
 from recoslip.pipeline.report.html import TITLE, Report, preview, saved_report
 from recoslip.pipeline.report.payload import payload
-from recoslip.read_options import reads
-from recoslip.results import read_scores, read_summary
-from recoslip.storage import Kind, printable, put_right
+from recoslip.pipeline.saved import read_scores, read_summary
+from recoslip.pipeline.score import check_new, score_new, with_settings
 
 if TYPE_CHECKING:
     import networkx as nx

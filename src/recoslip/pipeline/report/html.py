@@ -17,10 +17,10 @@ from typing import Any
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from recoslip.errors import RecoslipError
-from recoslip.json_files import read_json
+from recoslip.base.errors import RecoslipError
+from recoslip.base.files import printable, write_new
+from recoslip.base.json_files import read_json
 from recoslip.pipeline.report.payload import FORMAT
-from recoslip.storage import printable, write_new
 
 POLICY = "default-src 'none'; connect-src {}; script-src {}; style-src {}; base-uri 'none'; form-action 'none'"
 POLICY_ELEMENT = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')

@@ -1,6 +1,6 @@
 // The level that nodes are listed by -> the list, how many of it may be known, and the nodes just below the line.
 
-const ROUNDING = 1e-9; // as recoslip.detectors.conformal: equality is common and must survive rounding
+const ROUNDING = 1e-9; // as recoslip.learning.p_values: equality is common and must survive rounding
 const BELOW = 8; // nodes that are shown below the line
 const ownLevel = data.level.own;
 const byFdr = data.level.by_fdr;

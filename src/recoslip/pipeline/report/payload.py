@@ -13,17 +13,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip._version import __version__
-from recoslip.detectors.base import Detector
-from recoslip.detectors.conformal import ROUNDING
-from recoslip.errors import RecoslipError, nearest
-from recoslip.findings.analysis import Findings, facts
-from recoslip.findings.diagnosis import Cluster
-from recoslip.findings.evidence import BinCounts
-from recoslip.findings.explanations import FeatureStatistics, Trait, nearest_source
-from recoslip.findings.groups import Group
-from recoslip.graph import NodeGraph
-from recoslip.graph.adjacency import Neighbours
-from recoslip.graph.split import Mask
+from recoslip.base.errors import RecoslipError, nearest
+from recoslip.data.graph import NodeGraph
+from recoslip.data.neighbours import Neighbours
+from recoslip.data.split import Mask
+from recoslip.inference.analysis import Findings, facts
+from recoslip.inference.diagnosis import Cluster
+from recoslip.inference.evidence import BinCounts
+from recoslip.inference.groups import Group
+from recoslip.inference.traits import FeatureStatistics, Trait, nearest_source
+from recoslip.learning.base import Detector
+from recoslip.learning.p_values import ROUNDING
 
 TEXT_LENGTHS = (400, 200, 100, 50, 25)  # characters of a cell; the first with which all columns fit
 MAX_CHARACTERS = 8_000_000  # of all columns together

@@ -1,0 +1,1 @@
+"""A name -> a graph with a split, its true novel nodes and the settings of the paper for it."""

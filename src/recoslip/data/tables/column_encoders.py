@@ -1,0 +1,412 @@
+"""One column of a table -> its features: numbers scaled, categories one-hot, text as tf-idf, vectors as they are.
+
+An encoder is fitted once. What it has learned is its fields, plain values that a model's JSON file holds.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import polars as pl
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from recoslip.base.errors import TableError
+from recoslip.data.tables.columns import MAX_CATEGORIES, Column, Encoding
+from recoslip.data.tables.numbers import DecimalMark, are_numbers, decimal_marks, to_numbers, two_readings
+
+MIN_FREQUENCY = 5  # values of a category column that occur in fewer rows are pooled
+MAX_WORDS = 5000  # tf-idf features per text column
+MAX_NUMBER = 1e100  # larger numbers are refused: their squares may overflow
+MISSING = "(missing)"  # the category of missing values
+
+Matrix: TypeAlias = "NDArray[np.float64] | sp.csr_array"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far the values of a column are from those that its encoder was fitted on, beyond chance."""
+
+    deviations: float | None = None  # of numbers: by how many standard deviations their mean moved
+    moved: float | None = None  # of categories and words: the fraction of them that would have to change
+    unknown: int = 0  # rows with a category that was not seen, or with a text of which no word was
+
+
+@dataclass(frozen=True)
+class ColumnEncoder:
+    """What was learned of a column."""
+
+    encoding: ClassVar[Encoding]
+
+    name: str
+
+    @classmethod
+    def fit(cls, series: pl.Series) -> Self:
+        """Learn from a column."""
+        raise NotImplementedError
+
+    @classmethod
+    def fit_transform(cls, series: pl.Series) -> tuple[Self, Matrix]:
+        """Learn from a column, and return its features, too."""
+        encoder = cls.fit(series)
+        return encoder, encoder.transform(series)
+
+    def read(self, series: pl.Series, hint: DecimalMark | None = None) -> pl.Series:
+        """Return a column as the type that is encoded, with null for what is missing.
+
+        Args:
+            series: the column.
+            hint: the decimal mark of the file that it comes from, if the file implies one.
+        """
+        return series
+
+    def transform(self, series: pl.Series) -> Matrix:
+        """Return the features of a column's rows, (rows, features); a row's depend on no other row."""
+        raise NotImplementedError
+
+    @property
+    def feature_names(self) -> list[str]:
+        """One name per feature."""
+        raise NotImplementedError
+
+    def drift(self, series: pl.Series, features: Matrix) -> Drift:
+        """Compare other rows, and their features, with those it was fitted on."""
+        raise NotImplementedError
+
+    def empty(self, rows: int) -> pl.Series:
+        """Return a column in which every value is missing."""
+        return pl.Series(self.name, [None] * rows, dtype=pl.Null)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was learned as JSON values, without the name and what is not known."""
+        learned = {key: value for key, value in asdict(self).items() if key != "name" and value is not None}
+        return {"encoding": self.encoding, **learned}
+
+
+@dataclass(frozen=True)
+class NumberEncoder(ColumnEncoder):
+    """A number, shifted and scaled to mean 0 and variance 1; the median stands for missing ones."""
+
+    encoding: ClassVar[Encoding] = "number"
+
+    median: float
+    mean: float  # of the values less the median
+    scale: float
+    decimal: DecimalMark | None = None  # of numbers that came as text with commas
+
+    @classmethod
+    def fit(cls, series: pl.Series) -> Self:
+        """Learn from a column."""
+        from sklearn.preprocessing import StandardScaler
+
+        values = _numbers(series)
+        median = values.median()
+        # The median is subtracted first because that is exact, while the mean of equal large numbers is rounded.
+        median = median if isinstance(median, float) else 0.0
+        # Fitted to the sorted values, for sums in another order are rounded in another way.
+        scaler = StandardScaler().fit((values - median).fill_null(0.0).sort().to_numpy()[:, None])
+        return cls(series.name, median, float(scaler.mean_[0]), float(scaler.scale_[0]))
+
+    def read(self, series: pl.Series, hint: DecimalMark | None = None) -> pl.Series:
+        """Return numbers, also where they came as text; with the decimal mark that they had when it was fitted."""
+        return _numbers(series, self.decimal, hint)
+
+    def transform(self, series: pl.Series) -> Matrix:
+        """Return the features of rows."""
+        centred = (_numbers(series) - self.median).fill_null(0.0).to_numpy()
+        return np.asarray((centred - self.mean) / self.scale)[:, None]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """One name per feature."""
+        return [self.name]
+
+    def drift(self, series: pl.Series, features: Matrix) -> Drift:
+        """Compare other rows with those it was fitted on."""
+        return Drift(deviations=_deviations_beyond_chance(np.asarray(features.mean(axis=0)), features.shape[0]))
+
+
+@dataclass(frozen=True)
+class CategoryEncoder(ColumnEncoder):
+    """A category as one feature per value; rare ones share one, which unknown ones join; without it these have none."""
+
+    encoding: ClassVar[Encoding] = "category"
+
+    values: list[str]
+    rare: list[str]
+    shares: list[float]  # fraction of the rows with each feature
+
+    @classmethod
+    def fit(cls, series: pl.Series) -> Self:
+        """Learn from a column."""
+        from sklearn.preprocessing import OneHotEncoder
+
+        texts = _texts(series, MISSING)
+        min_frequency = min(MIN_FREQUENCY, max(1, len(series) // 20))
+        encoder = OneHotEncoder(min_frequency=min_frequency, max_categories=MAX_CATEGORIES)
+        encoder.fit(texts.to_numpy().astype(object)[:, None])
+        rare = encoder.infrequent_categories_[0]
+        pooled = [] if rare is None else rare.tolist()
+        values = sorted(set(encoder.categories_[0].tolist()) - set(pooled))
+        counts = np.asarray(cls(series.name, values, pooled, []).transform(series).sum(axis=0)).ravel()
+        return cls(series.name, values, pooled, (counts / len(series)).tolist())
+
+    def transform(self, series: pl.Series) -> Matrix:
+        """Return the features of rows."""
+        position = {value: k for k, value in enumerate(self.values)}
+        rest = len(self.values) if self.rare else -1
+        texts = _texts(series, MISSING)
+        code = texts.replace_strict(position, default=rest, return_dtype=pl.Int64).to_numpy()
+        rows = np.flatnonzero(code >= 0)
+        shape = (len(series), len(self.values) + bool(self.rare))
+        return sp.csr_array((np.ones(len(rows)), (rows, code[rows])), shape=shape)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """One name per feature."""
+        return [f"{self.name}={value}" for value in (*self.values, *(["(rare)"] if self.rare else []))]
+
+    def drift(self, series: pl.Series, features: Matrix) -> Drift:
+        """Compare other rows with those it was fitted on."""
+        seen = _texts(series, MISSING).is_in([*self.values, *self.rare])
+        unknown = int((~seen).sum())
+        return Drift(moved=_moved_beyond_chance(features, self.shares), unknown=unknown)
+
+
+@dataclass(frozen=True)
+class TextEncoder(ColumnEncoder):
+    """A text as tf-idf weights of its words, with norm 1; words that were not seen are left out.
+
+    With `spare` features, words that were not seen, or too seldom, share those, each always the same one.
+    """
+
+    encoding: ClassVar[Encoding] = "text"
+
+    words: list[str]
+    idf: list[float]
+    shares: list[float]  # fraction of the texts with each word
+    spare: int = 0
+
+    @classmethod
+    def fit(cls, series: pl.Series) -> Self:
+        """Learn from a column."""
+        return cls.fit_transform(series)[0]
+
+    @classmethod
+    def fit_transform(cls, series: pl.Series) -> tuple[Self, Matrix]:
+        """Learn from a column, and return its features, too."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        texts = _texts(series, "").to_list()
+        # A word that occurs in one or two texts does not characterise a category; small tables keep every word.
+        encoder = TfidfVectorizer(min_df=min(3, 1 + len(texts) // 100), max_features=MAX_WORDS, dtype=np.float32)
+        try:
+            matrix = sp.csr_array(encoder.fit_transform(texts))
+        except ValueError as problem:
+            raise TableError(f"text column {series.name!r} holds no words to use: {problem}") from problem
+        shares = np.bincount(matrix.indices, minlength=matrix.shape[1]) / len(texts)
+        words = encoder.get_feature_names_out().tolist()
+        return cls(series.name, words, encoder.idf_.tolist(), shares.tolist()), matrix
+
+    def transform(self, series: pl.Series) -> Matrix:
+        """Return the features of rows."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.preprocessing import normalize
+
+        texts = _texts(series, "").to_list()
+        position = {word: k for k, word in enumerate(self.words)}
+        encoder = TfidfVectorizer(vocabulary=position, dtype=np.float32)
+        idf = np.asarray(self.idf, dtype=np.float32)
+        if not self.spare:
+            encoder.idf_ = idf
+            return sp.csr_array(encoder.transform(texts))
+        words_of = encoder.build_analyzer()
+        rows, columns = [], []
+        for row, text in enumerate(texts):
+            for word in words_of(text):
+                rows.append(row)
+                columns.append(position.get(word, self._spare_feature(word)))
+        shape = (len(texts), len(self.words) + self.spare)
+        counts = sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
+        weights = np.append(idf, np.full(self.spare, idf.max(), dtype=np.float32))
+        return sp.csr_array(normalize(counts @ sp.diags_array(weights)))
+
+    def _spare_feature(self, word: str) -> int:
+        """Return the feature that a word shares which is not among those that were seen."""
+        return len(self.words) + zlib.crc32(word.encode("utf-8", "surrogatepass")) % self.spare
+
+    def unseen_words(self, series: pl.Series) -> dict[str, str]:
+        """Return the most frequent of the words that share each spare feature, by the feature's name."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        if not self.spare:
+            return {}
+        words_of, known = TfidfVectorizer().build_analyzer(), set(self.words)
+        counts = Counter(word for text in _texts(series, "").to_list() for word in words_of(text) if word not in known)
+        names = self.feature_names
+        return {names[self._spare_feature(word)]: f"{self.name}:{word}" for word, _ in reversed(counts.most_common())}
+
+    @property
+    def feature_names(self) -> list[str]:
+        """One name per feature."""
+        spare = [f"{self.name}:(unseen {k})" for k in range(self.spare)]
+        return [f"{self.name}:{word}" for word in self.words] + spare
+
+    def drift(self, series: pl.Series, features: Matrix) -> Drift:
+        """Compare other rows with those it was fitted on."""
+        known = sp.csr_array(features)[:, : len(self.words)]
+        without_words = int((np.diff(known.indptr) == 0).sum())
+        return Drift(moved=_moved_beyond_chance(known, self.shares), unknown=without_words)
+
+
+@dataclass(frozen=True)
+class VectorEncoder(ColumnEncoder):
+    """A vector as it is; the mean stands for missing ones."""
+
+    encoding: ClassVar[Encoding] = "vector"
+
+    mean: list[float]
+    deviation: list[float]
+
+    @classmethod
+    def fit(cls, series: pl.Series) -> Self:
+        """Learn from a column."""
+        return cls.fit_chunks(series.name, [series])
+
+    @classmethod
+    def fit_chunks(cls, name: str, chunks: Iterable[pl.Series]) -> Self:
+        """Learn from a column that is given in parts; those that hold missing vectors alone are passed over."""
+        count, total, squares = 0, np.zeros(0), np.zeros(0)
+        for series in chunks:
+            _, vectors = _vectors(series, name)
+            if not len(vectors):
+                continue
+            if count and vectors.shape[1] != len(total):
+                lengths = [len(total), vectors.shape[1]]
+                raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths}")
+            with np.errstate(over="ignore"):
+                sums = vectors.sum(axis=0), (vectors**2).sum(axis=0)
+            total, squares = (sums[0] + total, sums[1] + squares) if count else sums
+            count += len(vectors)
+        if not count:
+            raise TableError(f"vectors in column {name!r} must have one length; all are missing")
+        mean = total / count
+        deviation = np.sqrt(np.maximum(0, squares / count - mean**2))
+        return cls(name, mean.tolist(), deviation.tolist())
+
+    def transform(self, series: pl.Series) -> Matrix:
+        """Return the features of rows."""
+        present, vectors = _vectors(series, self.name)
+        if len(vectors) and vectors.shape[1] != len(self.mean):
+            lengths = [len(self.mean), vectors.shape[1]]
+            raise TableError(f"vectors in column {self.name!r} must have one length; got lengths {lengths}")
+        matrix = np.empty((len(series), len(self.mean)))
+        if len(vectors):
+            matrix[present] = vectors
+        matrix[~present] = self.mean
+        return matrix
+
+    @property
+    def feature_names(self) -> list[str]:
+        """One name per feature."""
+        return [f"{self.name}[{k}]" for k in range(len(self.mean))]
+
+    def drift(self, series: pl.Series, features: Matrix) -> Drift:
+        """Compare other rows with those it was fitted on."""
+        spread = np.asarray(self.deviation)
+        varies = spread > 0
+        moved = (np.asarray(features.mean(axis=0)) - self.mean)[varies] / spread[varies]
+        return Drift(deviations=_deviations_beyond_chance(moved, features.shape[0]) if varies.any() else 0.0)
+
+
+ENCODERS: Mapping[Encoding, type[ColumnEncoder]] = {
+    kind.encoding: kind for kind in (NumberEncoder, CategoryEncoder, TextEncoder, VectorEncoder)
+}
+
+
+def fit_column(column: Column, series: pl.Series) -> tuple[ColumnEncoder, Matrix]:
+    """Fit the encoder of a column to its values, as `Column.read` returned them, and return their features, too."""
+    encoder, matrix = ENCODERS[column.encoding].fit_transform(series)
+    return (replace(encoder, decimal=column.decimal) if isinstance(encoder, NumberEncoder) else encoder), matrix
+
+
+def encoder_from_json(name: str, values: Mapping[str, Any]) -> ColumnEncoder:
+    """Rebuild an encoder from `to_json`; raise KeyError or TypeError where the fields are not those of one."""
+    learned = {key: value for key, value in values.items() if key != "encoding"}
+    return ENCODERS[values["encoding"]](name, **learned)
+
+
+def _numbers(series: pl.Series, known: DecimalMark | None = None, hint: DecimalMark | None = None) -> pl.Series:
+    """Return a column as numbers, missing ones null; text is read as numbers where all of it is."""
+    if series.dtype == pl.String:
+        marks = decimal_marks(series, known=known, hint=hint)
+        if len(marks) == 2:
+            raise TableError(
+                f"column {series.name!r} must hold numbers, as when the model was fitted; {two_readings(series)}"
+            )
+        mark = marks[0] if marks else known or "."
+        unreadable = ~are_numbers(series, mark)
+        if unreadable.any():
+            raise TableError(
+                f"column {series.name!r} must hold numbers, as when the model was fitted; got "
+                f"{series.filter(unreadable)[0]!r} and {int(unreadable.sum()) - 1:,} more such rows; correct them"
+            )
+        values = to_numbers(series, mark)
+    elif series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null):
+        values = series.cast(pl.Float64)
+    else:
+        raise TableError(f"column {series.name!r} must hold numbers, as when the model was fitted; got {series.dtype}")
+    values = values.fill_nan(None)
+    if (values.abs() > MAX_NUMBER).fill_null(False).any():
+        raise TableError(f"column {series.name!r} holds infinite or extreme values; replace them or ignore the column")
+    return values
+
+
+def _texts(series: pl.Series, missing: str) -> pl.Series:
+    if series.dtype.is_nested() or series.dtype == pl.Binary:
+        raise TableError(f"column {series.name!r} must hold one text per row; got {series.dtype}")
+    return series.cast(pl.String).fill_null(missing)
+
+
+def _vectors(series: pl.Series, name: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return which rows of a column hold a vector, and the vectors."""
+    if series.dtype == pl.Null:
+        return np.zeros(len(series), dtype=bool), np.empty((0, 0))
+    if series.dtype not in (pl.List, pl.Array):
+        raise TableError(
+            f"column {name!r} must hold lists of numbers, as when the model was fitted; got {series.dtype}"
+        )
+    lists = series.cast(pl.List(pl.Float64)) if series.dtype != pl.List(pl.Float64) else series
+    present = lists.is_not_null().to_numpy()
+    if not present.any():
+        return present, np.empty((0, 0))
+    lengths = lists.list.len().drop_nulls().unique().sort()
+    if len(lengths) != 1 or lengths[0] == 0:
+        raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths.to_list()[:5]}")
+    values = lists.drop_nulls().explode().to_numpy().astype(np.float64).reshape(-1, int(lengths[0]))
+    usable = (np.abs(values) <= np.finfo(np.float32).max).all(axis=1)
+    if not usable.all():
+        raise TableError(
+            f"vectors in column {name!r} hold empty, infinite or extreme values in {(~usable).sum()} rows; "
+            "replace them or ignore the column"
+        )
+    return present, values
+
+
+def _deviations_beyond_chance(moved: NDArray[np.float64], rows: int) -> float:
+    """Return how far means moved, in standard deviations, in the root mean square, less what is expected of `rows`."""
+    return float(np.sqrt(max(0.0, float((moved**2).mean()) - 1 / max(1, rows))))
+
+
+def _moved_beyond_chance(features: Any, shares: Sequence[float]) -> float:
+    """Return half the sum of the differences of shares, less what is expected of so many rows, against their sum."""
+    rows, fitted = features.shape[0], np.asarray(shares)
+    now = np.bincount(sp.csr_array(features).indices, minlength=len(fitted)) / max(1, rows)
+    chance = np.sqrt(2 * fitted * (1 - fitted) / (np.pi * max(1, rows)))
+    beyond = float(np.abs(now - fitted).sum() - chance.sum())
+    return max(0.0, beyond) / max(1e-12, 2 * float(fitted.sum()))

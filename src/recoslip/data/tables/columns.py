@@ -1,0 +1,236 @@
+"""Columns of a table -> how each is encoded: as a number, a category, text or a vector, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeAlias
+
+import polars as pl
+
+from recoslip.base.errors import TableError, nearest
+from recoslip.data.tables.numbers import DecimalMark, are_codes, decimal_marks, spells_missing, to_numbers, two_readings
+
+Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
+
+MOST_NAMES = 20  # of columns, in a line
+MAX_CATEGORIES = 50  # one-hot features per column; the rarest values are pooled into the last
+LOOK_ROWS = 200  # of a text column that are looked at before all of it is
+NAMED_SPELLINGS = 3  # of missing values, in a message
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a table comes from; by default a data frame, whose rows are counted from 0.
+
+    Args:
+        first_row: the number of the first row.
+        counting: how rows are counted, in words.
+        decimal: the decimal mark that the separator of a text file implies, if it implies one.
+    """
+
+    first_row: int = 0
+    counting: str = "rows are counted from 0"
+    decimal: DecimalMark | None = None
+
+    @classmethod
+    def of_file(cls, decimal: DecimalMark | None = None) -> Origin:
+        """Return the origin of a file with a header, whose rows are counted as a spreadsheet shows them."""
+        return cls(2, "the header is row 1", decimal)
+
+    def first(self, rows: pl.Series) -> str:
+        """Name the first row for which a column of true and false is true: "row 7"."""
+        return f"row {self.first_row + int(rows.arg_max() or 0)}"
+
+    def from_row(self, position: int) -> Origin:
+        """Return the origin of the rows from a position on."""
+        return replace(self, first_row=self.first_row + position)
+
+
+FRAME = Origin()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the nodes table and how it is encoded."""
+
+    name: str
+    encoding: Encoding
+    reason: str = ""  # why the column is unused, or how its text is read as numbers
+    decimal: DecimalMark | None = None  # of numbers with commas
+
+    def read(self, series: pl.Series) -> pl.Series:
+        """Return the column as the type that is encoded, with null for what is missing."""
+        if self.encoding == "number" and series.dtype == pl.String:
+            return to_numbers(series, self.decimal or ".")
+        return series
+
+
+class ColumnReader(Protocol):
+    """A table whose columns can be read one at a time: a data frame or a file."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The data types of the columns."""
+
+    def __getitem__(self, name: str) -> pl.Series:
+        """Return a column."""
+
+
+def plan_columns(
+    table: ColumnReader,
+    reserved: Collection[str | None],
+    features: Sequence[str] | None,
+    ignore: Sequence[str],
+    text: Sequence[str],
+    origin: Origin = FRAME,
+) -> list[Column]:
+    """Decide how each column is encoded.
+
+    Numbers, true/false and vectors become features, also where numbers are written as text. Other text is a category if
+    its values repeat; otherwise it is unused, unless `text` names it.
+
+    Args:
+        table: the nodes table.
+        reserved: columns that are the id, domain, time or category; they cannot be features.
+        features: the only columns to use; None: all.
+        ignore: columns not to use.
+        text: columns of free text.
+        origin: where the table comes from.
+    """
+    for name in (*(features or ()), *ignore, *text):
+        require_column(table.columns, name, "nodes")
+        if name in reserved and name not in ignore:
+            raise TableError(f"column {name!r} already is the id, domain, time or category; it cannot be a feature")
+    columns = []
+    for name in table.columns:
+        if name in reserved:
+            continue
+        if name in ignore:
+            columns.append(Column(name, "unused", "ignored as asked"))
+        elif name in text:
+            columns.append(Column(name, "text"))
+        elif features is not None and name not in features:
+            columns.append(Column(name, "unused", "not among the chosen features"))
+        else:
+            column = _guess_encoding(name, table, origin)
+            if column.encoding == "unused" and features is not None:
+                raise TableError(f"column {name!r} cannot be a feature: {column.reason}")
+            columns.append(column)
+    if all(column.encoding == "unused" for column in columns):
+        reasons = "; ".join(f"{c.name}: {c.reason}" for c in columns) or "there are no further columns"
+        raise TableError(f"the nodes table has no column to use as a feature ({reasons})")
+    return columns
+
+
+def require_column(columns: Sequence[str], name: str, table: str) -> None:
+    """Raise unless the "nodes" or "edges" table has the column `name`."""
+    if name not in columns:
+        raise TableError(
+            f"the {table} table has no column {name!r}{nearest(name, columns)}; it has {', '.join(columns)}"
+        )
+
+
+def describe(columns: Sequence[Column]) -> str:
+    """Describe in one line how the columns are encoded; of many, the first."""
+    used = _list_some(
+        [
+            f"{column.name} ({column.encoding}{f': {column.reason}' if column.reason else ''})"
+            for column in columns
+            if column.encoding != "unused"
+        ]
+    )
+    unused = _list_some([f"{column.name} ({column.reason})" for column in columns if column.encoding == "unused"])
+    return f"{used}; unused: {unused}" if unused else used
+
+
+def _list_some(names: list[str]) -> str:
+    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + rest
+
+
+def _guess_encoding(name: str, table: ColumnReader, origin: Origin) -> Column:
+    dtype = table.schema[name]
+    if dtype.is_numeric() or dtype == pl.Boolean:
+        return Column(name, "number")
+    if dtype in (pl.List, pl.Array):
+        if dtype.inner is not None and dtype.inner.is_numeric():  # type: ignore[attr-defined]
+            return Column(name, "vector")
+        return Column(name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
+    if dtype in (pl.String, pl.Categorical, pl.Enum):
+        series = table[name]
+        if dtype == pl.String and (special := _dates_or_numbers(name, series, origin)):
+            return special
+        distinct = series.n_unique()
+        if distinct <= max(MAX_CATEGORIES, len(series) // 20) and distinct < len(series):
+            return Column(name, "category")
+        return Column(name, "unused", f"{distinct:,} different texts; text=[{name!r}] uses it")
+    if dtype == pl.Null:
+        return Column(name, "unused", "empty")
+    return Column(name, "unused", f"{dtype} is no feature; time={name!r} takes it for the domain")
+
+
+def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | None:
+    """Return what becomes of a column of text that holds dates, numbers or nothing; None if it holds other text."""
+    for texts in (series.head(LOOK_ROWS), series):  # most columns of text are told by their first rows
+        missing = spells_missing(texts)
+        present = texts.filter(~missing)
+        are_dates = bool(_looks_like_date(present).all())
+        marks = [] if are_codes(present) else decimal_marks(present, hint=origin.decimal)
+        if not are_dates and not marks:
+            return None
+    if not len(present):
+        return Column(name, "unused", "empty")
+    if are_dates:
+        return Column(name, "unused", f"dates are no feature; time={name!r} takes it for the domain")
+    if len(marks) == 2:
+        return Column(name, "unused", two_readings(present))
+    has_commas = bool(present.str.contains(",", literal=True).any())
+    how = [{".": "commas between thousands", ",": "decimal commas"}[marks[0]]] if has_commas else []
+    how += [f"missing values written {_spellings(texts.filter(missing))}"] if texts.filter(missing).count() else []
+    return Column(name, "number", ", ".join(how) or "written as text", marks[0] if has_commas else None)
+
+
+def _looks_like_date(texts: pl.Series) -> pl.Series:
+    """Return for each text whether it starts with a date such as 2007-01-31, 31.1.2007 or 1/31/2007."""
+    ours, theirs = r"[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[0-9]{1,2}(\.[0-9]{1,2}\.|/[0-9]{1,2}/)[0-9]{4}"
+    return texts.str.contains(rf"^\s*({ours}|{theirs})([T ]|$)")
+
+
+def _spellings(texts: pl.Series) -> str:
+    """Name how missing values are written, the first few spellings; "" if all are empty."""
+    names = texts.drop_nulls().unique(maintain_order=True)
+    return ", ".join(map(repr, names[:NAMED_SPELLINGS].to_list()))
+
+
+def refuse_missing(
+    columns: Sequence[pl.Series], origin: Origin = FRAME, given: Sequence[pl.Series] | None = None
+) -> None:
+    """Raise if a value is missing.
+
+    Args:
+        columns: the columns, as `Column.read` returned them.
+        origin: where the table comes from; the first value of each column is in its first row.
+        given: the columns as they were before, which say how missing values are written.
+    """
+    found = []
+    for series, before in zip(columns, given or columns, strict=True):
+        missing = is_missing(series)
+        if missing.any():
+            written = _spellings(before.filter(missing)) if before.dtype == pl.String else ""
+            first = f"first: {origin.first(missing)}{f', written {written}' if written else ''}"
+            found.append(f"{series.name!r} in {missing.sum()} rows ({first})")
+    if found:
+        raise TableError(
+            f"missing values: {'; '.join(found)} ({origin.counting}); fill them, ignore the columns, or impute=True"
+        )
+
+
+def is_missing(series: pl.Series) -> pl.Series:
+    """Return for each value whether it is missing: null or NaN."""
+    missing = series.is_null()
+    return (missing | series.is_nan().fill_null(False)) if series.dtype.is_float() else missing

@@ -1,0 +1,254 @@
+"""Rows of an edges table, which name nodes by id -> positions of their ends, and weights."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NoReturn
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recoslip.base.errors import TableError
+from recoslip.data.options import ReadOptions
+from recoslip.data.tables.columns import FRAME, MOST_NAMES, Origin, require_column
+from recoslip.data.tables.node_columns import WHOLE, checked_ids, end_columns
+from recoslip.data.tables.numbers import DecimalMark, decimal_marks, to_numbers, two_readings
+
+log = logging.getLogger("recoslip")
+
+SAMPLE_EDGES = 1000  # rows by which the columns of the ends are found
+MANY_NODES = 1_000_000  # from which on ids are found by their hashes, which are computed once, instead of by joins
+FIX_WEIGHTS = "correct it, leave such rows out, or leave weight out"
+MOST = 0.5  # of the sampled values of such a column must be ids of nodes
+WEIGHT = re.compile(
+    r"(?:^|[ _.-])(w|weights?|n|counts?|times|values?|strength|score|freq|frequency|amount)$", re.IGNORECASE
+)
+EDGE_ID = re.compile(r"^(|id|edge|edge[ _.-]?id|index|row|no|nr|number|unnamed: 0)$", re.IGNORECASE)
+
+
+def log_dropped_edges(edges: int) -> None:
+    """Log how many edges were dropped, if any."""
+    if edges:
+        log.info("edges: %s dropped that name unknown nodes", f"{edges:,}")
+
+
+def choose_ends(sample: pl.DataFrame, ids: pl.Series, options: ReadOptions) -> ReadOptions:
+    """Return the options with the columns of both ends: those that are named, else the first that hold ids of nodes.
+
+    Where more than two do, those that are called like a weight or the number of an edge come last. Where fewer do, it
+    is the first columns that have no other use.
+
+    Args:
+        sample: the first rows of the edges table.
+        ids: the ids of the nodes, as text.
+        options: which columns to read, as far as the user said.
+    """
+    named = [options.edge_from, options.edge_to]
+    free = [column for column in sample.columns if column not in (*named, options.weight)]
+    if None not in named or len(free) < named.count(None):
+        return options
+    found = _columns_of_ids([sample[name] for name in free], ids)
+    if len(found) > named.count(None):
+        found.sort(key=lambda name: bool(WEIGHT.search(name) or EDGE_ID.search(name)))
+        found = sorted(found[: named.count(None)], key=free.index)
+    chosen = iter(found if len(found) >= named.count(None) else free)
+    left, right = [next(chosen) if name is None else name for name in named]
+    return replace(options, edge_from=left, edge_to=right)
+
+
+def _columns_of_ids(columns: Sequence[pl.Series], ids: pl.Series) -> list[str]:
+    """Return the columns most of whose values are ids of nodes, as they are or as whole numbers written like 1.0."""
+    texts = {}
+    for column in columns:
+        if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date):
+            values = column.cast(pl.String).drop_nulls()
+            texts[column.name] = values.to_frame("text").with_columns(whole=values.str.extract(WHOLE))
+    if not texts:
+        return []
+    values = pl.concat([frame.to_series(k) for frame in texts.values() for k in range(2)]).unique()
+    known = values.filter(values.is_in(ids.implode())).implode()
+    share = {
+        name: (frame["text"].is_in(known) | frame["whole"].is_in(known).fill_null(False)).mean()
+        for name, frame in texts.items()
+    }
+    return [name for name, value in share.items() if isinstance(value, float) and value > MOST]
+
+
+def _log_unused(columns: Sequence[pl.Series], reader: EdgeReader) -> None:
+    """Log which columns hold the ends, where there are others, and which of these may hold weights."""
+    if not columns:
+        return
+    names = []
+    for column in columns[:MOST_NAMES]:
+        numbers = column.dtype.is_numeric() or (column.dtype == pl.String and len(decimal_marks(column)) > 0)
+        may_weigh = reader.weight is None and numbers and WEIGHT.search(column.name)
+        names.append(f"{column.name} (weight={column.name!r} uses it)" if may_weigh else column.name)
+    rest = f" and {len(columns) - MOST_NAMES} more" if len(columns) > MOST_NAMES else ""
+    log.info("edges: from %s to %s; unused: %s%s", reader.left, reader.right, ", ".join(names), rest)
+
+
+class EdgeReader:
+    """Rows of an edges table -> node positions of their ends, and weights.
+
+    Args:
+        sample: the first rows of the table, with all columns.
+        name: how error messages call the table.
+        ids: the ids of the nodes, as text.
+        options: which columns to read.
+        origin: where the table comes from.
+    """
+
+    def __init__(
+        self, sample: pl.DataFrame, name: str, ids: pl.Series, options: ReadOptions, origin: Origin = FRAME
+    ) -> None:
+        columns = sample.columns
+        for column in (options.edge_from, options.edge_to, options.weight):
+            if column is not None:
+                require_column(columns, column, "edges")
+        left, right = end_columns(choose_ends(sample, ids, options), columns)
+        if left is None or right is None:
+            besides = f" besides the weights in {options.weight!r}" if options.weight is not None else ""
+            raise TableError(f"{name} must have two columns of node ids{besides}; it has {list(columns)}")
+        if left == right:
+            raise TableError(f"both ends of an edge cannot be in one column, {left!r}; name two")
+        self.left, self.right = left, right
+        self.columns = [left, right, *([options.weight] if options.weight is not None else [])]  # those that are read
+        self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
+        self.origin = origin
+        self.positions = pl.DataFrame({"id": ids, "position": np.arange(len(ids))})
+        if ids.is_duplicated().any():
+            repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
+            raise TableError(
+                f"ids in the nodes table must be unique; {len(repeated)} are repeated "
+                f"(first: {', '.join(map(repr, repeated[:3].to_list()))}); leave the repeated rows out, or give "
+                "them other ids"
+            )
+        self.dropped = 0  # edges with an unknown end that were dropped so far
+        self._decide_mark(sample)
+        _log_unused([sample[name] for name in columns if name not in self.columns], self)
+
+    def check_header(self) -> None:
+        """Raise if the header of a file is an edge, because the file has no header."""
+        if self.ids.is_in([self.left]).any() and self.ids.is_in([self.right]).any():
+            raise TableError(f"{self.name}: the first line, {self.left!r} and {self.right!r}, is an edge; add a header")
+
+    def read(self, frame: pl.DataFrame, offset: int = 0) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+        """Return the node positions of the ends of the given rows, (2, edges), and their weights.
+
+        Args:
+            frame: the rows.
+            offset: how many rows of the table are before them.
+        """
+        origin = self.origin.from_row(offset)
+        *ends, known = self.ends(frame, origin)
+        edge_index = np.stack([position.filter(known).to_numpy().astype(np.int64) for position in ends])
+        edge_weight = None
+        if self.weight is not None:
+            edge_weight = self._weights(frame[self.weight], known, origin).filter(known).to_numpy()
+        return edge_index, edge_weight
+
+    def ends(self, frame: pl.DataFrame, origin: Origin | None = None) -> tuple[pl.Series, pl.Series, pl.Series]:
+        """Return the node positions of both ends of the given rows, null where one is unknown, and where none is."""
+        left, right = (
+            self._find(checked_ids(frame[column], "edges", origin or self.origin)) for column in (self.left, self.right)
+        )
+        known = left.is_not_null() & right.is_not_null()
+        dropped = int((~known).sum())
+        if dropped and not self.drop_unknown:
+            self._refuse_unknown(frame, [left, right], dropped)
+        self.dropped += dropped
+        return left, right, known
+
+    def refuse_no_edge(self, frame: pl.DataFrame) -> NoReturn:
+        """Raise because not one edge joins two nodes of the nodes table.
+
+        Args:
+            frame: some rows of the edges table.
+        """
+        held = " and ".join(f"{name!r} such as {frame[name].cast(pl.String)[0]!r}" for name in (self.left, self.right))
+        raise TableError(
+            f"drop_unknown=True would drop every edge: no row of {self.name} names two ids of the nodes table. Its "
+            f"columns hold {held}, and the nodes table has ids such as {self._example()}; name the columns of the ends "
+            "(edge_from=..., edge_to=...) or of the ids (id=...), or correct them"
+        )
+
+    def _find(self, names: pl.Series) -> pl.Series:
+        """Return the position of each id, null where it is unknown; 1.0 is 1 where there is no 1.0."""
+        texts = names.cast(pl.String)
+        found = self._exact(texts)
+        if found.null_count() and names.dtype == pl.String:
+            return found.zip_with(found.is_not_null(), self._exact(texts.str.extract(WHOLE)))
+        return found
+
+    def _exact(self, texts: pl.Series) -> pl.Series:
+        """Return the position of each id, null where it is unknown."""
+        if len(self.ids) <= MANY_NODES or self._hashed is None:
+            frame = pl.DataFrame({"id": texts})
+            return frame.join(self.positions, on="id", how="left", maintain_order="left")["position"]
+        hashes, positions = self._hashed
+        found = np.minimum(np.searchsorted(hashes, texts.hash().to_numpy()), len(hashes) - 1)
+        position = pl.Series(positions[found])
+        return position.set(~(self.ids.gather(position) == texts).fill_null(False), None)
+
+    @cached_property
+    def _hashed(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]] | None:
+        """The hashes of the ids in ascending order, and the position of each; None where two ids have the same hash.
+
+        A join would hash all ids again for every chunk of a table.
+        """
+        hashes = self.ids.hash().to_numpy()
+        positions = np.argsort(hashes, kind="stable")
+        hashes = hashes[positions]
+        return None if (hashes[1:] == hashes[:-1]).any() else (hashes, positions)
+
+    def _refuse_unknown(self, frame: pl.DataFrame, ends: Sequence[pl.Series], edges: int) -> NoReturn:
+        unknown = [
+            name
+            for column, position in zip((self.left, self.right), ends, strict=True)
+            for name in frame[column].filter(position.is_null()).cast(pl.String).unique(maintain_order=True)
+        ]
+        unknown = list(dict.fromkeys(unknown))
+        raise TableError(
+            f"{self.name} names {len(unknown)} ids that the nodes table does not have (first: "
+            f"{', '.join(map(repr, unknown[:3]))}), in {edges} edges. The ends are in its columns {self.left!r} and "
+            f"{self.right!r}, and the nodes table has ids such as {self._example()}; add those nodes or pass "
+            "drop_unknown=True, or name other columns (edge_from=..., edge_to=...)"
+        )
+
+    def _example(self) -> str:
+        return ", ".join(map(repr, self.ids.head(2).to_list()))
+
+    def _decide_mark(self, sample: pl.DataFrame) -> None:
+        """Decide by which decimal mark weights are read that come as text."""
+        self.mark: DecimalMark = "."
+        if self.weight is not None and sample.schema[self.weight] == pl.String:
+            texts = sample[self.weight]
+            marks = decimal_marks(texts, hint=self.origin.decimal)
+            if len(marks) == 2:
+                raise TableError(f"the edges table's weight column {self.weight!r}: {two_readings(texts)}")
+            self.mark = marks[0] if marks else "."
+
+    def _weights(self, column: pl.Series, known: pl.Series, origin: Origin) -> pl.Series:
+        """Return weights; raise if that of a known edge is no number, or not positive and finite."""
+        values = to_numbers(column, self.mark) if column.dtype == pl.String else column
+        absent = known & values.is_null()
+        if not values.dtype.is_numeric() or absent.any():
+            where = (
+                f"; {origin.first(absent)} has {column.filter(absent)[0]!r} ({origin.counting})" if absent.any() else ""
+            )
+            raise TableError(
+                f"the edges table's weight column {self.weight!r} must hold a number in every row{where}; {FIX_WEIGHTS}"
+            )
+        values = values.cast(pl.Float64)
+        wrong = known & ~((values > 0) & values.is_finite())
+        if wrong.any():
+            raise TableError(
+                f"the edges table's weights must be positive and finite; {origin.first(wrong)} has "
+                f"{values.filter(wrong)[0]} ({origin.counting}); {FIX_WEIGHTS}"
+            )
+        return values

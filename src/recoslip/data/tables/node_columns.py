@@ -1,0 +1,277 @@
+"""Columns of a nodes table -> ids as text, which nodes are target, how the others are encoded, and what is shown."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recoslip.base.errors import TableError
+from recoslip.data.options import ReadOptions, Since
+from recoslip.data.tables.columns import (
+    FRAME,
+    Column,
+    ColumnReader,
+    Origin,
+    describe,
+    is_missing,
+    plan_columns,
+    require_column,
+)
+from recoslip.data.tables.times import Order, not_before, read_instant, read_times, slash_order
+
+WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that became a float
+MAX_WHOLE = 2**53  # up to which floats hold every whole number
+
+
+def checked_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
+    """Return ids, all there; floats become whole numbers, or are refused where they are none."""
+    if column.dtype.is_nested() or column.dtype == pl.Binary:
+        raise TableError(
+            f"the {table} table's column {column.name!r} must hold text or whole numbers; got {column.dtype}"
+        )
+    missing = is_missing(column)
+    if missing.any():
+        raise TableError(
+            f"the {table} table's column {column.name!r} is empty in {missing.sum()} rows (first: "
+            f"{origin.first(missing)}; {origin.counting}); fill it, or leave these rows out"
+        )
+    if column.dtype.is_float():
+        broken = (column != column.floor()) | (column.abs() > MAX_WHOLE)
+        if broken.any():
+            raise TableError(
+                f"the {table} table's column {column.name!r} must hold text or whole numbers; got "
+                f"{column.filter(broken)[0]} ({origin.first(broken)}; {origin.counting})"
+            )
+        return column.cast(pl.Int64)
+    return column
+
+
+def own_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
+    """Return ids as text or whole numbers; where every one is written as 1.0, without the .0."""
+    ids = checked_ids(column, table, origin)
+    if ids.dtype == pl.String and len(ids) and ids.str.contains(WHOLE).all():
+        return ids.str.extract(WHOLE)
+    return ids
+
+
+def ids_as_text(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
+    """Return ids as text, so that 7 in one file equals 7 in the other whatever the types of the columns."""
+    return own_ids(column, table, origin).cast(pl.String)
+
+
+def domains_from_column(table: ColumnReader, name: str, target: object, origin: Origin = FRAME) -> NDArray[np.bool_]:
+    """Return which rows are target by a column of two values."""
+    require_column(table.columns, name, "nodes")
+    column = table[name].cast(pl.String)
+    if column.null_count():
+        raise TableError(
+            f"the domain column {name!r} is empty in {column.null_count()} rows (first: "
+            f"{origin.first(column.is_null())}; {origin.counting}); give every node a domain"
+        )
+    values = sorted(column.unique().to_list(), key=lambda value: (_plain(value), value))
+    if len(values) != 2:
+        shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
+        raise TableError(
+            f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}; leave "
+            "the rows of others out, or write two values into a column of their own and name it (domain=...)"
+        )
+    if target is not None:
+        found = _find_values(str(target), values)
+        if len(found) != 1:
+            problem = "which both read like" if found else "not"
+            raise TableError(
+                f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, {problem} {str(target)!r}; give "
+                f"one of them as it is written (target={values[0]!r} or target={values[1]!r})"
+            )
+        return np.asarray(column == found[0])
+    if [_plain(value) for value in values] in (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"]):
+        return np.asarray(column == values[1])
+    raise TableError(
+        f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}: say which one is the target "
+        f"(target={values[0]!r} or target={values[1]!r})"
+    )
+
+
+def _plain(value: str) -> str:
+    return value.strip().lower()
+
+
+def _find_values(wanted: str, values: Sequence[str]) -> list[str]:
+    """Return the value equal to `wanted`, or else all that differ from it only in case and surrounding spaces."""
+    return [wanted] if wanted in values else [value for value in values if _plain(value) == _plain(wanted)]
+
+
+def domains_from_time(table: ColumnReader, name: str, since: Since | None, origin: Origin = FRAME) -> NDArray[np.bool_]:
+    """Return which rows are target: those with a time from `since` on."""
+    require_column(table.columns, name, "nodes")
+    column = table[name]
+    missing = is_missing(column)
+    if missing.any():
+        raise TableError(
+            f"the time column {name!r} is empty in {missing.sum()} rows (first: {origin.first(missing)}; "
+            f"{origin.counting}); give every node a time"
+        )
+    numeric = column.dtype.is_numeric()
+    order = None if numeric else _slash_order(column, since)
+    times = None if numeric else read_times(column, order)
+    try:
+        if times is None:
+            is_target = np.asarray(column >= _number(column, since))
+        else:
+            is_target = not_before(times, read_instant(since, order), name)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
+        if isinstance(problem, TableError):
+            raise
+        expected = "a number" if numeric else "a date such as 2007-01-31"
+        raise TableError(f"the time column {name!r} needs {expected} to divide it; got since={since!r}") from problem
+    if is_target.all() or not is_target.any():
+        span = f"{column.min()!s} to {column.max()!s}" if times is None else str(times)
+        raise TableError(f"dividing {name!r} at {since} leaves one domain empty; it runs from {span}")
+    return is_target
+
+
+def _slash_order(column: pl.Series, since: Since | None) -> Order | None:
+    """Return which part of dates with slashes comes first, by the values of the column and of `since` together."""
+    texts = {}
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum) and column.cast(pl.String).str.contains("/").any():
+        texts[f"the time column {column.name!r}"] = column.cast(pl.String).alias("")
+    if isinstance(since, str) and "/" in since:
+        texts["since"] = pl.Series([since])
+    return slash_order(pl.concat(texts.values()), " and ".join(texts)) if texts else None
+
+
+def _number(column: pl.Series, since: Any) -> int | float:
+    """Return `since` as a number: a whole one where the column is, because large ones are rounded as floats."""
+    if column.dtype == pl.Int64 and isinstance(since, int | str):
+        try:
+            whole = int(since)
+        except ValueError:
+            return float(since)
+        return whole if -(2**63) <= whole < 2**63 else float(whole)
+    return float(since)
+
+
+LABEL = re.compile(r"(?:^|[ _.-])(title|name|label|headline|subject)$", re.IGNORECASE)
+MAX_LENGTH = 200  # characters of a name, on average; longer texts are bodies, not names
+MIN_DISTINCT = 0.5  # fraction of the names that differ; what repeats more often names a category
+
+
+def may_be_label(name: str) -> bool:
+    """Return whether a column's name says that its values name the nodes.
+
+    >>> [name for name in ("title", "Product Name", "filename", "price") if may_be_label(name)]
+    ['title', 'Product Name']
+    """
+    return LABEL.search(name) is not None
+
+
+def choose_label(table: ColumnReader, reserved: Collection[str | None], asked: str | None) -> str | None:
+    """Return the column that names the nodes.
+
+    Args:
+        table: the nodes table.
+        reserved: columns that are the id, domain, time or category.
+        asked: the column that was asked for, "" for none; None: the first that is plainly a name.
+    """
+    if asked is None:
+        return next((name for name in table.columns if name not in reserved and _is_label(table, name)), None)
+    if asked:
+        require_column(table.columns, asked, "nodes")
+    return asked or None
+
+
+def choose_kept(table: ColumnReader, asked: Sequence[str], label: str | None) -> list[str]:
+    """Return the columns that are kept to be shown, the one that names the nodes first."""
+    for name in asked:
+        require_column(table.columns, name, "nodes")
+    return list(dict.fromkeys([*([] if label is None else [label]), *asked]))
+
+
+def _is_label(table: ColumnReader, name: str) -> bool:
+    if not (may_be_label(name) and table.schema[name] == pl.String):
+        return False
+    values = table[name].drop_nulls()
+    if not len(values):
+        return False
+    length = values.str.len_chars().mean()
+    return isinstance(length, float) and length <= MAX_LENGTH and values.n_unique() >= MIN_DISTINCT * len(values)
+
+
+def shown_values(series: pl.Series) -> pl.Series:
+    """Return a column as numbers, true and false, or text."""
+    if (series.dtype.is_numeric() and not series.dtype.is_decimal()) or series.dtype in (pl.Boolean, pl.String):
+        return series
+    if series.dtype.is_nested():
+        return pl.Series(series.name, [None if each is None else str(each) for each in series.to_list()], pl.String)
+    try:
+        return series.cast(pl.String)
+    except pl.exceptions.PolarsError as problem:
+        raise TableError(
+            f"column {series.name!r} cannot be shown: {series.dtype} is no number and no text"
+        ) from problem
+
+
+def column_arrays(table: ColumnReader, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return columns as arrays of Python values, with None for what is missing."""
+    arrays = {}
+    for name in names:
+        shown = shown_values(table[name])
+        values = shown.fill_nan(None) if shown.dtype.is_float() else shown
+        arrays[name] = np.array([*values.to_list(), None], dtype=object)[:-1]  # never taken for an array of arrays
+    return arrays
+
+
+log = logging.getLogger("recoslip")
+
+TableName: TypeAlias = Literal["nodes", "edges"]
+
+
+class NodeRows(NamedTuple):
+    """The ids and domains of a nodes table, one per row, how its other columns are encoded, and which are kept."""
+
+    ids: pl.Series  # as text
+    names: pl.Series  # the ids as text or whole numbers
+    is_target: NDArray[np.bool_]
+    columns: list[Column]
+    kept: list[str]  # columns that are shown beside the nodes
+    label: str | None  # the one of these that names the nodes
+
+
+def node_rows(options: ReadOptions, table: ColumnReader, origin: Origin = FRAME) -> NodeRows:
+    """Read ids and domains of a nodes table, and decide how its other columns are encoded.
+
+    Args:
+        table: the nodes table.
+        origin: where it comes from.
+    """
+    require_column(table.columns, options.id, "nodes")
+    names = own_ids(table[options.id], "nodes", origin)
+    if options.time is None:
+        is_target = domains_from_column(table, options.domain, options.target, origin)
+    else:
+        is_target = domains_from_time(table, options.time, options.since, origin)
+    if options.category is not None:
+        require_column(table.columns, options.category, "nodes")
+        if (dtype := table.schema[options.category]).is_nested():
+            raise TableError(f"the category column {options.category!r} must hold one value per row; got {dtype}")
+    reserved = {options.id, options.category, options.time, options.domain, options.node_type} - {None}
+    columns = plan_columns(table, reserved, options.features, options.ignore, options.text, origin)
+    log.info("features: %s", describe(columns))
+    label = choose_label(table, reserved, options.label)
+    return NodeRows(names.cast(pl.String), names, is_target, columns, choose_kept(table, options.keep, label), label)
+
+
+def end_columns(options: ReadOptions, columns: Sequence[str]) -> list[str | None]:
+    """Return the columns of an edges table that hold the two ends of an edge.
+
+    An end whose column is not among the options takes the first column that has no other use; None if none is left.
+    """
+    named = (options.edge_from, options.edge_to)
+    unnamed = (column for column in columns if column not in (*named, options.weight))
+    return [next(unnamed, None) if name is None else name for name in named]

@@ -1,0 +1,242 @@
+"""A file of text, maybe compressed and in any encoding -> its text in UTF-8, as far as it fits into memory."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+from recoslip.base.errors import OutOfMemory, TableError
+from recoslip.base.files import printable
+from recoslip.base.memory import memory
+
+BLOCK = 2**20  # bytes that are decoded at a time
+CONTEXT = 2**14  # bytes before and after those that cannot be decoded, by which an encoding is recognised
+LEAST_ROOM = 2**24  # bytes that stay free on the disk where a copy of a file is made
+GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"  # the first bytes of compressed files
+USUAL_ENCODINGS = (
+    "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "mac_roman", "koi8_r", "shift_jis", "euc_jp", "gb18030", "big5",
+    "euc_kr", "utf_16", "utf_16_le", "utf_16_be", "utf_32",
+)  # fmt: skip
+REMEDY = "free some memory, or write the graph as a folder that stays on disk (recoslip pack), and give that"
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text of a table in UTF-8, and what its first line says."""
+
+    source: bytes | IO[bytes]
+    head: bytes  # its first whole lines
+    separator: str
+    header: list[str]
+
+    def rows(self, count: int) -> pl.DataFrame:
+        """Return the first rows, all of them as text; as many as its first mebibyte holds."""
+        try:
+            return pl.read_csv(
+                self.head, separator=self.separator, infer_schema=False, n_rows=count, truncate_ragged_lines=True,
+                ignore_errors=True,
+            )  # fmt: skip
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # the reader of the whole file will say why
+            return pl.DataFrame(schema=dict.fromkeys(self.header, pl.String()))
+
+    def lazy(self, as_text: Collection[str | None]) -> pl.LazyFrame:
+        """Return the table; the types of the columns in `as_text` are not guessed: 007 is not 7."""
+        types = {column: pl.String() for column in self.header if column in as_text}
+        return pl.scan_csv(self.source, separator=self.separator, infer_schema_length=None, schema_overrides=types)
+
+
+def parse(source: bytes | IO[bytes], start: bytes, usual: str) -> Text:
+    """Find the separator and the columns of a text by its first line.
+
+    Args:
+        source: all of the text, in UTF-8.
+        start: its first bytes.
+        usual: the separator where the first line has no other.
+    """
+    head = start if len(start) < BLOCK else start[: start.rfind(b"\n") + 1] or start
+    header = _header(head, usual)
+    if len(header) == 1:
+        for separator in (";", "\t", ","):
+            if separator != usual and separator in header[0]:
+                return Text(source, head, separator, _header(head, separator))
+    return Text(source, head, usual, header)
+
+
+def _header(head: bytes, separator: str) -> list[str]:
+    return pl.read_csv(head, separator=separator, n_rows=0).columns
+
+
+# Memory.
+
+
+def free_memory() -> int:
+    """Return how many bytes of memory are free."""
+    return memory().free
+
+
+def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:
+    """Raise if this many bytes are more than the free memory."""
+    free = free_memory()
+    if needed > free:
+        raise OutOfMemory(
+            f"{what} may take {needed / 2**30:.1f} GiB in memory or more, and {free / 2**30:.1f} GiB are free; {remedy}"
+        )
+
+
+def read_within_memory(blocks: Iterable[bytes], factor: int, what: str) -> bytes:
+    """Join blocks of bytes, and raise as soon as `factor` times as many are more than the free memory."""
+    free = free_memory()
+    parts, size = [], 0
+    for block in blocks:
+        size += len(block)
+        if factor * size > free:
+            require_memory(factor * size, what)
+        parts.append(block)
+    return b"".join(parts)
+
+
+# Bytes.
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file; what is compressed is decompressed on the way."""
+    with ExitStack() as opened:
+        file: Any = opened.enter_context(path.open("rb"))
+        start = file.peek(4)
+        if start.startswith(GZIP):
+            file = opened.enter_context(gzip.GzipFile(fileobj=file))
+        elif start.startswith(ZSTD):
+            import pyarrow as pa
+
+            file = opened.enter_context(pa.input_stream(file, compression="zstd"))
+        elif start.startswith(ZIP) and path.name.lower().endswith(".zip"):
+            try:
+                archive = opened.enter_context(zipfile.ZipFile(file))
+                file = opened.enter_context(archive.open(_only_member(archive, path)))
+            except RuntimeError as problem:  # a password, or a method that Python lacks
+                raise TableError(f"{printable(path)} cannot be unpacked: {problem}; unpack it yourself") from problem
+        yield file
+
+
+def read_bytes(path: Path, factor: int) -> bytes:
+    """Read a file, decompressed, if `factor` times its bytes fit into memory."""
+    with open_bytes(path) as file:
+        return read_within_memory(iter(lambda: file.read(BLOCK), b""), factor, printable(path))
+
+
+def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    """Return the only file of an archive; what a Mac adds does not count."""
+    members = [
+        member
+        for member in archive.infolist()
+        if not (member.is_dir() or member.filename.startswith("__MACOSX/") or member.filename.endswith(".DS_Store"))
+    ]
+    if len(members) == 1:
+        return members[0]
+    names = ", ".join(member.filename for member in members[:5]) + (", ..." if len(members) > 5 else "")
+    raise TableError(
+        f"{printable(path)} must hold one table; it holds {len(members)} files{f' ({names})' if names else ''}: unpack "
+        "it and give the one that is meant"
+    )
+
+
+# Encodings.
+
+
+def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes = b"") -> Iterator[bytes]:
+    """Yield the text of a file in UTF-8.
+
+    Args:
+        file: the file.
+        what: how messages call it.
+        encoding: the one that the user named.
+        block: what was read of the file already.
+    """
+    block = block or file.read(BLOCK)
+    encoding = None if _is_utf8(block, encoding) else encoding
+    if encoding is None and 0 in block and (likely := likely_encoding(block[:CONTEXT])).startswith("utf-"):
+        raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass encoding={likely!r}")
+    decoder = codecs.getincrementaldecoder(encoding or "utf-8-sig")()
+    lines = 1
+    while True:
+        try:
+            text = decoder.decode(block, final=not block)
+            decoded = text.encode()
+        except UnicodeError as problem:
+            raise TableError(_undecodable(problem, what, encoding, lines)) from problem
+        lines += text.count("\n")
+        yield decoded
+        if not block:
+            return
+        block = file.read(BLOCK)
+
+
+def _is_utf8(start: bytes, encoding: str | None) -> bool:
+    """Return whether a text is to be read as UTF-8: no other encoding is asked for, or it plainly is in no other."""
+    name = "utf-8" if encoding is None else codecs.lookup(encoding).name
+    is_wide = name.startswith(("utf-16", "utf-32"))
+    return name.startswith("utf-8") or start.startswith(codecs.BOM_UTF8) or (is_wide and 0 not in start)
+
+
+def _undecodable(problem: UnicodeError, what: str, encoding: str | None, lines: int) -> str:
+    """Say where a text is not in its encoding, and in which one it may be."""
+    start, content = 0, b""
+    if isinstance(problem, UnicodeDecodeError):
+        start, content = problem.start, problem.object
+        lines += content[:start].decode(encoding or "utf-8", "ignore").count("\n")
+    likely = likely_encoding(content[max(0, start - CONTEXT) : start + CONTEXT])
+    return (
+        f"{what} is no {(encoding or 'utf-8').upper()} text: line {lines:,} holds the bytes "
+        f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass encoding={likely!r}, or the encoding "
+        "that it was saved in"
+    )
+
+
+def likely_encoding(sample: bytes) -> str:
+    """Return the encoding that a text probably is in, as Python calls it."""
+    from charset_normalizer import from_bytes
+
+    if 0 not in sample:  # lines in plain ASCII are in all encodings
+        sample = b"\n".join(line for line in sample.split(b"\n") if not line.isascii())
+    matches = from_bytes(sample, cp_isolation=list(USUAL_ENCODINGS))
+    names = {name for match in matches for name in match.could_be_from_charset}
+    best = matches.best()
+    return "cp1252" if best is None or "cp1252" in names else best.encoding.replace("_", "-")
+
+
+# Text that is larger than memory.
+
+
+@contextmanager
+def text_on_disk(path: Path, what: str, encoding: str | None, usual: str) -> Iterator[Text]:
+    """Open a table of text where it is, or a copy in plain UTF-8 that is removed when the block ends."""
+    with open_bytes(path) as file:
+        start = file.read(BLOCK)
+        if isinstance(file, io.BufferedReader) and _is_utf8(start, encoding):
+            file.seek(0)
+            yield parse(file, start, usual)
+            return
+        with tempfile.TemporaryFile() as copy:
+            for block in utf8_blocks(file, what, encoding, start):
+                if shutil.disk_usage(tempfile.gettempdir()).free < LEAST_ROOM + len(block):
+                    raise TableError(
+                        f"{what} needs a copy in plain UTF-8, and the disk of {tempfile.gettempdir()} has no room for "
+                        "it; set TMPDIR to a folder of another disk, or give the file unpacked and in UTF-8"
+                    )
+                copy.write(block)
+            copy.seek(0)
+            start = copy.read(BLOCK)
+            copy.seek(0)
+            yield parse(copy, start, usual)

@@ -1,0 +1,366 @@
+"""What a caller passes as features, edges and domains -> checked arrays, or a GraphError that names the problem."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Number
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from recoslip.base.errors import GraphError
+from recoslip.data.sparse import to_csr
+
+MAX_WHOLE = 2**53  # up to which floats hold every whole number
+
+
+@dataclass(frozen=True)
+class EdgeRepairs:
+    """What had to be done to the given edges to make them a simple undirected graph."""
+
+    mirrored: int  # one-way edges that were given their other direction
+    merged: int  # repetitions of an edge that was already there
+    loops: int  # edges from a node to itself, dropped
+
+    def __str__(self) -> str:
+        counts = {
+            "one-way edges mirrored": self.mirrored,
+            "duplicate edges merged": self.merged,
+            "self-loops dropped": self.loops,
+        }
+        return ", ".join(f"{count:,} {repair}" for repair, count in counts.items() if count) or "none needed"
+
+
+def check_features(x: Any) -> Any:
+    """Return features as a float32 array, or a csr_array where they are sparse."""
+    if is_tensor(x):
+        x = _without_layout(x)
+    if sp.issparse(x):
+        _check_feature_shape(x.shape)
+        _refuse_complex("x", x.dtype)
+        features = to_csr(x)
+        bad = ~np.isfinite(features.data)
+        if bad.any():
+            _refuse_not_finite(np.column_stack(features.tocoo().coords)[bad], x.shape)
+        return features
+    given = as_numbers("x", x)
+    try:
+        with np.errstate(over="ignore"):
+            array = np.array(given, dtype=np.float32, order="C")
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise GraphError(f"x must hold numbers, shape (nodes, features): {problem}") from problem
+    _check_feature_shape(array.shape)
+    if not np.isfinite(array).all():
+        _refuse_not_finite(np.argwhere(~np.isfinite(array)), array.shape)
+    return array
+
+
+def _without_layout(x: Any) -> Any:
+    """Return a sparse tensor as a SciPy matrix, and any other as it is."""
+    if str(x.layout) == "torch.strided" or x.is_nested:
+        return x
+    try:
+        if x.dense_dim():  # each entry is a row of its own, so that little is sparse
+            return x.to_dense()
+        coo = x.detach().cpu().to_sparse_coo().coalesce()
+        values = as_array("x", coo.values())
+        with np.errstate(over="ignore"):
+            return sp.coo_array((values.astype(np.float32), coo.indices().numpy()), shape=tuple(coo.shape))
+    except (RuntimeError, TypeError) as problem:
+        raise GraphError(f"x cannot be read as a sparse matrix: {problem}") from problem
+
+
+def _check_feature_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise GraphError(f"x must have shape (nodes, features) with at least one of each; got shape {shape}")
+
+
+def _refuse_not_finite(entries: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+    rows, columns = np.unique(entries[:, 0]), np.unique(entries[:, 1])
+    raise GraphError(
+        f"x holds NaN, infinite or extreme values (above 3e38) in {len(rows)} of {shape[0]} rows "
+        f"(first: {rows[:5].tolist()}) and {len(columns)} of {shape[1]} columns (first: {columns[:5].tolist()}); "
+        "fill or drop them"
+    )
+
+
+def check_edges(edge_index: ArrayLike, nodes: int) -> NDArray[np.int64]:
+    """Return edges as (2, edges) positions of nodes."""
+    raw = as_array("edge_index", edge_index)
+    if raw.size == 0:
+        return np.empty((2, 0), dtype=np.int64)
+    if raw.ndim != 2 or raw.shape[0] != 2:
+        hint = "; it looks transposed" if raw.ndim == 2 and raw.shape[1] == 2 else ""
+        raise GraphError(f"edge_index must have shape (2, edges); got shape {raw.shape}{hint}")
+    if raw.dtype == object and all(isinstance(value, Integral) for value in raw.flat):  # pandas' nullable numbers
+        raw = np.array(raw.tolist())
+    if raw.dtype.kind not in "iu":
+        raise GraphError(f"edge_index must hold whole numbers (node positions); got {raw.dtype}")
+    if raw.min() < 0 or raw.max() >= nodes:
+        outside = np.unique(raw[(raw < 0) | (raw >= nodes)])
+        raise GraphError(
+            f"edge_index must hold node positions 0..{nodes - 1}; got {outside[:5].tolist()}"
+            f"{' and more' if len(outside) > 5 else ''}"
+        )
+    edges: NDArray[np.int64] = raw.astype(np.int64, copy=False)
+    return edges
+
+
+def simple_edges(
+    edges: NDArray[np.int64], edge_weight: ArrayLike | None, nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, EdgeRepairs]:
+    """Directed edges as given -> both directions of each undirected edge, its weight, and what was repaired."""
+    given = edges.shape[1]
+    weight = None if edge_weight is None else _weights(edge_weight, given)
+    keep = edges[0] != edges[1]
+    ends = edges[:, keep].astype(np.int32 if nodes < 2**31 else np.int64, copy=False)
+    directed = _adjacency(np.ones(ends.shape[1], dtype=np.int32), ends, nodes)
+    directed.data[:] = 1  # repetitions merge
+    directions = directed + directed.T  # 1 or 2 of each edge
+    repairs = EdgeRepairs(
+        mirrored=int((directions.data == 1).sum()) // 2,
+        merged=ends.shape[1] - directed.nnz,
+        loops=given - ends.shape[1],
+    )
+    merged_weight = None
+    if weight is not None:
+        summed = _adjacency(weight[keep], ends, nodes)
+        with np.errstate(over="ignore", under="ignore"):
+            mean = (summed + summed.T).data / directions.data
+            merged_weight = mean.astype(np.float32)
+        if len(mean):
+            check_total_weights(mean.min(), mean.max())
+    both = np.empty((2, directions.nnz), dtype=np.int64)
+    both[0] = np.repeat(np.arange(nodes), np.diff(directions.indptr))
+    both[1] = directions.indices
+    return both, merged_weight, repairs
+
+
+def _adjacency(values: NDArray[Any], ends: NDArray[Any], nodes: int) -> sp.csr_array:
+    """Directed edges -> their sparse matrix, sorted by row and column, the values of repeated edges added up."""
+    return sp.coo_array((values, (ends[0], ends[1])), shape=(nodes, nodes)).tocsr()
+
+
+def _weights(edge_weight: ArrayLike, edges: int) -> NDArray[np.float64]:
+    given = as_numbers("edge_weight", edge_weight)
+    try:
+        weight: NDArray[np.float64] = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise GraphError(f"edge_weight must hold one number per edge: {problem}") from problem
+    if weight.shape != (edges,):
+        raise GraphError(f"edge_weight must have shape ({edges},), one per edge; got shape {weight.shape}")
+    check_weights(weight)
+    return weight
+
+
+def check_weights(weight: NDArray[np.float64], first_edge: int = 0) -> None:
+    """Raise unless the weights of the edges from number `first_edge` on are all positive and finite."""
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
+    if len(bad):
+        raise GraphError(f"edge_weight must be positive and finite; edge {first_edge + bad[0]} has {weight[bad[0]]}")
+
+
+def check_total_weights(lowest: float, highest: float) -> None:
+    """Raise unless single precision can hold all weights from the lowest to the highest of merged edges."""
+    with np.errstate(over="ignore", under="ignore"):
+        low, high = np.array([lowest, highest]).astype(np.float32)
+    if not (low > 0 and np.isfinite(high)):
+        raise GraphError(
+            "the total weight of an edge, its repetitions added up, must be between 1e-45 and 3e38; "
+            f"got {lowest:g} to {highest:g}, scale the weights"
+        )
+
+
+def check_domains(is_target: ArrayLike, nodes: int, *, one_domain: bool = False) -> NDArray[np.bool_]:
+    """Return which nodes are target; both domains must be present, unless one is enough."""
+    raw = as_array("is_target", is_target)
+    if raw.shape != (nodes,):
+        raise GraphError(f"is_target must have shape ({nodes},), one per node; got shape {raw.shape}")
+    if raw.dtype != bool and (strange := [value for value in raw.tolist() if not _is_flag(value)]):
+        raise GraphError(f"is_target must hold true/false or 0/1 for each node; got {strange[:5]}")
+    target = raw.astype(bool)
+    if not one_domain and (target.all() or not target.any()):
+        which = "source" if target.all() else "target"
+        raise GraphError(f"both domains must be present: there is no {which} node among {nodes}; check is_target")
+    return np.asarray(target)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, Number | np.bool_) and value in (0, 1)
+
+
+def check_ids(ids: Iterable[Hashable] | NDArray[Any] | None, nodes: int) -> NDArray[Any]:
+    """Return one unique id per node, positions by default.
+
+    Scalars of NumPy and PyTorch and whole floats become Python's numbers, so that the same ids in another container
+    have the same order and the same draws.
+    """
+    if ids is None:
+        return _frozen(np.arange(nodes))
+    array = _id_array(ids)
+    if array.shape != (nodes,):
+        raise GraphError(f"ids must name each of the {nodes} nodes, shape ({nodes},); got shape {array.shape}")
+    names = list(array) if array.dtype.kind in "mM" else array.tolist()
+    missing = [] if set(map(type, names)) <= {int, str} else [k for k, name in enumerate(names) if _is_missing(name)]
+    if missing:
+        raise GraphError(
+            f"ids must name each of the {nodes} nodes; {len(missing)} are missing (first: at position {missing[0]})"
+        )
+    try:
+        repeated = _repeated(names)
+    except TypeError as problem:
+        raise GraphError(f"ids must be hashable names such as numbers or texts, one per node: {problem}") from problem
+    if repeated:
+        raise GraphError(
+            f"ids must be unique, also as text; {len(repeated)} are repeated "
+            f"(first: {', '.join(map(repr, repeated[:3]))})"
+        )
+    return _frozen(array)
+
+
+def _id_array(ids: Iterable[Hashable] | NDArray[Any]) -> NDArray[Any]:
+    """Return ids as an array of whole numbers where they are, else of what they are."""
+    if isinstance(ids, set | frozenset):
+        raise GraphError("ids must be in the order of the nodes; got a set, which has no order")
+    if is_tensor(ids) or hasattr(ids, "__array__"):
+        array = as_array("ids", ids)
+        if array.dtype.kind in "iu":
+            return array.astype(array.dtype.newbyteorder("="))
+        if array.dtype.kind == "f" and ((array == np.floor(array)) & (np.abs(array) <= MAX_WHOLE)).all():
+            return array.astype(np.int64)
+        if array.ndim != 1 or array.dtype != object:
+            return array.copy()
+        ids = array.tolist()
+    try:
+        values = list(ids)
+    except TypeError as problem:
+        raise GraphError(f"ids must name each of the nodes: {problem}") from problem
+    return _object_array(values if set(map(type, values)) <= {int, str} else [_plain(value) for value in values])
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of NumPy or PyTorch as Python's, and a float that is whole as a whole number."""
+    if isinstance(value, np.number | np.str_ | np.bool_) or (is_tensor(value) and not value.dim()):
+        value = value.item()
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_WHOLE else value
+
+
+def _is_missing(name: Any) -> bool:
+    try:
+        return name is None or bool(name != name)
+    except TypeError:  # pandas' NA is neither equal to itself nor different
+        return True
+    except ValueError:  # an array, which is no name
+        return False
+
+
+def _repeated(names: Sequence[Hashable]) -> list[Hashable]:
+    """Return the names that came before, equal or with the same text: 7 and "7" are the same id everywhere."""
+    seen: set[Hashable] = set()
+    if len(set(map(type, names))) <= 1:
+        return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    return [name for name in names if not seen.isdisjoint(both := (name, str(name))) or seen.update(both)]  # type: ignore[func-returns-value]
+
+
+def _object_array(values: Sequence[Hashable]) -> NDArray[Any]:
+    """Python values -> one-dimensional array: numpy's own type for whole numbers, else objects."""
+    if set(map(type, values)) == {int}:
+        array = np.array(values)
+        if array.dtype.kind in "iu":
+            return array
+    array = np.empty(len(values), dtype=object)
+    for index, value in enumerate(values):  # one by one: assigned at once, tuples would become rows
+        array[index] = value
+    return array
+
+
+def check_per_node(name: str, values: ArrayLike | None, nodes: int) -> NDArray[Any] | None:
+    """Return one value per node, read-only."""
+    if values is None:
+        return None
+    array = as_array(name, values)
+    if array.shape != (nodes,):
+        raise GraphError(f"{name} must have shape ({nodes},), one per node; got shape {array.shape}")
+    return _frozen(array.copy())
+
+
+def check_columns(columns: Mapping[str, ArrayLike] | None, nodes: int) -> dict[str, NDArray[Any]]:
+    """Return columns of one value per node, read-only."""
+    checked = {str(name): check_per_node(f"column {name!r}", values, nodes) for name, values in (columns or {}).items()}
+    return {name: values for name, values in checked.items() if values is not None}
+
+
+def check_label(label: str | None, columns: Mapping[str, NDArray[Any]]) -> str | None:
+    """Return the name of the column that names the nodes."""
+    if label is not None and label not in columns:
+        raise GraphError(f"label must be one of the columns ({', '.join(columns) or 'there are none'}); got {label!r}")
+    return label
+
+
+def check_feature_names(names: Sequence[str] | None, features: int) -> tuple[str, ...] | None:
+    """Return one name per feature."""
+    if names is None:
+        return None
+    if len(names) != features:
+        raise GraphError(f"feature_names must name each of the {features} features; got {len(names)}")
+    return tuple(map(str, names))
+
+
+def as_array(name: str, values: Any) -> NDArray[Any]:
+    """Return values as an array, off any device; masked values and complex numbers are refused."""
+    try:
+        if isinstance(values, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in values):
+            values = np.ma.array(values)  # as a plain array it would lose the masks
+        array = _off_device(values) if is_tensor(values) else np.asanyarray(values)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as problem:  # rows of different lengths, say
+        raise GraphError(f"{name} cannot be read as an array: {problem}") from problem
+    if np.ma.is_masked(array):
+        hidden = np.argwhere(np.ma.getmaskarray(array))
+        raise GraphError(
+            f"{name} holds {len(hidden)} masked values (first: {hidden[0].tolist()}), whose numbers mean nothing; "
+            "fill or drop them"
+        )
+    _refuse_complex(name, array.dtype)
+    return np.asarray(array)
+
+
+def as_numbers(name: str, values: Any) -> NDArray[Any]:
+    """Return values that shall be numbers as an array; dates and durations, which NumPy would count, are refused."""
+    array = as_array(name, values)
+    kinds = {type(value) for value in array.flat} if array.dtype == object else {array.dtype.type}
+    if strange := kinds & {np.datetime64, np.timedelta64}:
+        raise GraphError(
+            f"{name} must hold numbers; got {strange.pop().__name__}, divide the time since a date by a unit "
+            "such as a day"
+        )
+    return array
+
+
+def _refuse_complex(name: str, dtype: np.dtype[Any]) -> None:
+    if dtype.kind == "c":
+        raise GraphError(f"{name} must hold real numbers; got {dtype}, take the real part or the absolute value")
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether it is a tensor of PyTorch, which is not imported here."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _off_device(tensor: Any) -> NDArray[Any]:
+    """Return the values of a tensor; NumPy has no type for the shorter floats."""
+    if tensor.is_nested:
+        raise ValueError("it is a nested tensor, whose rows may differ in length")
+    if tensor.is_floating_point() and tensor.dtype.itemsize < 4 and str(tensor.dtype) != "torch.float16":
+        tensor = tensor.float()
+    result: NDArray[Any] = tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return result
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.setflags(write=False)
+    return array

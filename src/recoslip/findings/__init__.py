@@ -1,1 +1,0 @@
-"""Fitted detector + graph -> which nodes are listed, what groups they form, why, and whether to believe it."""

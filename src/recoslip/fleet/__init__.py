@@ -1,1 +1,0 @@
-"""Many networks on one graph, trained together: a single model is a fleet of one."""

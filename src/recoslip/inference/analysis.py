@@ -1,0 +1,278 @@
+"""Fitted detector + graph -> findings: how many nodes may be novel, which are listed, in what groups, why; summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recoslip._version import __version__
+from recoslip.base.errors import GraphError
+from recoslip.base.text import counted
+from recoslip.data.graph import NodeGraph
+from recoslip.data.split import Mask
+from recoslip.data.vectors import Vectors
+from recoslip.inference.check import Check, check_as_given
+from recoslip.inference.diagnosis import Diagnosis, diagnose, growth_in_region
+from recoslip.inference.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
+from recoslip.inference.novel_share import NovelShare, novel_share
+from recoslip.inference.traits import FeatureStatistics
+from recoslip.inference.verdict import Verdict, decide, guarantee, withheld_regions
+from recoslip.learning.base import Detector, Scores
+from recoslip.learning.regions import growth_within, region_count
+
+RESERVED = ("uncertainty", "group")  # columns of a table of scores that some have
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Everything that the page and the tables show."""
+
+    detector: Detector
+    graph: NodeGraph
+    p_value: Scores  # (nodes,) NaN for source nodes
+    listed: Mask  # (nodes,) the target nodes that are listed as novel
+    guarantee: str  # the statistical guarantee of the list, in words
+    fdr: float | None  # the false-discovery rate that the list was made by; None: by the detector's threshold
+    novel_share: NovelShare
+    partition: Partition  # of the listed nodes into groups
+    groups: tuple[Group, ...]  # those with the most evidence of being new first
+    diagnosis: Diagnosis
+    verdict: Verdict
+    check: Check  # at the graph, before training
+    similarity: NDArray[np.float32] = field(repr=False)  # (nodes, width) whose inner products are similarities
+    described: NodeGraph = field(repr=False)  # the same nodes, with the features that groups and nodes are described by
+    before_scoring: tuple[tuple[str, str], ...] = ()  # of new nodes: what a look at their table found, row by row
+
+    def headline(self) -> str:
+        """Return the verdict in words."""
+        return self.verdict.sentence
+
+    def list_sentence(self) -> str:
+        """Say how many nodes are listed, and in how many groups."""
+        listed, targets = int(self.listed.sum()), int(self.graph.is_target.sum())
+        if not listed:
+            return f"None of the {counted(targets, 'target node')} is listed."
+        groups = f", in {self.partition.count} groups" if self.partition.has_structure else ""
+        return f"{listed:,} of {counted(targets, 'target node')} {'is' if listed == 1 else 'are'} listed{groups}."
+
+    def inspect_first(self) -> tuple[int, ...]:
+        """Return the nodes to inspect first: the highest of each group in turn, if anything stands out."""
+        return inspect_first(self.groups)
+
+    def table(self) -> pl.DataFrame:
+        """List all nodes, target nodes first and the highest scores on top.
+
+        Columns: id, domain, score, p_value, uncertainty (where the detector has one), listed, group, which is 0 for
+        listed nodes in no group and null for nodes that are not listed, and the columns of the user's table that were
+        kept; one that is called as one of ours has `own_` before its name.
+        """
+        label = self.partition.label.tolist()
+        frame = pl.DataFrame(
+            {
+                "id": pl.Series(self.graph.ids.tolist(), strict=False),
+                "domain": np.where(self.graph.is_target, "target", "source"),
+                "score": self.detector.scores_,
+                "p_value": pl.Series(self.p_value, nan_to_null=True),
+                **({"uncertainty": self.detector.uncertainty_} if hasattr(self.detector, "uncertainty_") else {}),
+                "listed": self.listed,
+                "group": pl.Series([None if number < 0 else number for number in label], dtype=pl.Int64),
+            }
+        )
+        frame = with_columns_of(frame, self.graph)
+        return frame.sort(["domain", "score"], descending=True, maintain_order=True)  # "target" sorts after "source"
+
+
+def with_columns_of(table: pl.DataFrame, graph: NodeGraph, nodes: Mask | None = None) -> pl.DataFrame:
+    """Add the columns of the user's table that were kept; those called as one of ours have `own_` before their names.
+
+    Args:
+        table: one row per node.
+        graph: that the columns were kept with.
+        nodes: (nodes,) those that the table is about; all by default.
+    """
+    taken, added = {*table.columns, *RESERVED}, []
+    for name, values in graph.columns.items():
+        while name in taken:
+            name = f"own_{name}"
+        taken.add(name)
+        added.append(pl.Series(name, (values if nodes is None else values[nodes]).tolist(), strict=False))
+    return table.with_columns(added)
+
+
+def analyse(
+    detector: Detector,
+    graph: NodeGraph,
+    *,
+    fdr: float | None = None,
+    max_growth: float | None = None,
+    grouped: bool = True,
+    check: Check | None = None,
+    described: NodeGraph | None = None,
+) -> Findings:
+    """Turn the scores of a fitted detector into findings.
+
+    Args:
+        detector: fitted with `rotations` or `calibration`; without them the result has no guarantee.
+        graph: the graph that it was fitted on, or another that has source nodes of that one.
+        fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
+        max_growth: how many times as frequent a known category may have become among the nodes that it is compared
+            with, for the novel share's lower end; by default 3 for the scan and for the method thorough, and 2 to 10
+            for others, the more the fewer source nodes there are; or as much as a cluster of known nodes grew.
+        grouped: whether to divide the listed nodes into groups.
+        check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is checked as it is.
+        described: the same nodes with other features, which groups and nodes are described by, such as the genes of
+            cells whose features are principal components; by default `graph`.
+    """
+    is_target = graph.is_target
+    if not detector.is_fitted_on(graph):
+        detector = detector.transfer(graph)
+        if not detector.calibration_.any():
+            raise GraphError(
+                "the detector was fitted on another graph, and this one holds none of the source nodes that it was "
+                "calibrated by; analyse a graph that has them, under the ids that they had"
+            )
+    listed = detector.predict() if fdr is None else detector.select(fdr)
+    seed = detector.random_state % 2**31  # NumPy's older generators take no larger ones
+    vectors = Vectors.of(graph)
+    similarity = vectors.summary()
+    check = check_as_given(graph) if check is None else check
+    described = graph if described is None else described
+    features = FeatureStatistics(described)
+    p, region = detector.p_values(), detector.region_
+    diagnosis = diagnose(detector, graph, listed, vectors.own, similarity, features, seed=seed)
+    if max_growth is None:
+        regions = region_count(int((~is_target).sum())) if detector.rotations_ else 1
+        seen = [growth_in_region(cluster, region, is_target) for cluster in diagnosis.grown]
+        max_growth = max([detector.allowed_growth or growth_within(regions), *seen])
+    share = novel_share(p[is_target], region[is_target], region[detector.calibration_], max_growth=max_growth)
+    withheld = withheld_regions(detector, listed, fdr, features)
+    partition = find_groups(graph, listed, similarity, seed=seed) if grouped else single_group(listed)
+    verdict = decide(detector, listed, fdr, share, diagnosis, withheld, check)
+    guaranteed = guarantee(detector, fdr, withheld, supported=verdict.supported)
+    groups = profile_groups(
+        graph, detector.scores_, listed, partition, similarity, features, with_evidence=verdict.stands_out
+    )
+    return Findings(
+        detector=detector,
+        graph=graph,
+        p_value=p,
+        listed=listed,
+        guarantee=f"{guaranteed} {check.assumption()}".rstrip() if verdict.supported else guaranteed,
+        fdr=fdr,
+        novel_share=share,
+        partition=partition.renumbered([group.number for group in groups]),
+        groups=tuple(replace(group, number=number) for number, group in enumerate(groups, start=1)),
+        diagnosis=diagnosis,
+        verdict=verdict,
+        check=check,
+        similarity=similarity,
+        described=described,
+    )
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group of listed nodes."""
+
+    number: int
+    size: int
+    name: str | None  # the features that it has more of than the source, where features have names
+    evidence: str | None  # that it is new, in a sentence
+    members: tuple[Any, ...] = field(repr=False)  # ids, the highest scores first
+
+
+@dataclass(frozen=True)
+class SavedCheck:
+    """What the check of a loaded result found."""
+
+    facts: dict[str, Any] = field(repr=False)  # as `Check.facts` returns them
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what was checked, and what was found."""
+        return [(what, found) for what, found in self.facts["rows"]]
+
+
+def listed_groups(summary: Mapping[str, Any], table: pl.DataFrame) -> tuple[ListedGroup, ...]:
+    """Return the groups that a summary tells of, with their members in the table of scores."""
+    found = summary.get("groups", {}).get("found", [])
+    members = [tuple(table.filter(pl.col("group") == each["number"])["id"]) for each in found]
+    return tuple(
+        ListedGroup(each["number"], each["size"], each["name"], each["evidence"], own)
+        for each, own in zip(found, members, strict=True)
+    )
+
+
+def summarise(findings: Findings) -> dict[str, Any]:
+    """Summarise a run in JSON values: the graph, the decisions, and what is needed to repeat the run."""
+    detector, graph = findings.detector, findings.graph
+    is_target = graph.is_target
+    result: dict[str, Any] = {
+        "recoslip": __version__,
+        "method": detector.name,
+        "settings": detector.json_params(),
+        "rotation_settings": detector.rotation_params() if detector.rotations_ else {},
+        "seed": detector.random_state,
+        "nodes": graph.num_nodes,
+        "source": int((~is_target).sum()),
+        "target": int(is_target.sum()),
+        "edges": graph.num_edges,
+        "features": graph.num_features,
+        "feature_names": None if graph.feature_names is None else list(graph.feature_names),
+        "edge_repairs": {
+            "mirrored": graph.repairs.mirrored,
+            "merged": graph.repairs.merged,
+            "loops": graph.repairs.loops,
+        },
+        "threshold": detector.threshold_,
+        "listed": int(findings.listed.sum()),
+        **facts(findings),
+    }
+    first = detector.fits[0]
+    if hasattr(first, "prior_"):
+        result["known_fraction_of_target"] = first.prior_
+    candidates: pl.DataFrame | None = getattr(first, "candidates_", None)
+    if candidates is not None:
+        result["chosen"] = candidates.filter("chosen").drop("chosen").to_dicts()
+    for table in ("encoders", "rounds"):
+        if hasattr(first, f"{table}_"):
+            result[table] = getattr(first, f"{table}_").to_dicts()
+    return result
+
+
+def facts(findings: Findings) -> dict[str, Any]:
+    """Return what the findings add to a run's summary, as JSON values."""
+    detector, share = findings.detector, findings.novel_share
+    partition, diagnosis, check = findings.partition, findings.diagnosis, findings.check.to_dict()
+    return {
+        "verdict": findings.verdict.kind,
+        "headline": findings.headline(),
+        "advice": findings.verdict.advice,
+        "supported": findings.verdict.supported,
+        "list": findings.list_sentence(),
+        "inspect_first": [str(findings.graph.ids[node]) for node in findings.inspect_first()],
+        "guarantee": findings.guarantee,
+        "calibrated": detector.calibrated_,
+        "fdr": findings.fdr,
+        "lowest_listed_score": float(detector.scores_[findings.listed].min()) if findings.listed.any() else None,
+        "calibration_nodes": int(detector.calibration_.sum()),
+        "rotations": len(detector.fits),
+        "regions": len(np.unique(detector.region_)),
+        "novel_share": asdict(share) if findings.verdict.supported else None,
+        "groups": {
+            "count": partition.count,
+            "stability": partition.stability,
+            "has_structure": partition.has_structure,
+            "found": [group.to_dict() for group in findings.groups],
+        },
+        "check": check | {"rows": [*map(list, findings.before_scoring), *check["rows"]]},
+        "diagnosis": {
+            "shift": diagnosis.shift() if findings.verdict.supported else None,
+            "grown": [cluster.sentence() for cluster in diagnosis.grown] if findings.verdict.supported else [],
+            "warnings": list(diagnosis.warnings),
+        },
+    }

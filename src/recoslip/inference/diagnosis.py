@@ -1,0 +1,252 @@
+"""Graph + listed nodes -> what the data can support: clusters that grew, and how far proportions shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recoslip.base.text import at_least, counted, times
+from recoslip.data.alignment import k_means
+from recoslip.data.graph import NodeGraph
+from recoslip.data.split import Mask
+from recoslip.inference.traits import FeatureStatistics
+from recoslip.learning.base import Detector
+
+
+def least_growth(source: float, target: float, sources: int, targets: int, confidence: float = 0.95) -> float:
+    r"""Return a lower confidence bound of the ratio of a set's fractions of the target and of the source.
+
+    Both counts are Poisson distributed. Given their sum, the number of target nodes is binomial with probability
+    $\frac{g T}{g T + S}$, where g is the growth and S and T are the sizes of the domains; the bound inverts the exact
+    lower bound of that probability (Clopper and Pearson).
+
+    Args:
+        source: source nodes of the set.
+        target: its target nodes.
+        sources: S.
+        targets: T.
+        confidence: one-sided.
+
+    >>> round(least_growth(0, 30, 1000, 1000), 2)
+    9.52
+    >>> round(least_growth(100, 300, 1000, 1000), 2)
+    2.47
+    >>> least_growth(5, 0, 1000, 1000)
+    0.0
+    """
+    from scipy.stats import beta
+
+    if target <= 0:
+        return 0.0
+    probability = beta.ppf(1 - confidence, target, source + 1)
+    return float(probability / (1 - probability) * sources / max(1, targets))
+
+
+CLUSTERS = 20
+MAX_FIT = 20_000  # nodes that clusters are fitted on at most
+MIN_SOURCE = 10  # source nodes of a cluster whose growth is estimated
+MIN_TARGET_FRACTION = 0.01  # of the target nodes, in a cluster that is said to have grown
+MIN_GROWTH = 2.0  # confidence bound from which on a cluster is said to have grown
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A k-means cluster of all nodes by what they and their neighbours are like.
+
+    The number of known nodes and their growth are None where there are too few source nodes.
+    """
+
+    source: int
+    target: int
+    known: int | None  # target nodes that score as its source nodes do: twice those below the median of these
+    listed: int
+    growth: float | None  # how many times as frequent its known nodes are in the target as in the source
+    least_growth: float  # lower confidence bound of the growth (95 %, one-sided)
+    name: str | None  # the features that its source nodes have more of than others, where features have names
+    members: NDArray[np.int64] = field(repr=False, compare=False)
+
+    def sentence(self) -> str:
+        """Say how much it grew."""
+        assert self.growth is not None
+        like = f"like {self.name!r}" if self.name else "of one cluster"
+        return (
+            f"known nodes {like} are {times(self.growth)} times as frequent in the target as in the source "
+            f"(95 % bound: at least {at_least(self.least_growth)} times; {counted(self.source, 'source node')})"
+        )
+
+
+def find_clusters(
+    detector: Detector, similarity: NDArray[np.floating], listed: Mask, features: FeatureStatistics, seed: int = 0
+) -> tuple[Cluster, ...]:
+    """Cluster all nodes and compare how frequent the known ones of each cluster are in source and target.
+
+    The clusters do not depend on the domain, so a known target node scores as the calibration nodes of its cluster do:
+    half of the known ones score below their median. A novel node scores above it, so novel nodes are not taken for
+    growth, as long as the cluster's source nodes do not score like them.
+
+    Args:
+        detector: fitted on the graph.
+        similarity: (nodes, width) vectors whose inner products are similarities.
+        listed: (nodes,) the listed nodes.
+        features: of the graph, to name clusters by.
+        seed: of k-means.
+    """
+    is_target = detector.is_target_
+    sample = np.arange(0, len(similarity), -(-len(similarity) // MAX_FIT))
+    label = k_means(similarity, CLUSTERS, seed, n_init=2, fitted_on=sample)
+    p = detector.p_values_within(label)
+    sources, targets = int((~is_target).sum()), int(is_target.sum())
+    clusters = []
+    for k in np.unique(label):
+        inside = label == k
+        source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
+        enough = min(source, int((inside & detector.calibration_).sum())) >= MIN_SOURCE
+        below = int((p[inside & is_target] > 0.5).sum())  # the median of the cluster's calibration nodes
+        known = min(target, 2 * below) if enough else None
+        clusters.append(
+            Cluster(
+                source=source,
+                target=target,
+                known=known,
+                listed=int((inside & listed).sum()),
+                growth=None if known is None else known / targets / (source / sources),
+                least_growth=0.0 if known is None else least_growth(source / 2, known / 2, sources, targets),
+                name=features.name(np.flatnonzero(inside & ~is_target)),
+                members=np.flatnonzero(inside),
+            )
+        )
+    return tuple(sorted(clusters, key=lambda cluster: -(cluster.growth or 0)))
+
+
+def grown(clusters: Sequence[Cluster]) -> list[Cluster]:
+    """Return the clusters that can be said to have grown, the one with the most known nodes first."""
+    targets = sum(cluster.target for cluster in clusters)
+    found = [
+        cluster
+        for cluster in clusters
+        if cluster.least_growth >= MIN_GROWTH and (cluster.known or 0) >= MIN_TARGET_FRACTION * targets
+    ]
+    return sorted(found, key=lambda cluster: -(cluster.known or 0))
+
+
+def growth_in_region(cluster: Cluster, region: NDArray[np.int64], is_target: Mask) -> float:
+    """Return a lower confidence bound of a cluster's growth within the region that most of its source nodes are in.
+
+    Args:
+        cluster: with a growth.
+        region: (nodes,).
+        is_target: (nodes,).
+    """
+    assert cluster.known is not None
+    members = cluster.members
+    own = np.bincount(region[members[~is_target[members]]]).argmax()
+    inside = region[members] == own
+    source, target = int((inside & ~is_target[members]).sum()), int((inside & is_target[members]).sum())
+    known = target * cluster.known / max(1, cluster.target)
+    in_region = region == own
+    return least_growth(source / 2, known / 2, int((in_region & ~is_target).sum()), int((in_region & is_target).sum()))
+
+
+def unevenness(clusters: Sequence[Cluster]) -> float | None:
+    """Return the total variation between source and known target nodes over clusters, beyond that of chance.
+
+    0 is no shift; None where no target node looks known. In a cluster with few source nodes, those that are not listed
+    count as known.
+    """
+    source = np.array([cluster.source for cluster in clusters])
+    known = np.array([c.target - c.listed if c.known is None else c.known for c in clusters])
+    if not known.sum():
+        return None
+    pooled = (source / source.sum() + known / known.sum()) / 2
+    # Known nodes are counted by half of them, so their number has twice the variance.
+    deviation = np.sqrt(pooled * (1 - pooled) * (1 / source.sum() + 2 / known.sum()))
+    by_chance = 0.5 * np.sqrt(2 / np.pi) * deviation.sum()
+    variation = 0.5 * np.abs(source / source.sum() - known / known.sum()).sum()
+    return float(max(0.0, variation - by_chance))
+
+
+FEW_SOURCE = 100  # fewer source nodes may not represent what is known
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the data can tell."""
+
+    unevenness: float | None  # total variation between source and known target nodes over the clusters; 0: no shift
+    clusters: tuple[Cluster, ...]  # in descending order of their growth
+    warnings: tuple[str, ...]
+
+    @property
+    def grown(self) -> list[Cluster]:
+        """The clusters whose known nodes can be said to have grown."""
+        return grown(self.clusters)
+
+    def shift(self) -> str:
+        """Say how far the proportions of known categories shifted."""
+        if self.unevenness is None:
+            return "The shift of known categories is not estimated: too few target nodes look known."
+        moved = f"{100 * self.unevenness:.0f} % of the source nodes would have to change cluster to match the target"
+        if self.unevenness < 0.1:
+            return f"Known categories have similar proportions in source and target: {moved}."
+        how = "somewhat" if self.unevenness < 0.3 else "strongly"
+        return f"The proportions of known categories shifted {how}: {moved}."
+
+
+def diagnose(
+    detector: Detector,
+    graph: NodeGraph,
+    listed: Mask,
+    own: NDArray[np.float32],
+    similarity: NDArray[np.float32],
+    features: FeatureStatistics,
+    *,
+    seed: int = 0,
+) -> Diagnosis:
+    """Measure the shift, and warn of what the data cannot support; uses no true categories.
+
+    Args:
+        detector: fitted on `graph`.
+        graph: the graph.
+        listed: (nodes,) the listed nodes.
+        own: (nodes, width) vectors of the nodes' own features.
+        similarity: (nodes, width) vectors whose inner products are similarities.
+        features: of the graph, to name clusters by.
+        seed: of clusters and folds.
+    """
+    is_target = graph.is_target
+    clusters = find_clusters(detector, similarity, listed, features, seed)
+    ends = graph.edge_index
+    joined = bool((is_target[ends[0]] & is_target[ends[1]]).any())
+    return Diagnosis(
+        unevenness=unevenness(clusters),
+        clusters=clusters,
+        warnings=(*_data_warnings(is_target, own, joined=joined), *_fit_warnings(detector)),
+    )
+
+
+def _data_warnings(is_target: Mask, own: NDArray[np.float32], *, joined: bool) -> list[str]:
+    """Say what the graph itself cannot support."""
+    source = int((~is_target).sum())
+    warnings = []
+    if source < FEW_SOURCE:
+        warnings.append(f"There are only {source} source nodes. They may not represent all known categories.")
+    if not joined:
+        warnings.append("No edge joins two target nodes, so edges do not show which target nodes belong together.")
+    if np.ptp(own, axis=0).max(initial=0) < 1e-6:
+        warnings.append("All nodes have the same features. Only edges can distinguish them.")
+    return warnings
+
+
+def _fit_warnings(detector: Detector) -> list[str]:
+    """Say what the detector noticed while it was fitted."""
+    rejected = sum(getattr(fit, "proposal_rejected_", False) for fit in detector.fits)
+    if not rejected:
+        return []
+    fits = "the fit" if len(detector.fits) == 1 else f"{rejected} of {len(detector.fits)} fits"
+    return [
+        f"In {fits}, source nodes were near the first proposals, as for a known category that grew. The ranking was "
+        "made from new proposals."
+    ]

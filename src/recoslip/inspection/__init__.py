@@ -1,1 +1,0 @@
-"""What a graph can tell, before anything is trained."""

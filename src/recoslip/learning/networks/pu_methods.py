@@ -1,0 +1,237 @@
+"""Positive-unlabelled risks with an estimated class prior: uPU, nnPU, Dist-PU, PU-GNN."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recoslip.base.errors import SettingError
+from recoslip.base.settings import Integer, Number, learned, param
+from recoslip.data.graph import NodeGraph
+from recoslip.data.neighbours import adjacency_of, within_hops
+from recoslip.data.split import Mask, Split
+from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Output, ProblemState, Schedule
+from recoslip.learning.networks.links import inner_products, structure_loss
+from recoslip.learning.networks.network_detector import BATCHES, PATIENCE, NetworkDetector
+from recoslip.learning.networks.rates import (
+    best_bin,
+    entropy,
+    label_distribution,
+    non_negative_risk,
+    non_negative_step,
+    soft_rate,
+    unbiased_risk,
+)
+from recoslip.learning.networks.risk_objectives import (
+    DomainNodes,
+    Risk,
+    RiskObjective,
+    discriminate,
+    domain_nodes,
+    positions,
+)
+from recoslip.learning.networks.sampling import NonEdges
+
+
+@dataclass(frozen=True, eq=False)
+class WarmUp:
+    """What the warm-up found."""
+
+    source_probability: Tensor  # (nodes, members), on the CPU: what priors are estimated with
+    prior: Tensor  # π̂ of the whole target, (members,), on the device
+
+
+class PriorDetector(NetworkDetector):
+    r"""Warm up as a domain discriminator, estimate π with it by best-bin estimation, then train with a PU risk."""
+
+    prior_epochs: int = param(150, Integer(1), "epochs of the warm-up as domain discriminator")
+    epochs: int = param(1000, Integer(1), "how many at most, those of the warm-up included")
+    patience: int = PATIENCE
+
+    prior_: float = learned("π̂, the estimated fraction of known nodes in the target")
+
+    def _check_params_jointly(self) -> None:
+        if self.prior_epochs >= self.epochs:
+            raise SettingError(f"prior_epochs must be fewer than epochs; got {self.prior_epochs} of {self.epochs}")
+
+    @abstractmethod
+    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
+        """Build the risk to train with, from what the warm-up found."""
+
+    def _train(
+        self, fleet: Fleet, data: GraphInput, graph: NodeGraph, split: Split, schedule: Schedule, **truth: Any
+    ) -> list[dict[str, Any]]:
+        discriminator = RiskObjective(discriminate, *domain_nodes(graph, split, data.device))
+        data.train(fleet, discriminator, replace(schedule, epochs=self.prior_epochs, patience=None))
+        z = torch.sigmoid(-data.evaluate(fleet).diff(dim=-1)[..., 0])
+        prior = estimated_priors(graph, split, z, graph.is_target)
+        report = schedule.progress
+        data.train(
+            fleet,
+            self._pu_objective(graph, split, data, WarmUp(z, prior.to(data.device, data.dtype))),
+            replace(
+                schedule,
+                epochs=self.epochs - self.prior_epochs,
+                first_epoch=self.prior_epochs,
+                stage=1,
+                progress=None if report is None else lambda done: report(self.prior_epochs + done),
+            ),
+        )
+        return [{"prior_": float(p)} for p in prior]
+
+
+def estimated_priors(graph: NodeGraph, split: Split, source_probability: Tensor, among: Mask) -> Tensor:
+    """Best-bin estimate of π among some target nodes, from the validation nodes, (members,)."""
+    target = graph.is_target
+    z, source, chosen = source_probability.numpy(), split.validation & ~target, split.validation & target & among
+    return torch.tensor([best_bin(z[source, m], z[chosen, m]).prior for m in range(z.shape[1])])
+
+
+class UPU(PriorDetector):
+    r"""Minimise $\pi E_S[f] + E_T[1 - f] - \pi E_S[1 - f]$, an unbiased estimate of the target's risk under SCAR.
+
+    Target nodes count as novel, and what known ones among them add to that is taken off again, estimated on the
+    source. A flexible network can push the difference below zero, where it means nothing.
+    """
+
+    name: ClassVar[str] = "upu"
+
+    batch_size: int | None = BATCHES
+
+    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
+        prior = warm_up.prior
+
+        def risk(output: Output, nodes: DomainNodes) -> Tensor:
+            f = torch.sigmoid(output.margin)
+            return unbiased_risk(soft_rate(f, nodes.source), soft_rate(f, nodes.target), prior)
+
+        return RiskObjective(risk, *domain_nodes(graph, split, data.device))
+
+
+class NNPU(PriorDetector):
+    r"""Minimise $\pi E_S[f] + \max(0, E_T[1 - f] - \pi E_S[1 - f])$.
+
+    Where the second part is below zero the step goes back up on it instead (their Algorithm 1 with β = 0, γ = 1).
+    """
+
+    name: ClassVar[str] = "nnpu"
+
+    batch_size: int | None = BATCHES
+
+    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
+        prior = warm_up.prior
+        training, validation = domain_nodes(graph, split, data.device)
+
+        def rates(output: Output, nodes: DomainNodes) -> tuple[Tensor, Tensor]:
+            f = torch.sigmoid(output.margin)
+            return soft_rate(f, nodes.source), soft_rate(f, nodes.target)
+
+        return RiskObjective(
+            lambda output, nodes: non_negative_risk(*rates(output, nodes), prior),
+            training,
+            validation,
+            surrogate=lambda output, nodes: non_negative_step(*rates(output, nodes), prior),
+        )
+
+
+class DistPU(PriorDetector):
+    r"""Minimise $2\pi |E_S[1 - f] - 1| + |E_T[1 - f] - \pi| + \mu H_T(f)$.
+
+    The means alone are met by scores that are all the same, so the entropy $H_T$ of the target's scores pushes each to
+    a side. The paper's mixup is left out: mixing two nodes' features is not mixing their neighbourhoods.
+    """
+
+    name: ClassVar[str] = "dist-pu"
+
+    batch_size: int | None = BATCHES
+
+    ENTROPY: ClassVar[float] = 0.1  # μ
+
+    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
+        prior = warm_up.prior
+        one = torch.ones_like(prior)
+        wanted, weights = torch.stack([one, prior]), torch.stack([2 * prior, one])
+
+        def risk(output: Output, nodes: DomainNodes) -> Tensor:
+            f = torch.sigmoid(output.margin)
+            means = torch.stack([soft_rate(f, nodes.source), soft_rate(f, nodes.target)])
+            return label_distribution(means, wanted, weights) + self.ENTROPY * entropy(output.margin, nodes.target)
+
+        return RiskObjective(risk, *domain_nodes(graph, split, data.device))
+
+
+class PuGnn(PriorDetector):
+    r"""Minimise $|E_S[1 - f] - 1| + w (|E_N[1 - f] - \pi_N| + |E_F[1 - f] - \pi_F|) + \rho \mathcal{L}_{str}(g)$.
+
+    N are the target nodes within `hops` edges of any source node, F the others, each with its own prior by best-bin
+    estimation, and $w = 1 / (2 (\pi_N + \pi_F))$. $\mathcal{L}_{str}$ is the squared error of $σ(g_i \cdot g_j)$
+    against 1 on edges and against 0 on `negatives_per_edge` non-edges for each.
+    """
+
+    name: ClassVar[str] = "pu-gnn"
+    supports_batches: ClassVar[bool] = False
+
+    hops: int = param(3, Integer(1), "δ, edges within which a target node is near the source")
+    structure_weight: float = param(0.1, Number(0, np.inf), "ρ")
+    negatives_per_edge: int = param(50, Integer(1), "K")
+
+    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
+        target = graph.is_target
+        near = within_hops(adjacency_of(graph), np.flatnonzero(~target), self.hops)
+        # A set that training or validation has no node of has no mean to align and is left out; if both are, all target
+        # nodes are one set.
+        sets: list[Mask] = [
+            s for s in (near, ~near) if all((s & target & subset).any() for subset in (split.train, split.validation))
+        ] or [target]
+        estimated = torch.stack([estimated_priors(graph, split, warm_up.source_probability, s) for s in sets])
+        estimated = estimated.to(data.device, data.dtype)  # (sets, members)
+        wanted = torch.cat([torch.ones_like(estimated[:1]), estimated])
+        weight = 1 / (2 * estimated.sum(dim=0, keepdim=True).clamp(min=0.01))
+        weights = torch.cat([torch.ones_like(weight), weight.expand_as(estimated)])
+        training, validation = domain_nodes(graph, split, data.device)
+        members_of = {
+            id(nodes): [positions(s & target & subset, data.device) for s in sets]
+            for nodes, subset in ((training, split.train), (validation, split.validation))
+        }
+
+        def risk(output: Output, nodes: DomainNodes) -> Tensor:
+            f = torch.sigmoid(output.margin)
+            means = torch.stack([soft_rate(f, nodes.source), *(soft_rate(f, s) for s in members_of[id(nodes)])])
+            return label_distribution(means, wanted, weights)
+
+        edges = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+        left, right = torch.from_numpy(edges).to(data.device)
+        if len(left) == 0 or self.structure_weight == 0:
+            return RiskObjective(risk, training, validation)
+        everyone = torch.arange(graph.num_nodes, device=data.device)
+        non_edges = NonEdges(everyone, left, right, self.negatives_per_edge * len(left))
+
+        def structure(output: Output, epoch: Tensor) -> Tensor:
+            drawn = non_edges.draw(epoch)
+            g = output.representation
+            loss = structure_loss(
+                inner_products(g, left, right), inner_products(g, drawn.left, drawn.right), drawn.valid
+            )
+            return self.structure_weight * loss
+
+        return WithStructure(risk, training, validation, structure)
+
+
+class WithStructure(RiskObjective):
+    """A risk to validate with, and to descend on together with a loss of the edges."""
+
+    def __init__(
+        self, risk: Risk, train: DomainNodes, validation: DomainNodes, structure: Callable[[Output, Tensor], Tensor]
+    ) -> None:
+        super().__init__(risk, train, validation)
+        self.structure = structure
+
+    def loss(self, output: Output, epoch: Tensor) -> ProblemState:
+        """Compute the risk of the training nodes and the loss of this epoch's pairs."""
+        return ProblemState(super().loss(output, epoch).loss + self.structure(output, epoch))

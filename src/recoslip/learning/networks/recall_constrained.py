@@ -1,0 +1,290 @@
+"""Outputs of every member -> the Lagrangian that its weights descend on, and the multiplier that ascends on it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recoslip.data.graph import NodeGraph
+from recoslip.data.split import Split
+from recoslip.learning.networks.interfaces import BatchObjective, Output, ProblemState
+from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss
+from recoslip.learning.networks.rates import hard_rate, lagrangian, soft_rate
+from recoslip.learning.networks.risk_objectives import DomainNodes, batch_nodes, domain_nodes, positions
+from recoslip.learning.networks.sampling import NonEdges
+from recoslip.learning.networks.tensors import concatenated_ranges, to_tensor
+
+Links: TypeAlias = Literal["selective", "target", "all", "none"]
+Dual: TypeAlias = Literal["hard", "soft"]
+
+
+class Observed(NamedTuple):
+    """What the dual step records of a step, each (members,) unless noted."""
+
+    fpr: Tensor  # hard, on training source nodes
+    recall: Tensor  # hard, on training target nodes
+    link_loss: Tensor
+    running_recall: RunningMean  # with this step's recall taken in
+    target_margin: Tensor | None  # (target nodes, members) where the link loss is selective
+    cut: Tensor | None  # z, below which a target node is undecided
+
+
+class RecallConstrained(BatchObjective):
+    r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ.
+
+    With `of_members`, source and target differ between members: (nodes, members) weights (see `soft_rate`), for
+    training on the whole graph without a link loss.
+    """
+
+    COLUMNS = ("fpr", "recall", "multiplier", "link_loss")
+    MEMORY = 20  # batches that the running recall covers at most: older ones tell of networks long changed
+
+    def __init__(
+        self,
+        graph: NodeGraph,
+        split: Split,
+        recall_targets: Sequence[float],
+        device: torch.device,
+        *,
+        epochs: int,
+        multiplier: float,
+        dual: Dual = "hard",
+        dual_learning_rate: float = 0.001,
+        links: Links = "selective",
+        link_weight: float = 0.001,
+        of_members: DomainNodes | None = None,
+    ) -> None:
+        self.nodes, self.held_out = domain_nodes(graph, split, device)
+        if of_members is not None:
+            self.nodes = of_members
+        self.recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
+        members = len(recall_targets)
+        self.multiplier = torch.full((members,), float(multiplier), device=device, requires_grad=True)
+        self.ascent = torch.optim.Adam(
+            [self.multiplier], lr=dual_learning_rate, maximize=True, capturable=device.type == "cuda"
+        )
+        self.dual = dual
+        self.link_weight = link_weight
+        self.graph, self.links = graph, links
+        self.history = torch.zeros(epochs, len(self.COLUMNS), members, device=device)
+        zeros = torch.zeros(members, device=device)
+        self.running_recall = RunningMean(zeros, zeros.clone())
+        self.decay = 1.0  # weight of the present step in the running recall; a step that sees all nodes counts alone
+        self.batch_targets: Tensor | None = None  # the target nodes of a batch, where this is one
+
+    def loss(self, output: Output, epoch: Tensor) -> ProblemState:
+        """Compute β̂ + ξ L_lp and the violation α̃ - α̂ of each member (eq. 7)."""
+        f = torch.sigmoid(output.margin)
+        target = self.recall_target.to(f.dtype)
+        fpr, recall = soft_rate(f, self.nodes.source), soft_rate(f, self.nodes.target)
+        with torch.no_grad():
+            hard_fpr, hard_recall = hard_rate(f, self.nodes.source), hard_rate(f, self.nodes.target)
+            # D1: the dual step follows the hard recall, the primal step the soft one, see DEVIATIONS.md
+            running = self.running_recall.updated(hard_recall if self.dual == "hard" else recall, self.decay)
+        margin = cut = None
+        links = torch.zeros_like(fpr)
+        if self.link_pairs is not None:
+            if self.links == "selective":
+                # D3: ranked by the margin, which orders nodes as f does and does not saturate, see DEVIATIONS.md
+                margin = output.margin.detach()[self.link_pairs.target]
+                cut = self._cut(margin)
+            links = self.link_pairs.loss(output, margin, cut, epoch)
+        return ProblemState(
+            loss=fpr + self.link_weight * links,
+            violation=target - recall,
+            strict_violation=target - running.mean,
+            misc=Observed(hard_fpr, hard_recall, links.detach(), running, margin, cut),
+        )
+
+    def lagrangian(self, state: ProblemState) -> Tensor:
+        """Add the violation to the loss, weighed by the multiplier."""
+        assert state.violation is not None
+        return state.loss + self.multiplier.detach() * state.violation
+
+    def dual_step(self, state: ProblemState, epoch: Tensor) -> None:
+        """Take a step of gradient ascent on the strict violation, projected to λ ≥ 0, and record the epoch."""
+        assert state.strict_violation is not None
+        observed: Observed = state.misc
+        self.multiplier.grad = state.strict_violation.to(self.multiplier.dtype)
+        self.ascent.step()
+        with torch.no_grad():
+            self.multiplier.clamp_(min=0)
+            self.running_recall.assign(observed.running_recall)
+            if self.batch_targets is not None and observed.target_margin is not None and observed.cut is not None:
+                self.running_cut.update(self.batch_targets, observed.target_margin, observed.cut)
+            row = torch.stack([observed.fpr, observed.recall, self.multiplier, observed.link_loss])
+            self.history.index_copy_(0, epoch.view(1), row[None].to(self.history.dtype))
+
+    def validation(self, output: Output) -> Tensor:
+        """Compute the Lagrangian of the validation nodes, without the link loss."""
+        f = torch.sigmoid(output.margin)
+        fpr, recall = soft_rate(f, self.held_out.source), soft_rate(f, self.held_out.target)
+        return lagrangian(fpr, recall, self.recall_target.to(f.dtype), self.multiplier.detach())
+
+    @cached_property
+    def link_pairs(self) -> LinkPairs | None:
+        """The pairs of the whole graph."""
+        return LinkPairs.of_graph(self.graph, self.links, self.history.device)
+
+    @cached_property
+    def running_cut(self) -> RunningCut:
+        """What batches know of the selective set, which is chosen among all target nodes that train."""
+        return RunningCut(self.nodes.target, self.recall_target)
+
+    def _cut(self, margin: Tensor) -> Tensor:
+        if self.batch_targets is None:
+            return cut_score(margin, self.recall_target)
+        return self.running_cut.with_batch(self.batch_targets, margin)
+
+    def node_sets(self, *, held_out: bool) -> tuple[Tensor, ...]:
+        """Return source and target nodes."""
+        return self.held_out if held_out else self.nodes
+
+    def on_batch(self, batch: Sequence[Tensor], *, held_out: bool) -> RecallConstrained:
+        """Return the problem of a batch: rates are its own; multiplier, running recall and cut are shared."""
+        problem = copy.copy(self)
+        device = self.history.device
+        problem.nodes = problem.held_out = batch_nodes(batch, device)
+        fraction = len(batch[1]) / len(self.node_sets(held_out=held_out)[1])
+        problem.decay = max(fraction, 1 / self.MEMORY)
+        problem.link_pairs = None
+        if self.links != "none" and not held_out:
+            problem.link_pairs = LinkPairs.of_batch(self.graph, batch, self.links, problem.nodes.target, device)
+        if self.links == "selective":
+            problem.running_cut = self.running_cut  # made here if it was not, and shared
+            problem.batch_targets = batch[1].to(device)
+        return problem
+
+    def validation_rates(self, margin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Hard FPR and recall of each member on the validation nodes."""
+        f = torch.sigmoid(margin.double())
+        return (
+            hard_rate(f, self.held_out.source).cpu().numpy(),
+            hard_rate(f, self.held_out.target).cpu().numpy(),
+        )
+
+
+class RunningMean(NamedTuple):
+    """An exponentially decaying mean over steps, each weighed by the fraction of all nodes that it saw."""
+
+    mean: Tensor
+    weight: Tensor  # total weight of the steps so far; approaches 1
+
+    def updated(self, value: Tensor, decay: float) -> RunningMean:
+        """Return the mean with one more step, which saw a fraction `decay` of the nodes; nothing is changed."""
+        weight = self.weight * (1 - decay) + decay
+        return RunningMean(torch.lerp(self.mean, value.to(self.mean.dtype), decay / weight), weight)
+
+    def assign(self, other: RunningMean) -> None:
+        """Take over another's values in place."""
+        self.mean.copy_(other.mean)
+        self.weight.copy_(other.weight)
+
+
+class RunningCut:
+    """z, below which a target node is undecided: a quantile of the margins that the target nodes had when last seen.
+
+    Args:
+        target: positions of all target nodes that batches are drawn from, ascending.
+        recall_target: (members,) α̃.
+    """
+
+    EVERY = 10  # batches between two computations of the quantile
+
+    def __init__(self, target: Tensor, recall_target: Tensor) -> None:
+        self.target, self.recall_target = target, recall_target
+        self.margin = torch.full((len(target), len(recall_target)), torch.nan, device=target.device)
+        self.value = torch.zeros(len(recall_target), device=target.device)
+        self.batches = 0
+
+    def with_batch(self, nodes: Tensor, margin: Tensor) -> Tensor:
+        """Compute z, (members,), with the margins of a batch's target nodes taken in; nothing is changed."""
+        if self.batches % self.EVERY:
+            return self.value
+        margins = self.margin.index_copy(0, self._rows(nodes), margin.to(self.margin.dtype))
+        return cut_score(margins[~margins[:, 0].isnan()], self.recall_target)
+
+    def update(self, nodes: Tensor, margin: Tensor, value: Tensor) -> None:
+        """Take in a batch, and the z that was computed with it."""
+        self.margin.index_copy_(0, self._rows(nodes), margin.to(self.margin.dtype))
+        self.value = value
+        self.batches += 1
+
+    def _rows(self, nodes: Tensor) -> Tensor:
+        return torch.searchsorted(self.target, nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkPairs:
+    """The pairs the link loss may use: the same for all members, each of which takes those inside its own set."""
+
+    POOL: ClassVar[float] = 4 / 3  # non-edges drawn per edge: for α̃ ≤ 1/4 most members find as many as they have edges
+
+    target: Tensor  # positions of the target nodes
+    left: Tensor  # one end of each edge among the nodes in question
+    right: Tensor  # the other
+    non_edges: NonEdges
+
+    @classmethod
+    def of_batch(
+        cls, graph: NodeGraph, batch: Sequence[Tensor], links: Links, target: Tensor, device: torch.device
+    ) -> LinkPairs | None:
+        """Collect the edges inside a batch, by the positions of their ends there; None where there are none."""
+        seeds = torch.cat(list(batch))
+        skipped = 0 if links == "all" else len(batch[0])  # the source nodes come first
+        nodes, order = seeds[skipped:].sort()
+        row, column = to_tensor(graph.edge_index)
+        begin, end = (torch.searchsorted(row, nodes, right=right) for right in (False, True))
+        owner, offset = concatenated_ranges(end - begin)
+        neighbour = column[begin[owner] + offset]
+        index = torch.searchsorted(nodes, neighbour).clamp(max=len(nodes) - 1)
+        inside = (nodes[index] == neighbour) & (owner < index)
+        left, right = ((skipped + order[ends[inside]]).to(device) for ends in (owner, index))
+        return cls._of_edges(torch.arange(skipped, len(seeds), device=device), left, right, target)
+
+    @classmethod
+    def of_graph(cls, graph: NodeGraph, links: Links, device: torch.device) -> LinkPairs | None:
+        """Collect the edges and the non-edge sampler for a variant; None where there is no pair to learn from."""
+        if links == "none":
+            return None
+        edges = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+        inside = np.ones_like(graph.is_target) if links == "all" else graph.is_target
+        left, right = torch.from_numpy(edges[:, inside[edges].all(axis=0)]).to(device)
+        return cls._of_edges(positions(inside, device), left, right, positions(graph.is_target, device))
+
+    @classmethod
+    def _of_edges(cls, nodes: Tensor, left: Tensor, right: Tensor, target: Tensor) -> LinkPairs | None:
+        if len(left) == 0:
+            return None
+        return cls(target, left, right, NonEdges(nodes, left, right, int(cls.POOL * len(left)) + 1))
+
+    def loss(self, output: Output, target_margin: Tensor | None, cut: Tensor | None, epoch: Tensor) -> Tensor:
+        """Compute eq. (6) of each member, on $E_+$ and as many draws from $E_-$.
+
+        Args:
+            output: of the networks.
+            target_margin: (target nodes, members); None where all pairs count.
+            cut: (members,) only nodes with a lower margin count.
+            epoch: whose non-edges to draw.
+        """
+        drawn = self.non_edges.draw(epoch)
+        if target_margin is not None and cut is not None:
+            undecided = torch.zeros_like(output.margin, dtype=torch.bool)
+            undecided[self.target] = target_margin < cut
+            is_positive = undecided[self.left] & undecided[self.right]
+            is_negative = undecided[drawn.left] & undecided[drawn.right] & drawn.valid[:, None]
+        else:
+            is_positive = torch.ones_like(self.left, dtype=torch.bool)[:, None]
+            is_negative = drawn.valid[:, None]
+        is_negative = first_of_each(is_negative, is_positive.sum(dim=0))
+        positive = inner_products(output.representation, self.left, self.right)
+        negative = inner_products(output.representation, drawn.left, drawn.right)
+        return link_loss(positive, is_positive, negative, is_negative)

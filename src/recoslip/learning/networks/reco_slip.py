@@ -1,0 +1,148 @@
+"""RECO-SLIP: recall-constrained optimisation with selective link prediction (Algorithm 1 of the paper)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+
+from recoslip.base.errors import RecoslipWarning
+from recoslip.base.progress import Phases
+from recoslip.base.settings import Choice, Integer, Number, learned, param
+from recoslip.data.graph import NodeGraph
+from recoslip.data.split import Split
+from recoslip.learning.base import Callbacks
+from recoslip.learning.model_file import Array, arrays_below
+from recoslip.learning.networks.interfaces import GraphInput, Schedule
+from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
+from recoslip.learning.networks.recall_constrained import Dual, Links, RecallConstrained
+from recoslip.learning.networks.selection import (
+    CANDIDATES_SCHEMA,
+    DUAL,
+    DUAL_LEARNING_RATE,
+    HISTORY_COLUMNS,
+    MISSED_LIMIT,
+    MULTIPLIER,
+    RECALL_TARGETS,
+    Solution,
+    candidates_table,
+    history_table,
+    member_seed,
+    select,
+    solutions,
+)
+
+
+class RecoSlip(NetworkDetector):
+    r"""Minimise the false-positive rate on the source while forcing a recall on the target.
+
+    $$\min_{g,h} \hat\beta(h \circ g) + \xi \mathcal{L}_{lp}(g)
+    \quad \text{s.t.} \quad \hat\alpha(h \circ g) \ge \tilde\alpha$$
+
+    solved for several recall targets $\tilde\alpha$ at once by primal-dual updates of the Lagrangian. Of the
+    solutions whose validation FPR is at most $\tilde\beta$, the one with the highest validation recall is kept.
+    """
+
+    name: ClassVar[str] = "reco-slip"
+
+    recall_targets: Sequence[float] = RECALL_TARGETS
+    max_fpr: float = param(0.01, Number(0, 1), r"$\tilde\beta$, the highest FPR of a solution and the threshold")
+    multiplier: float = MULTIPLIER
+    links: Links = param(
+        "selective",
+        Choice(Links),
+        'the pairs of the link loss: "selective" takes those among undecided target nodes, "target" all target nodes, '
+        '"all" all nodes, "none" leaves the loss out',
+    )
+    link_weight: float = param(0.001, Number(0, np.inf), r"$\xi$, its weight")
+    dual: Dual = DUAL
+    epochs: int = param(1000, Integer(1), "T")
+    dual_learning_rate: float = DUAL_LEARNING_RATE
+    batch_size: int | None = BATCHES
+
+    candidates_: pl.DataFrame = learned(
+        "a table of the solutions: recall target, validation FPR and recall, multiplier, the epoch its "
+        "weights are from, and whether it was chosen"
+    )
+    history_: pl.DataFrame = learned("a table of every epoch: training FPR and recall (hard), multiplier and link loss")
+
+    def _learn(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
+    ) -> list[dict[str, Any]]:
+        members = [
+            Member(member_seed(seed, 0, index), target)
+            for seed in seeds
+            for index, target in enumerate(self.recall_targets)
+        ]
+        data = self.graph_input(graph)
+        blocks = self._blocks(members, data)
+        phases = Phases(callbacks.progress, len(blocks) * self.epochs)
+        solved: list[Solution] = []
+        for block in blocks:
+            schedule = Schedule(
+                self.epochs,
+                self.learning_rate,
+                validate_after=self.epochs // 2,  # D2: the best validated weights after T/2, see DEVIATIONS.md
+                progress=phases.phase(self.epochs),
+            )
+            solved += self._solve(graph, data, split, block, schedule)
+        count = len(self.recall_targets)
+        return [self._select(solved[start : start + count]) for start in range(0, len(solved), count)]
+
+    def _solve(
+        self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[Member], schedule: Schedule
+    ) -> list[Solution]:
+        """Solve the constrained problem for each member of a block."""
+        fleet = self.build_fleet(graph.num_features, [member.seed for member in members]).to(data.device)
+        problem = RecallConstrained(
+            graph,
+            split,
+            [member.recall_target for member in members],
+            data.device,
+            epochs=self.epochs,
+            multiplier=self.multiplier,
+            dual=self.dual,
+            dual_learning_rate=self.dual_learning_rate,
+            links=self.links,
+            link_weight=self.link_weight,
+        )
+        kept = data.train(fleet, problem, schedule)
+        margin = data.evaluate(fleet).diff(dim=-1)[..., 0].to(data.device)
+        return solutions(problem, fleet, margin, kept.tolist(), range(len(members)))
+
+    def _select(self, solved: Sequence[Solution]) -> dict[str, Any]:
+        """Choose the solution of one seed."""
+        index = select(solved, self.max_fpr)
+        chosen = solved[index]
+        if chosen.fpr > self.max_fpr:
+            message = MISSED_LIMIT.format(limit=self.max_fpr, lowest=chosen.fpr)
+            warnings.warn(message, RecoslipWarning, stacklevel=5)
+        return {
+            "scores_": chosen.f,
+            "candidates_": candidates_table(solved, index),
+            "history_": history_table(solved),
+            "fleet_": chosen.fleet.gather([(chosen.fleet, chosen.member)]),
+        }
+
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        history = {f"history.{c.name}": c.to_numpy() for c in self.history_}
+        return {"candidates": self.candidates_.to_dicts()}, self._fleet_arrays() | history
+
+    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+        return {
+            "candidates_": pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA),
+            "history_": pl.DataFrame(arrays_below("history.", arrays)).select(HISTORY_COLUMNS),
+            "fleet_": self._restored_fleet(arrays),
+        }
+
+
+@dataclass(frozen=True)
+class Member:
+    """One network of the fleet: its seed and the recall it is held to."""
+
+    seed: int
+    recall_target: float

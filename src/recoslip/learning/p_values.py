@@ -1,0 +1,127 @@
+"""Scores of calibration nodes -> p-values, a threshold that bounds the FPR, a list that bounds the FDR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from recoslip.data.split import Mask
+
+ROUNDING = 1e-9  # 0.29 * 100 counts as 29
+
+
+def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
+    r"""$p(v) = \frac{1 + |\{c : s(c) \ge s(v)\}|}{1 + n}$ over n calibration nodes c.
+
+    If v and the calibration nodes are exchangeable, $P(p(v) \le u) \le u$ for every u, whatever the scores.
+
+    >>> p_values([0.9, 0.5], [0.1, 0.5, 0.7]).tolist()
+    [0.25, 0.75]
+    """
+    return cross_p_values([(scores, calibration)])
+
+
+def cross_p_values(fits: Iterable[tuple[ArrayLike, ArrayLike]]) -> NDArray[np.float64]:
+    r"""$p(v) = \frac{1 + \sum_r |\{c \in C_r : s_r(c) \ge s_r(v)\}|}{1 + \sum_r |C_r|}$ over several fits r.
+
+    Each calibration node is compared with the score that v has in the same fit (cross-conformal, Vovk 2015).
+
+    Args:
+        fits: of each fit, the scores of the nodes and those of its calibration nodes.
+
+    >>> cross_p_values([([0.9, 0.5], [0.1, 0.5, 0.7]), ([0.9, 0.6], [0.8])]).tolist()
+    [0.2, 0.8]
+    """
+    at_least: Any = 1.0
+    count = 1
+    for scores, calibration in fits:
+        ordered = np.sort(np.asarray(calibration, dtype=float))
+        at_least = at_least + len(ordered) - np.searchsorted(ordered, np.asarray(scores, dtype=float), side="left")
+        count += len(ordered)
+    return np.asarray(at_least / count)
+
+
+def regional_p_values(
+    rotations: Iterable[tuple[NDArray[np.float64], Mask]], region: NDArray[np.int64], nodes: Mask
+) -> NDArray[np.float64]:
+    r"""$p(v) = \frac{1 + \sum_r |\{c \in C_r : s_r(c) \ge s_r(v)\}|}{1 + \sum_r |C_r|}$, where $C_r$ are calibration
+    nodes of v's own region.
+
+    With one rotation and one region this is `p_values`. Several rotations are cross-conformal prediction (Vovk 2015),
+    regions are Mondrian (Vovk et al. 2005).
+
+    Args:
+        rotations: of each fit, the scores of all nodes, (nodes,), and which of them are its calibration nodes.
+        region: (nodes,) the region of each node.
+        nodes: (nodes,) those to give p-values to; others get NaN.
+
+    >>> scores, is_calibration = np.array([0.1, 0.5, 0.7, 0.9, 0.5]), np.array([True, True, True, False, False])
+    >>> regional_p_values([(scores, is_calibration)], np.zeros(5, dtype=int), ~is_calibration)[3:].tolist()
+    [0.25, 0.75]
+    >>> regional_p_values([(scores, is_calibration)], np.array([0, 0, 1, 1, 0]), ~is_calibration)[3:].tolist()
+    [0.5, 0.6666666666666666]
+    """
+    p = np.full(len(region), np.nan)
+    fits = list(rotations)
+    for own in np.unique(region[nodes]):
+        inside = region == own
+        chosen = nodes & inside
+        p[chosen] = cross_p_values((scores[chosen], scores[calibration & inside]) for scores, calibration in fits)
+    return p
+
+
+def threshold(calibration: ArrayLike, level: float) -> float:
+    """Return the lowest threshold above which p is at most `level`; 1, which no score exceeds, if none can be so small.
+
+    >>> threshold([0.1, 0.2, 0.3, 0.9], 0.4)
+    0.3
+    >>> threshold([0.1, 0.2, 0.3, 0.9], 0.1)
+    1.0
+    """
+    scores = np.asarray(calibration, dtype=float)
+    allowed = int(level * (len(scores) + 1) + ROUNDING) - 1  # calibration nodes that may be as high
+    return 1.0 if allowed < 0 else _exceeded_by(scores, allowed)
+
+
+def empirical_threshold(calibration: ArrayLike, level: float) -> float:
+    """Return the lowest threshold that at most a fraction `level` of the scores exceed.
+
+    >>> empirical_threshold([0.1, 0.2, 0.3, 0.9], 0.25)
+    0.3
+    """
+    scores = np.asarray(calibration, dtype=float)
+    return _exceeded_by(scores, int(level * len(scores) + ROUNDING))
+
+
+def _exceeded_by(scores: NDArray[np.float64], allowed: int) -> float:
+    """Return the lowest score that at most `allowed` of them exceed, or less than 0 if all may."""
+    return float(np.sort(scores)[-1 - allowed]) if allowed < len(scores) else float(np.nextafter(0, -1))
+
+
+def selected(p: ArrayLike, max_fpr: float | None, fdr: float | None) -> Mask:
+    """Choose p-values up to `max_fpr`, or by a false-discovery rate where one is given.
+
+    >>> selected([0.01, 0.2], 0.1, None).tolist()
+    [True, False]
+    """
+    if fdr is not None:
+        return benjamini_hochberg(p, fdr)
+    return np.asarray(np.asarray(p) <= np.float64(max_fpr or 0) * (1 + ROUNDING))
+
+
+def benjamini_hochberg(p: ArrayLike, fdr: float) -> NDArray[np.bool_]:
+    r"""Choose the k smallest p-values for the largest k with $p_{(k)} \le k \cdot \text{fdr} / m$.
+
+    >>> benjamini_hochberg([0.001, 0.2, 0.03, 0.8], 0.1).tolist()
+    [True, False, True, False]
+    """
+    from scipy.stats import false_discovery_control
+
+    values = np.asarray(p, dtype=float)
+    if not len(values):
+        return np.zeros(0, dtype=bool)
+    # Conformal p-values are multiples of 1 / (n + 1), so equality is common and must survive rounding.
+    return np.asarray(false_discovery_control(values) <= fdr * (1 + ROUNDING))

@@ -1,1 +1,0 @@
-"""One equation, one pure function."""

@@ -1,0 +1,216 @@
+"""A dataset's name and a split -> the dataset: one of the catalogue, or one that the user describes in a TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recoslip.base.errors import DatasetError, RecoslipError, SettingError, TableError, nearest
+from recoslip.base.randomness import Permutations
+from recoslip.data.datasets.catalogue import CATALOGUE, NO_PAPER_SETTINGS
+from recoslip.data.datasets.load import (
+    Dataset,
+    load_dataset,
+    load_labelled,
+    load_panel_case,
+    panel_archive,
+    panel_graphs,
+)
+from recoslip.data.datasets.panel import CASES, Labelled, archive_digest
+from recoslip.data.graph import NodeGraph
+from recoslip.data.options import ReadOptions, current_names, declared
+from recoslip.data.split import Mask, random_split
+from recoslip.data.tables.read import read_graph
+from recoslip.learning.methods import DETECTORS
+from recoslip.products.cli.option_values import read_toml
+
+DEFAULT_SPLIT = "own"  # the split that a dataset comes with: the authors' for the paper's graphs
+_USER_SPLIT_SEED = 42  # the seed that stands for the default split of a user's dataset
+_READ = {name: option for name, (_, option) in declared().items()}
+_KINDS = {"names": list, "switch": bool, "numbers": dict, "text": str}
+_TYPES = {name: kind for name, option in _READ.items() if name != "since" and (kind := _KINDS.get(option.kind))}
+_TYPES |= {"nodes": str, "edges": str, "settings": dict}
+
+
+@dataclass(frozen=True)
+class UserDataset:
+    """A user's tables, with a column of true categories that methods do not see."""
+
+    name: str
+    nodes: Path
+    edges: Path | None
+    novel: tuple[Any, ...] | None  # novel values of the column of categories; None: those that no source node has
+    read: dict[str, Any]  # arguments of `read_graph`
+    settings: dict[str, Any]  # settings of those detectors that have them
+
+    def load(self, seed: int) -> Dataset:
+        """Read the tables and draw a split."""
+        graph = read_graph(self.nodes, self.edges, **self.read)
+        split = random_split(graph.is_target, Permutations(seed))
+        return Dataset(self.name, graph, split, self._novel_nodes(graph), NO_PAPER_SETTINGS)
+
+    def labelled(self) -> Labelled:
+        """Read the tables as a graph with categories, for cases of the panel; the domains in them do not matter."""
+        graph = read_graph(self.nodes, self.edges, **self.read)
+        _, categories = np.unique(_texts(graph.categories), return_inverse=True)
+        return Labelled(graph.x, graph.edge_index, categories)
+
+    def _novel_nodes(self, graph: NodeGraph) -> Mask:
+        """Return which nodes are of a novel category, or raise if that cannot be scored."""
+        source, categories, column = ~graph.is_target, _texts(graph.categories), self.read["category"]
+        if self.novel is None:
+            novel = ~np.isin(categories, categories[source])
+        else:
+            named = [str(category) for category in self.novel]
+            novel = np.isin(categories, named)
+            if absent := sorted(set(named) - set(categories.tolist())):
+                raise DatasetError(f"{self.name}: no node is of the novel category {absent[0]!r} in {column!r}")
+        if not novel.any() or novel[source].any():
+            problem = "a source node is" if novel.any() else "no node is"
+            raise DatasetError(
+                f"{self.name}: {problem} novel by column {column!r}; novel categories have target nodes only, "
+                'name them: novel = ["..."]'
+            )
+        return novel
+
+    def digest(self) -> str:
+        """Hash the tables and how they are read, so that records of other data are told apart."""
+        read = sorted((name, value) for name, value in self.read.items() if name != "category")
+        content = hashlib.sha256(repr((self.read["category"], self.novel, read)).encode())
+        for path in (self.nodes, self.edges):
+            if path is not None:
+                try:
+                    with path.open("rb") as file:
+                        content.update(hashlib.file_digest(file, "sha256").digest())
+                except OSError as problem:
+                    raise TableError(f"{self.name}: cannot read {path}: {problem.strerror}") from problem
+        return content.hexdigest()[:12]
+
+
+def _texts(categories: Any) -> Any:
+    return np.array([str(category) for category in categories.tolist()])
+
+
+def _read_user_datasets(path: Path) -> dict[str, UserDataset]:
+    """Read the file; the tables that it names are found beside it."""
+    document = read_toml(path)
+    entries = document.pop("datasets", {})
+    if document or not isinstance(entries, dict):
+        raise SettingError(
+            f"{path}: expected tables [datasets.NAME]; got {', '.join(map(repr, document)) or entries!r}"
+        )
+    datasets = {}
+    for name, entry in entries.items():
+        if name in CATALOGUE:
+            raise SettingError(f"{path}: a dataset of the catalogue is called {name!r}; choose another name")
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise SettingError(f"{path}: a dataset's name is letters, digits, - and _; got {name!r}")
+        try:
+            datasets[name] = _user_dataset(path.parent, name, entry)
+        except RecoslipError as problem:
+            raise SettingError(f"{path}: [datasets.{name}] {problem}") from problem
+    return datasets
+
+
+def _user_dataset(folder: Path, name: str, entry: Any) -> UserDataset:
+    """Check a table [datasets.NAME] and return the dataset that it describes."""
+    if not isinstance(entry, dict):
+        raise SettingError(f"must be a table; got {entry!r}")
+    given = current_names(entry, ("nodes", "edges", "novel", "settings", *_READ))
+    for option in ("nodes", "category"):
+        if option not in given:
+            raise SettingError(f'needs {option} = "..."; got {json.dumps(entry, default=str)}')
+    for option, value in given.items():
+        if not isinstance(value, _TYPES.get(option, object)):
+            raise SettingError(f"{option} must be a {_TYPES[option].__name__}; got {value!r}")
+    read = {option: value for option, value in given.items() if option in _READ}
+    ReadOptions(**read)
+    novel = given.get("novel")
+    return UserDataset(
+        name=name,
+        nodes=folder / given["nodes"],
+        edges=folder / given["edges"] if "edges" in given else None,
+        novel=None if novel is None else tuple(novel) if isinstance(novel, list) else (novel,),
+        read=read,
+        settings=_checked_settings(given.get("settings", {})),
+    )
+
+
+def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as detectors take them, or raise if one is of no method."""
+    known = {name for method in DETECTORS.values() for name in method().get_params()} - {"device", "random_state"}
+    for name in settings:
+        if name not in known:
+            raise SettingError(f"settings: no method has {name!r}{nearest(name, known)}")
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where datasets come from."""
+
+    root: Path | None = None  # folder of the catalogue's files
+    user_datasets: dict[str, UserDataset] = field(default_factory=dict)
+
+    def check(self, name: str) -> None:
+        """Raise if there is no dataset of this name."""
+        known = [*self.user_datasets, *CATALOGUE]
+        if name not in known and self.panel_case(name) is None:
+            raise DatasetError(f"no dataset is called {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+
+    def panel_graphs(self) -> list[str]:
+        """Name the graphs that cases of the panel can be made of: the user's where there are any, else all."""
+        return list(self.user_datasets) or panel_graphs(self.root)
+
+    def panel_case(self, name: str) -> tuple[str, str] | None:
+        """Split the name of a case of the panel, such as cora-grown, into graph and case; None for other datasets.
+
+        A user's dataset that is called like a case is itself.
+        """
+        graph, _, case = name.rpartition("-")
+        known = case in CASES and graph in (*self.user_datasets, *panel_graphs(self.root))
+        return (graph, case) if known and name not in self.user_datasets else None
+
+    def labelled(self, graph: str) -> Labelled:
+        """Load a graph that cases of the panel are made of."""
+        own = self.user_datasets.get(graph)
+        return load_labelled(graph, self.root) if own is None else own.labelled()
+
+    def load(self, name: str, split: str) -> Dataset:
+        """Load a dataset with one of its splits: the default one, or that of a seed."""
+        seed = None if split == DEFAULT_SPLIT else int(split)
+        if (found := self.panel_case(name)) is not None:
+            graph, case = found
+            return load_panel_case(graph, self.labelled(graph), case, seed)
+        if name in self.user_datasets:
+            return self.user_datasets[name].load(_USER_SPLIT_SEED if seed is None else seed)
+        return load_dataset(name, self.root, seed)
+
+    def settings(self, name: str, method: str) -> dict[str, Any]:
+        """Return the settings for a method that come with a dataset: the paper's, or those of the user's file."""
+        graph, case = self.panel_case(name) or (name, None)
+        if graph in self.user_datasets:
+            return self.user_datasets[graph].settings
+        if case is not None or not DETECTORS[method].uses_paper_settings:
+            return {}
+        settings = CATALOGUE[name].settings
+        return settings.reco_slip() | {"negatives_per_edge": settings.negatives_per_edge}
+
+    def digest(self, name: str) -> str | None:
+        """Hash the data of a user's dataset or of an archive; None for those that their names identify."""
+        graph, case = self.panel_case(name) or (name, None)
+        if graph in self.user_datasets:
+            return self.user_datasets[graph].digest()
+        archive = panel_archive(graph, self.root)
+        return archive_digest(archive) if case is not None and archive.is_file() else None
+
+
+def read_sources(config: Path | None, root: Path | None) -> Sources:
+    """Return the catalogue's datasets with their files in `root`, and those that a TOML file describes."""
+    return Sources(root, {} if config is None else _read_user_datasets(config))

@@ -1,0 +1,440 @@
+"""The commands `detect`, `check`, `score` and `demo`: options -> calls of the pipeline -> console and folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperCommand
+
+from recoslip.base.errors import SettingError, nearest
+from recoslip.learning.methods import AUTO, EFFORTS
+from recoslip.products.cli.messages import make_console, with_flags
+from recoslip.products.cli.option_values import parse_pairs, split_names
+from recoslip.products.cli.options import (
+    Align,
+    AllowLeak,
+    Device,
+    Fdr,
+    Force,
+    Json,
+    MaxFpr,
+    Quiet,
+    ScoresFormat,
+    Show,
+    Title,
+    check_format,
+    kept,
+    parse_settings,
+    print_settings_of_methods,
+    read_settings_file,
+    takes,
+)
+from recoslip.products.cli.progress_bars import show_steps
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from recoslip.inference.check import Check
+    from recoslip.pipeline.result import Result
+
+NO_EDGES = "-"  # in place of a table of old edges
+GRAPH_FILES = ("graphml", "gexf")  # formats in which a graph goes back with its scores
+
+GraphOrNodes = typer.Argument(
+    metavar="GRAPH | NODES [EDGES]",
+    help="A graph (.graphml, .gexf, .gml, .pt of PyTorch Geometric), cells (.h5ad), the folder of a packed graph, or a "
+    "table of nodes (.csv, .tsv, .parquet, .arrow, .xlsx) and one of edges.",
+    show_default=False,
+)
+Inputs = Annotated[list[Path] | None, GraphOrNodes]
+NodesOption = Annotated[Path | None, typer.Option("--nodes", hidden=True)]
+EdgesOption = Annotated[Path | None, typer.Option("--edges", hidden=True)]
+
+
+class DetectCommand(TyperCommand):
+    """A command that takes the settings of every method as options, which its help looks up when it is shown."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Set aside options that the command does not declare, with their values; they are settings of the method."""
+        declared = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        own, settings, remaining = [], [], iter(args)
+        for argument in remaining:
+            name, has_value, _ = argument.partition("=")
+            if argument == "--":
+                own += [argument, *remaining]
+            elif name.startswith("--") and name not in {*declared, "--help"}:
+                settings += (
+                    [argument] if has_value else [argument, *([value] if (value := next(remaining, "")) else [])]
+                )
+            else:
+                own.append(argument)
+        super().parse_args(ctx, own)
+        ctx.args = settings + ctx.args
+        return list(ctx.args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        super().format_help(ctx, formatter)
+        print_settings_of_methods()
+
+
+def input_files(given: list[Path] | None, nodes: Path | None, edges: Path | None) -> tuple[Path, Path | None]:
+    """Return the files that arguments and options name: nodes or a whole graph, and perhaps edges."""
+    files = list(given or [])
+    nodes = files.pop(0) if nodes is None and files else nodes
+    edges = files.pop(0) if edges is None and files else edges
+    if nodes is None:
+        raise SettingError("no graph was given: recoslip detect graph.graphml, or recoslip detect nodes.csv edges.csv")
+    if files:
+        raise SettingError(f"a graph is one file or two, nodes and edges; {str(files[0])!r} is one too many")
+    return nodes, edges
+
+
+@takes()
+def check(
+    graph_files: Inputs = None,
+    nodes_option: NodesOption = None,
+    edges_option: EdgesOption = None,
+    align: Align = "auto",
+    allow_leak: AllowLeak = "",
+    quiet: Quiet = False,
+    as_json: Json = False,
+    *,
+    read: dict[str, Any],
+) -> None:
+    """Check a graph before anything is trained: its columns, and how far source and target differ.
+
+    It ends with code 2 if a column says the same as the domain.
+    """
+    from recoslip.inference.check import refuse_leaks
+    from recoslip.pipeline.detect import check as check_graph
+
+    nodes, edges = input_files(graph_files, nodes_option, edges_option)
+    found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
+    if as_json:
+        print(json.dumps(found.to_dict()))
+    else:
+        print_check(found.rows(), make_console(quiet))
+    refuse_leaks(found, split_names(allow_leak))
+
+
+@takes()
+def detect(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")],
+    graph_files: Inputs = None,
+    nodes_option: NodesOption = None,
+    edges_option: EdgesOption = None,
+    show: Show = "",
+    align: Align = "auto",
+    allow_leak: AllowLeak = "",
+    effort: Annotated[
+        str | None,
+        typer.Option(
+            help="quick: counts similar nodes, in seconds; thorough: networks too, in minutes; default: quick."
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Name of a method, instead of --effort; recoslip methods lists them."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings of the method.")] = None,
+    max_fpr: MaxFpr = None,
+    fdr: Fdr = None,
+    rotations: Annotated[
+        int | None,
+        typer.Option(help="Number of fits; each hides another part of the source to compare with. Default: 5."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Address of a Ray cluster that fits; auto: the running one, local: start one here."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Number of fits that the cluster does at the same time.")] = 2,
+    storage: Annotated[
+        Path | None, typer.Option(help="Folder for finished fits of the cluster, which a second run does not do again.")
+    ] = None,
+    title: Title = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of what is drawn at random; default: 0.")] = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    force: Force = False,
+    table_format: ScoresFormat = "csv",
+    write_graph: Annotated[
+        str | None,
+        typer.Option(
+            help="Also write the graph with scores as attributes of its nodes: graphml or gexf; default: as it came."
+        ),
+    ] = None,
+    *,
+    read: dict[str, Any],
+) -> None:
+    """Find the target nodes of your own graph whose categories the source does not have.
+
+    Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
+    """
+    from recoslip.base.files import printable
+    from recoslip.pipeline.detect import detect as run
+    from recoslip.pipeline.folder import check_graph_format, reserved
+
+    console = make_console(quiet or as_json)
+    nodes, edges = input_files(graph_files, nodes_option, edges_option)
+    settings, scores_format = (
+        _settings(context, method or EFFORTS.get(effort or ""), config),
+        check_format(table_format),
+    )
+    graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
+    if graph_format is not None:
+        check_graph_format(graph_format)
+    with reserved(out, "result", replace=force, inputs=(nodes, edges, config)):
+        with show_steps(console, "fitting", "steps") as progress:
+            result = run(
+                nodes,
+                edges,
+                effort=effort,  # type: ignore[arg-type]
+                method=method,
+                settings=settings,
+                max_fpr=max_fpr,
+                fdr=fdr,
+                rotations=rotations,
+                align=align,  # type: ignore[arg-type]
+                allow_leak=split_names(allow_leak),
+                seed=seed,
+                device=device,
+                executor=None if ray is None else _on_cluster(ray, workers, storage),
+                checked=partial(_print_and_reserve, console, split_names(show), out, force),
+                progress=progress,
+                **kept(read, show, packed=nodes.is_dir()),
+            )
+        console.print("making the report", style="dim")
+        report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
+        more = _annotated_cells(nodes, result)
+        result.save(out, replace=force, table=scores_format, graph=graph_format, report=report, more=more)
+    print_result(result, out, console, as_json, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
+
+
+def _settings(context: typer.Context, method: str | None, config: Path | None) -> dict[str, Any]:
+    """Return the settings of the method: options go before those of the file, where `seed` is the random state."""
+    declared = [name for parameter in context.command.params for name in parameter.opts]
+    return read_settings_file(config) | parse_settings(method or AUTO, context.args, declared)
+
+
+def _on_cluster(address: str, workers: int, storage: Path | None) -> Any:
+    from recoslip.products import cluster
+
+    return partial(cluster.fit, address=address, workers=workers, storage=storage)
+
+
+def _print_and_reserve(console: Console, show: list[str], out: Path, force: bool, found: Check) -> None:
+    """Print what the check found; raise if a column cannot be shown, or the disk is too small for the results."""
+    from recoslip.pipeline.folder import check_folder
+
+    for name in show:
+        if name not in (columns := found.graph.columns):
+            raise SettingError(
+                f"--show {name}: the graph was packed without this column{nearest(name, list(columns))}; "
+                f"it has {', '.join(columns) or 'none'}; pack again with --show"
+            )
+    check_folder(out, "result", replace=force, nodes=found.graph.num_nodes)
+    console.print(escape(repr(found.graph)))
+    print_check(found.rows(), console)
+
+
+def _annotated_cells(nodes: Path, result: Any) -> dict[str, Any]:
+    """Return what writes the annotated copy of a file of cells, by its name; nothing for other inputs."""
+    if nodes.suffix.lower() != ".h5ad":
+        return {}
+    from recoslip.data.tables.cells import open_cells
+    from recoslip.products import cells
+
+    adata = open_cells(nodes)
+    cells.annotate(adata, result)
+    return {"cells.h5ad": lambda file: cells.write_annotated(nodes, adata, file)}
+
+
+@takes("id", "edge_from", "edge_to", "weight", "drop_unknown", "impute", "label", "keep", "encoding")
+def score(
+    model: Annotated[Path, typer.Argument(help="Folder that detect wrote, or the folder of a saved detector.")],
+    nodes: Annotated[Path, typer.Option(help="Table of the new nodes; it needs no domain.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")],
+    edges: Annotated[Path | None, typer.Option(help="Table of their edges, to each other and to old nodes.")] = None,
+    old: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--with",
+            metavar="NODES EDGES",
+            help=f"Tables of the old nodes and their edges ({NO_EDGES}: none), so that neighbourhoods are complete.",
+        ),
+    ] = None,
+    packed: Annotated[
+        Path | None, typer.Option("--with-packed", help="The old graph, as recoslip pack wrote it.")
+    ] = None,
+    rename: Annotated[
+        str, typer.Option(help="Columns that have another name now, such as price_eur=price, separated by commas.")
+    ] = "",
+    show: Show = "",
+    max_fpr: MaxFpr = None,
+    fdr: Fdr = None,
+    title: Title = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    force: Force = False,
+    table_format: ScoresFormat = "csv",
+    *,
+    read: dict[str, Any],
+) -> None:
+    """Score new nodes with a model that was fitted before.
+
+    The columns are encoded as those of the table it was fitted on, and compared with them first.
+    """
+    from recoslip.base.files import printable
+    from recoslip.pipeline.folder import reserved
+    from recoslip.pipeline.result import score as run
+
+    console, scores_format = make_console(quiet or as_json), check_format(table_format)
+    if old is not None and packed is not None:
+        raise SettingError("give the old nodes as tables (--with) or as a packed graph (--with-packed), not both")
+    tables = None if old is None else (Path(old[0]), None if old[1] == NO_EDGES else Path(old[1]))
+    with reserved(out, "scores", replace=force, inputs=(model, nodes, edges, packed, *(tables or ()))):
+        result = run(
+            model,
+            nodes,
+            edges,
+            old=packed or tables,
+            rename=parse_pairs("--rename", rename),
+            max_fpr=max_fpr,
+            fdr=fdr,
+            device=device,
+            checked=lambda found: print_check(found.rows(), console),
+            **kept(read, show),
+        )
+        report = None
+        if result.findings is not None:
+            console.print("making the report", style="dim")
+            report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
+        result.save(out, replace=force, table=scores_format, report=report)
+    print_result(result, out, console, as_json)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path("recoslip-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of what is drawn at random.")] = 0,
+    device: Device = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    force: Force = False,
+    table_format: ScoresFormat = "csv",
+) -> None:
+    """See it work on handwritten digits, without being told that the digit 9 exists."""
+    from recoslip.data.datasets.load import load_dataset
+    from recoslip.inference.metrics import auroc
+    from recoslip.pipeline.detect import detect as run
+    from recoslip.pipeline.folder import reserved
+
+    console, scores_format = make_console(quiet or as_json), check_format(table_format)
+    data = load_dataset("digits")
+    console.print("[bold]1,797 handwritten digits, each joined to the 10 images most like it.[/bold]")
+    console.print(
+        "The source holds digits 0 to 8. The target holds them in other proportions, and 9s.\n"
+        "The detector knows which images are source and which are target, and no digit's name.\n"
+    )
+    replaces = force or is_demo(out)
+    with reserved(out, "result", replace=replaces, nodes=data.graph.num_nodes):
+        with show_steps(console, "fitting", "steps") as progress:
+            result = run(data.graph, seed=seed, device=device, progress=progress)
+        truth = {
+            "auroc_target": auroc(data.novel, result.detector.scores_, data.graph.is_target),
+            "novel_true": int(data.novel.sum()),
+        }
+        result = replace(result, summary={**result.summary, "dataset": "digits", "truth": truth})
+        report = result.report(title="Handwritten digits: what is new?", image_shape=(8, 8))
+        result.save(out, replace=replaces, table=scores_format, report=report)
+    assert data.graph.categories is not None
+    most_novel = data.graph.categories[result.table.head(20)["id"].to_list()].tolist()
+    digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in most_novel)
+    console.print(f"\nThe 20 most novel images are: {digits}")
+    console.print(
+        f"AU-ROC against the truth: [bold]{truth['auroc_target']:.3f}[/] on the {result.summary['target']:,} target "
+        f"nodes, of which {truth['novel_true']} are 9s"
+    )
+    print_result(result, out, console, as_json, shown=0)
+
+
+def is_demo(folder: Path) -> bool:
+    """Say whether a folder is the output of an earlier demo, which the next one may replace."""
+    from recoslip.base.json_files import read_json
+
+    try:
+        return bool(read_json(folder.expanduser() / "summary.json").get("dataset") == "digits")
+    except (OSError, ValueError):
+        return False
+
+
+MAX_GROUPS = 5  # whose evidence is printed
+
+
+def print_check(rows: list[tuple[str, str]], console: Console) -> None:
+    """Print what was found before training."""
+    table = Table("check", "found", box=None, pad_edge=False)
+    for what, found in rows:
+        table.add_row(escape(what), escape(found), style="bold yellow" if what == "leak" else None)
+    console.print(table)
+    console.print()
+
+
+def print_result(
+    result: Result, out: Path, console: Console, as_json: bool, *, more: Iterable[str] = (), shown: int = 10
+) -> None:
+    """Print the highest scores, the verdict, the guarantee, what to inspect first, notes, and what was written where.
+
+    Args:
+        result: of a run.
+        out: the folder that it was written to.
+        console: where to print.
+        as_json: whether to print what summary.json holds, and nothing else.
+        more: further files that were written.
+        shown: how many scores; those of listed nodes are bold.
+    """
+    from recoslip.base.files import printable
+
+    said = result.to_dict()
+    if as_json:
+        print(json.dumps(said))
+        return
+    if shown:
+        table = Table("most novel", "score", box=None, pad_edge=False)
+        for row in result.table.head(shown).iter_rows(named=True):
+            table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["listed"] else None)
+        console.print()
+        console.print(table)
+    console.print(f"\n[bold]{escape(said['headline'])}[/bold]", soft_wrap=True)
+    if result.findings is not None:
+        console.print(escape(said["advice"]), soft_wrap=True)
+        console.print(escape(said["list"]), soft_wrap=True)
+    console.print(escape(result.guarantee), soft_wrap=True)
+    for group in [each for each in result.groups if each.evidence][:MAX_GROUPS]:
+        name = f", {group.name!r}" if group.name else ""
+        console.print(escape(f"Group {group.number} ({group.size:,}{name}): {group.evidence}"), soft_wrap=True)
+    if said.get("inspect_first"):
+        console.print(escape(f"Inspect these first: {', '.join(said['inspect_first'])}"), soft_wrap=True)
+    for note in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
+        console.print(f"[yellow]note:[/] {escape(with_flags(note))}", soft_wrap=True)
+    trained, folder = result.model is not None, escape(printable(out))
+    files = ["scores", "summary.json"] + ["model"] * trained + ["report.html"] * (result.findings is not None)
+    after = f" after {said['seconds']:.1f} s of training" if trained else ""
+    console.print(f"Written to {folder}{after}: {', '.join([*files, *more])}", soft_wrap=True)
+    if result.findings is not None:
+        decide = f", or decide on it: [bold]recoslip review {folder}[/bold]" if trained else ""
+        console.print(
+            f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser{decide}.", soft_wrap=True
+        )

@@ -1,0 +1,36 @@
+"""The process around a command: UTF-8 everywhere, signals as exceptions, and printing that may fail without harm."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from recoslip.products.cli.signals import ForgivingStream, exit_code, ignore_signals, raise_on_signals
+
+
+def main() -> None:
+    """Run the command line."""
+    if sys.getfilesystemencoding() != "utf-8":  # begin again: ours is UTF-8, whatever the locale says
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    sys.stdout, sys.stderr = ForgivingStream(sys.stdout), ForgivingStream(sys.stderr)
+    try:
+        raise_on_signals()
+        _check_working_folder()
+        from recoslip.products.cli.commands import app
+
+        app()
+    except KeyboardInterrupt as problem:  # before a command has begun
+        print("interrupted; nothing was written", file=sys.stderr)
+        sys.exit(exit_code(problem))
+    finally:
+        ignore_signals()  # what is left is the end of the interpreter
+
+
+def _check_working_folder() -> None:
+    """End unless the working folder exists: libraries end the process without a reason when they look for it."""
+    try:
+        Path.cwd()
+    except OSError:
+        print("error: the working folder does not exist any more; change to another one", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,331 @@
+"""The commands `review` and `compare`: a run's folder -> decisions about its nodes; two of them -> what changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from recoslip.base.text import at_least_percent, counted, percent
+from recoslip.products.cli.messages import make_console, resumable
+from recoslip.products.cli.options import Json, Quiet
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from recoslip.products.compare import Comparison, GroupChange, Outcome
+    from recoslip.products.review.room import ReviewSession
+
+PROPOSED = 0  # the size of a sample that was not given
+SAMPLE = "sample.csv"  # in the run's folder
+
+
+def review(
+    folder: Annotated[Path, typer.Argument(help="Folder that detect wrote.")],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the review; 0 is the run's own, or a free one.")
+    ] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for a team.")] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that the review is opened under, such as a proxy's; may be repeated."),
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+    new_token: Annotated[
+        bool, typer.Option("--new-token", help="Make the addresses that were given away before invalid.")
+    ] = False,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Import a CSV table (id, verdict; maybe note, who, group); no server.")
+    ] = None,
+    export: Annotated[Path | None, typer.Option(help="Write the decisions to a CSV table; no server.")] = None,
+    queue: Annotated[
+        int, typer.Option(min=0, max=1000, help="With --export: add so many nodes whose verdict teaches most.")
+    ] = 0,
+    sample: Annotated[
+        int | None,
+        typer.Option(help=f"Draw the certificate's sample of so many nodes, 0 as proposed, into {SAMPLE}; no server."),
+    ] = None,
+    who: Annotated[str | None, typer.Option(help="Who decides; default: the user of this machine.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Decide about the nodes of a run, with colleagues, in the browser or in tables."""
+    from recoslip.base.errors import SettingError
+    from recoslip.base.files import resolve
+
+    console = make_console(quiet)
+    path = resolve(folder)
+    if queue and export is None:
+        raise SettingError("--queue adds nodes to the table that --export names; give --export too")
+    if decisions is not None or export is not None or sample is not None:
+        with resumable("the recorded decisions are kept"):
+            _without_server(console, path, decisions, export, queue, sample, who)
+        return
+    _serve(console, path, host, port, allow_host or [], open_browser=not no_browser, new_token=new_token)
+
+
+def _without_server(
+    console: Console,
+    folder: Path,
+    decisions: Path | None,
+    export_to: Path | None,
+    queue: int,
+    sample: int | None,
+    who: str | None,
+) -> None:
+    from recoslip.base.files import check_new, printable, write_new
+    from recoslip.products.review.decisions import check_name, export, read_decisions
+    from recoslip.products.review.room import ReviewSession, user_name
+
+    name = check_name(user_name() if who is None else who)
+    if export_to is not None:
+        check_new(export_to)
+    if sample is not None:
+        _check_sample(folder)
+    with ReviewSession(folder) as room:
+        if decisions is not None:
+            count = room.import_decisions(read_decisions(decisions, room.ranking, name))
+            what = "decision is" if count == 1 else "decisions are"
+            console.print(f"{count:,} {what} new in {escape(printable(decisions))}.", soft_wrap=True)
+        if sample is not None:
+            _draw(console, room, name, sample)
+        console.print(room.summary())
+        if (certificate := room.certificate()) is not None:
+            console.print(escape(certificate.sentence), soft_wrap=True)
+        if decisions is not None and room.can_learn():
+            _learn(console, room)
+        if export_to is not None:
+            table = export(room.decisions, room.ranking, room.queue(queue) if queue else ())
+            write_new(export_to, table)
+            console.print(f"written: {escape(printable(export_to))}", soft_wrap=True)
+
+
+def _check_sample(folder: Path) -> None:
+    """Raise if the table of the sample was filled in, which a new one would replace."""
+    from recoslip.base.errors import RecoslipError
+    from recoslip.base.files import check_update, printable
+
+    try:
+        check_update(folder, [SAMPLE])
+    except RecoslipError as problem:
+        path = printable(folder / SAMPLE)
+        raise RecoslipError(f"{problem}; what was filled in is imported by --decisions {path}, alone") from problem
+
+
+def _learn(console: Console, room: ReviewSession) -> None:
+    """Write the ranking after the verdicts; a model that does not learn takes nothing from the decisions."""
+    from recoslip.base.errors import RecoslipError
+    from recoslip.base.files import printable
+    from recoslip.products.review.room import REVIEWED
+
+    try:
+        room.learn()
+    except RecoslipError as problem:
+        console.print(f"[yellow]note:[/] the nodes are not ranked anew: {escape(str(problem))}", soft_wrap=True)
+    else:
+        path = printable(room.folder / REVIEWED)
+        console.print(f"The ranking after these verdicts: {escape(path)}", soft_wrap=True)
+
+
+def _draw(console: Console, room: ReviewSession, who: str, size: int) -> None:
+    """Draw the sample, or take the one that was drawn, and write it as a table to fill in."""
+    from recoslip.base.files import printable, update
+    from recoslip.products.review.decisions import to_fill_in
+    from recoslip.products.review.store import ConflictError
+
+    drawn = room.sampled()
+    if drawn is not None and size not in (PROPOSED, len(drawn.nodes)):
+        raise ConflictError(
+            f"a sample of {len(drawn.nodes):,} nodes was drawn already, and a certificate rests on the first one; "
+            "--sample 0 writes it again"
+        )
+    nodes = room.draw(who, size or None) if drawn is None else list(drawn.nodes)
+    path = room.folder / SAMPLE
+    update(room.folder, {SAMPLE: to_fill_in(room.ranking, nodes)}, "result")
+    for sentence in (
+        f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}",
+        f"Fill in the column verdict, then: recoslip review {escape(printable(room.folder))} --decisions FILE",
+    ):
+        console.print(sentence, soft_wrap=True)
+
+
+def _serve(
+    console: Console,
+    folder: Path,
+    host: str,
+    port: int,
+    names: list[str],
+    *,
+    open_browser: bool,
+    new_token: bool,
+) -> None:
+    from recoslip.base.errors import RecoslipError
+    from recoslip.base.files import printable
+    from recoslip.products.review.room import ReviewSession
+
+    try:
+        from recoslip.products.review import server
+    except ModuleNotFoundError as problem:
+        if problem.name not in ("starlette", "uvicorn"):
+            raise
+        raise RecoslipError("recoslip review needs starlette and uvicorn: pip install 'recoslip[review]'") from problem
+    with ReviewSession(folder) as room, server.bind_own(host, port, room.store.run) as bound:
+        if new_token:
+            room.store.renew_token()
+        number = bound.getsockname()[1]
+        serving = server.make_server(room, host, number, names)
+        address = server.address(host, number, room.store.token)
+        print(f"The review: {address}", flush=True)  # whole, however narrow the terminal is
+        console.print("Ctrl-C closes it.", style="dim")
+        if host not in server.LOCAL:
+            console.print(
+                "[yellow]note:[/] others in the network can reach this address, and can read what is sent: put TLS or "
+                "a proxy with TLS in front, and name it with --allow-host."
+            )
+        if open_browser:
+            _open_browser(address)
+        try:
+            serving.run(sockets=[bound])
+        except KeyboardInterrupt:
+            console.print(f"The review is closed. {room.summary()}", soft_wrap=True)
+            room.store.check()
+            console.print(f"Every recorded decision is in {escape(printable(room.store.path))}", soft_wrap=True)
+
+
+def _open_browser(address: str) -> None:
+    """Open the address; the socket listens already, so that the browser waits until the server answers."""
+    import os
+    import sys
+    import threading
+    import webbrowser
+
+    has_screen = not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if has_screen:  # elsewhere a browser for terminals would take this one
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
+MAX_ROWS = 5  # nodes that are printed of each kind of change
+MAX_WIDTH = 200  # letters of a value that are printed
+NONE = "–"
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="Folder that detect, demo or score wrote.")],
+    second: Annotated[Path, typer.Argument(help="Another one, with some of the same nodes.")],
+    out: Annotated[
+        Path | None, typer.Option(help="New CSV file to write, with a row per node whose list status or group changed.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Compare two results: two weeks, two settings, or before and after a review."""
+    from recoslip.base.files import check_new, printable
+    from recoslip.products import compare as comparison
+
+    console = make_console(quiet or as_json)
+    if out is not None:
+        check_new(out)  # before anything is read
+    compared = comparison.compare(first, second)
+    if out is not None:
+        comparison.write_changes(compared, out)
+    if as_json:
+        print(json.dumps(compared.to_dict()))
+        return
+    _print_comparison(compared, console)
+    if out is not None:
+        written = f"{counted(compared.changes.height, 'changed node')} written to {printable(out)}"
+        console.print(escape(written), soft_wrap=True)
+
+
+def _print_comparison(compared: Comparison, console: Console) -> None:
+    console.print(_outcomes(compared.first, compared.second))
+    console.print()
+    for sentence in compared.sentences():
+        console.print(escape(sentence), soft_wrap=True)
+    for table in (_nodes(compared), _groups(compared.groups), _differences(compared)):
+        if table.row_count:
+            console.print()
+            console.print(table)
+
+
+def _outcomes(first: Outcome, second: Outcome) -> Table:
+    table = _table("", "first", "second")
+    for name in ("folder", "verdict", "novel share", "target", "listed", "groups"):
+        values = (_share(each) if name == "novel share" else getattr(each, name) for each in (first, second))
+        table.add_row(name, *map(_cell, values))
+    return table
+
+
+def _share(outcome: Outcome) -> str | None:
+    share = outcome.novel_share
+    if share is None:
+        return None
+    low = at_least_percent(share["low"]) if share["low"] > 0 else percent(0)
+    return f"{percent(share['estimate'])} ({low} to {percent(share['high'])})"
+
+
+def _nodes(compared: Comparison) -> Table:
+    """Return the nodes that changed, those of each kind with the highest scores."""
+    table = _table("change", "node", "score", "p-value", "group")
+    shown = compared.changes.group_by("change", maintain_order=True).head(MAX_ROWS)
+    for row in shown.iter_rows(named=True):
+        pairs = (_pair(row, name, form) for name, form in (("score", ".4f"), ("p_value", ".2g"), ("group", "d")))
+        table.add_row(row["change"], _cell(row["id"]), *pairs)
+    if more := compared.changes.height - shown.height:
+        table.caption = f"and {counted(more, 'more changed node')}: --out changes.csv or --json gives all"
+        table.caption_justify = "left"
+    return table
+
+
+def _pair(row: dict[str, Any], name: str, form: str) -> str:
+    """Write a value of a node in the first and in the second result."""
+    values = (row[f"{name}_{side}"] for side in ("first", "second"))
+    return " → ".join(NONE if value is None else format(value, form) for value in values)
+
+
+def _groups(groups: tuple[GroupChange, ...]) -> Table:
+    table = _table("groups", "first", "second", "found again", "known before")
+    for group in groups:
+        table.add_row(
+            group.kind,
+            _side(group.first, group.first_names, group.first_size),
+            _side(group.second, group.second_names, group.second_size),
+            NONE if group.found_again is None else percent(group.found_again),
+            NONE if group.known_before is None else percent(group.known_before),
+        )
+    return table
+
+
+def _side(numbers: tuple[int, ...], names: tuple[str | None, ...], size: int) -> str:
+    if not numbers:
+        return NONE
+    each = [f"{number} {name!r}" if name else str(number) for number, name in zip(numbers, names, strict=True)]
+    return _cell(f"{', '.join(each)}: {counted(size, 'node')}")
+
+
+def _differences(compared: Comparison) -> Table:
+    table = _table("differs", "first", "second")
+    for difference in compared.differences:
+        table.add_row(escape(difference.name), _cell(difference.first), _cell(difference.second))
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _cell(value: Any) -> str:
+    """Write a value of a summary or table: whole numbers with separators, long texts cut."""
+    if value is None:
+        return NONE
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return escape(text if len(text) <= MAX_WIDTH else f"{text[: MAX_WIDTH - 1]}…")

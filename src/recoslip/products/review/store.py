@@ -1,0 +1,430 @@
+"""Events of a review <-> review.sqlite: a journal that only grows, and that a killed process loses nothing of."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import quote
+
+from recoslip.base.errors import RecoslipError
+from recoslip.base.files import HeldError, output_lock, printable, put_right
+from recoslip.pipeline.saved import NAMES, REVIEW
+
+VERSION = 1  # of the tables
+APPLICATION = 0x5265636F  # says whose database a file is: "Reco"
+BUSY_SECONDS = 30.0  # how long a writer waits for another
+WAIT = 5.0  # how long the first event waits for a command that writes the run
+LONGEST = {"who": 80, "key": 64, "note": 2000, "value": 200, "node": 2000}  # characters
+
+Kind: TypeAlias = Literal["verdict", "note", "name", "undo"]
+Identity: TypeAlias = "tuple[int, ...] | None"  # of a file: device and inode; of a run's, size and times as well
+RUN_FILES = ("summary.json", *NAMES)
+VERDICTS = ("confirmed", "rejected", "unsure", "cleared")
+
+SCHEMA = (
+    "CREATE TABLE about (run TEXT NOT NULL, token TEXT NOT NULL, begun TEXT NOT NULL)",
+    """CREATE TABLE events (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, at TEXT NOT NULL, who TEXT NOT NULL,
+        kind TEXT NOT NULL, node TEXT, "group" INTEGER, value TEXT NOT NULL, note TEXT NOT NULL
+    )""",
+    "CREATE TABLE samples (id INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, sample TEXT NOT NULL)",
+    "CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events never change'); END",
+    "CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events never go'); END",
+)
+FIELDS = 'key, at, who, kind, node, "group", value, note'
+
+
+class ReviewError(RecoslipError):
+    """A review cannot be opened, or an event cannot be taken."""
+
+    status = 422  # of the answer that a browser gets
+
+
+class ConflictError(ReviewError):
+    """An event does not go with those that are recorded."""
+
+    status = 409
+
+
+class CannotWriteError(ReviewError):
+    """An event cannot be recorded in this place; a browser keeps it and sends it again."""
+
+    status = 507
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What somebody decided, not recorded yet. An event is about a node or about a group."""
+
+    key: str  # made by who sends it, so that sending it twice records it once
+    who: str
+    kind: Kind
+    node: str | None = None
+    group: int | None = None
+    value: str = ""  # a verdict, the name of a group, or the key of the event that is undone
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for name, longest in LONGEST.items():
+            text = getattr(self, name)
+            if text is not None and len(text) > longest:
+                raise ReviewError(f"{name} may have {longest:,} characters, and has {len(text):,}; shorten it")
+            if name != "node" and "\0" in text:
+                raise ReviewError(f"{name} holds the character NUL, which tables cannot hold; leave it out")
+        if not self.who.strip() or not self.key:
+            raise ReviewError("an event needs a key and the name of who decides")
+        if self.kind not in get_args(Kind):
+            raise ReviewError(f"an event is a verdict, a note, a name or an undo; got {self.kind!r:.40}")
+        if self.kind == "verdict" and self.value not in VERDICTS:
+            raise ReviewError(f"a verdict is one of {', '.join(VERDICTS)}; got {self.value!r:.40}")
+        if self.kind == "undo" and not (self.value and self.node is None and self.group is None):
+            raise ReviewError("an undo needs the key of the event that it undoes, and no node or group")
+        if self.kind in ("verdict", "note") and (self.node is None) == (self.group is None):
+            raise ReviewError(f"a {self.kind} is about one node or one group")
+        if self.kind == "name" and (self.group is None or self.node is not None):
+            raise ReviewError("a name is given to a group")
+        if self.kind == "note" and not self.note.strip():
+            raise ReviewError("a note needs words")
+
+
+@dataclass(frozen=True)
+class Event(Entry):
+    """What somebody decided, as it is recorded."""
+
+    seq: int = 0
+    at: str = ""  # UTC
+
+
+@dataclass(frozen=True)
+class StoredSample:
+    """A sample that was drawn for the certificate; `sample` is its JSON."""
+
+    id: int
+    at: str
+    who: str
+    sample: str
+
+
+def new_key() -> str:
+    """Return a key for an event."""
+    return secrets.token_hex(12)
+
+
+def now() -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def run_of(folder: Path) -> str:
+    """Return the hash of a run's summary and scores: a review belongs to one run."""
+    digest = hashlib.sha256()
+    scores = [name for name in NAMES if (folder / name).is_file()]
+    if not scores or not (folder / "summary.json").is_file():
+        raise ReviewError(
+            f"{printable(folder)} holds no summary.json with scores.csv or scores.parquet; give the folder that "
+            "recoslip detect wrote (--out)"
+        )
+    for name in ("summary.json", scores[0]):
+        with (folder / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _run_or_none(folder: Path) -> str | None:
+    """Return the hash of a run, None where the folder holds none that can be read."""
+    try:
+        return run_of(folder)
+    except (OSError, ReviewError):
+        return None
+
+
+def _identities(paths: Iterable[Path]) -> list[Identity]:
+    """Return what tells, without reading them, whether files are the same; None for those that are not there."""
+    return [_identity(path) for path in paths]
+
+
+def _identity(path: Path) -> Identity:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+class Store:
+    """The journal of one review. Threads and processes may use it at the same time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the review of a run's folder; where there is none, the first event or the token begins one."""
+        self.path = folder / REVIEW
+        put_right(folder)
+        self._run_files = _identities(folder / name for name in RUN_FILES)
+        self.run = run_of(folder)
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._files: list[Identity] = []  # of the journal, since it was opened
+        if _check_file(self.path):
+            self._begin()
+
+    def _begin(self) -> sqlite3.Connection:
+        """Return the connection; open the file, or make it, where that was not done yet."""
+        with self._lock, self._explained():
+            if self._connection is None:
+                connection = self._open()
+                self._check_owner(connection)
+                self._connection = connection
+            return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            if not self.path.exists():
+                with output_lock(self.path.parent, wait=WAIT):  # a command that replaces the run holds it
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the token
+        except OSError as problem:
+            raise CannotWriteError(
+                f"cannot write {printable(self.path)}: {problem.strerror}; change the rights of the folder, or copy it "
+                "elsewhere and review the copy"
+            ) from problem
+        except HeldError as problem:
+            raise CannotWriteError(str(problem)) from problem
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")  # an event is on the disk before it is acknowledged
+            connection.execute("BEGIN IMMEDIATE")
+            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+                self._create(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        self._files = self._journal_files()
+        return connection
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        """Make the tables, within a transaction: a killed process leaves all of them or an empty file."""
+        for statement in SCHEMA:
+            connection.execute(statement)
+        connection.execute("INSERT INTO about VALUES (?, ?, ?)", (self.run, secrets.token_urlsafe(24), now()))
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
+        """Close the file and raise if it is the review of another run."""
+        if connection.execute("SELECT run FROM about").fetchone()[0] == self.run:
+            return
+        connection.close()
+        raise ReviewError(
+            f"{printable(self.path)} is the review of another run than the results beside it; put that run's results "
+            "back, or move the review away to begin a new one"
+        )
+
+    def _journal_files(self) -> list[Identity]:
+        """Return which files lie at the paths of the journal; SQLite keeps the last events in the second one."""
+        return [each and each[:2] for each in _identities(Path(f"{self.path}{end}") for end in ("", "-wal", "-shm"))]
+
+    def check(self) -> None:
+        """Raise unless the journal and the run beside it are still those that were opened."""
+        if self._connection is not None and self._journal_files() != self._files:
+            raise CannotWriteError(
+                f"{printable(self.path)} was removed, moved or replaced while the review was open, so nothing can be "
+                "recorded; put it back, or close this review and start it anew"
+            )
+        files = _identities(self.path.parent / name for name in RUN_FILES)
+        if files != self._run_files:
+            if _run_or_none(self.path.parent) != self.run:
+                raise CannotWriteError(
+                    f"{printable(self.path.parent)} holds another run than when the review was opened, so nothing can "
+                    "be recorded; put that run back, or close this review and start it anew"
+                )
+            self._run_files = files
+
+    @property
+    def token(self) -> str:
+        """The secret that opens the review. It stays the same, so browsers continue after the server was killed."""
+        self._begin()
+        return str(self._read("SELECT token FROM about")[0][0])
+
+    def renew_token(self) -> None:
+        """Make a new token: the addresses that were given away before open nothing any more."""
+        with self._writing() as connection:
+            connection.execute("UPDATE about SET token = ?", (secrets.token_urlsafe(24),))
+
+    def append(self, entries: Sequence[Entry]) -> list[Event]:
+        """Record events, all or none; those whose key is recorded already are returned as they are.
+
+        When this returns, they are on the disk.
+        """
+        with self._writing() as connection:
+            return [self._append(connection, entry) for entry in entries]
+
+    def _append(self, connection: sqlite3.Connection, entry: Entry) -> Event:
+        if found := _one(connection, entry.key):
+            if {**asdict(found), **asdict(entry)} != asdict(found):
+                raise ConflictError(f"another event has the key {entry.key!r}; make a new key")
+            return found
+        if entry.kind == "undo":
+            _check_undo(connection, entry)
+        values = (entry.key, now(), entry.who, entry.kind, entry.node, entry.group, entry.value, entry.note)
+        connection.execute(f"INSERT INTO events ({FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        recorded = _one(connection, entry.key)
+        assert recorded is not None
+        return recorded
+
+    def events(self, since: int = 0) -> list[Event]:
+        """Return the events after number `since`, in their order."""
+        rows = self._read(f"SELECT seq, {FIELDS} FROM events WHERE seq > ? ORDER BY seq", since)
+        return [_event(row) for row in rows]
+
+    def last(self) -> int:
+        """Return the number of the last event, 0 before the first."""
+        rows = self._read("SELECT max(seq) FROM events")
+        return (rows[0][0] or 0) if rows else 0
+
+    def add_sample(self, who: str, sample: str) -> None:
+        """Record the sample of the certificate. A review has one: who draws again may draw until it suits."""
+        with self._writing() as connection:
+            if connection.execute("SELECT count(*) FROM samples").fetchone()[0]:
+                raise ConflictError("a sample was drawn already, and a certificate rests on the first one; review that")
+            connection.execute("INSERT INTO samples (at, who, sample) VALUES (?, ?, ?)", (now(), who, sample))
+
+    def sample(self) -> StoredSample | None:
+        """Return the sample that was drawn, if one was."""
+        rows = self._read("SELECT id, at, who, sample FROM samples ORDER BY id LIMIT 1")
+        return StoredSample(*rows[0]) if rows else None
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            return []
+        with self._lock, self._explained():
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection within a transaction, which is undone after an error.
+
+        The files are checked again after it: an event that went into a removed file must not be acknowledged.
+        """
+        connection = self._begin()
+        with self._lock, self._explained():
+            self.check()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self.check()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise the errors of SQLite as sentences with a remedy."""
+        try:
+            yield
+        except sqlite3.DatabaseError as problem:
+            raise _explanation(self.path, problem) from problem
+
+
+def _explanation(path: Path, problem: sqlite3.DatabaseError) -> ReviewError:
+    """Return what an error of SQLite means, with a remedy."""
+    name = getattr(problem, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return CannotWriteError(
+            f"{printable(path)} cannot be written: the disk is full or fails; make room. What was recorded before is "
+            "safe, and this was not recorded"
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return CannotWriteError(
+            f"another process holds {printable(path)} for more than {BUSY_SECONDS:.0f} seconds; try again"
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return CannotWriteError(
+            f"{printable(path)} may not be written; change the rights of the folder, or copy it elsewhere"
+        )
+    return _damaged(path, problem)
+
+
+def _check_file(path: Path) -> bool:
+    """Return whether there is a review, raise if the file is damaged, foreign or of a later version; change nothing."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        raise ReviewError(f"{printable(path)} is a folder, a pipe or a device, expected a file; move it away")
+    if status.st_size == 0:  # a process was killed right after it had made the file
+        return True
+    try:
+        address = f"file:{quote(os.fsencode(path))}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+            connection.execute("BEGIN")  # another process may be making the tables
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            application = connection.execute("PRAGMA application_id").fetchone()[0]
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            complaints = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.DatabaseError as problem:
+        raise _explanation(path, problem) from problem
+    if complaints != "ok":
+        raise _damaged(path, complaints)
+    if tables and application != APPLICATION:
+        raise ReviewError(f"{printable(path)} is the database of another program; move it away")
+    if version > VERSION:
+        raise ReviewError(
+            f"{printable(path)} was written by a later recoslip (version {version} of the file, this one reads "
+            f"{VERSION}); update recoslip"
+        )
+    return True
+
+
+def _damaged(path: Path, problem: object) -> ReviewError:
+    reason = str(problem).rpartition("\n")[2]  # the first line of SQLite's check names the database alone
+    return ReviewError(
+        f"{printable(path)} is damaged ({reason}); nothing was changed. Put a backup in its place, or try "
+        "`sqlite3 review.sqlite .recover`, or move it away to begin anew"
+    )
+
+
+def _one(connection: sqlite3.Connection, key: str) -> Event | None:
+    row = connection.execute(f"SELECT seq, {FIELDS} FROM events WHERE key = ?", (key,)).fetchone()
+    return None if row is None else _event(row)
+
+
+def _event(row: Sequence[object]) -> Event:
+    seq, key, at, who, kind, node, group, value, note = row
+    return Event(key, who, kind, node, group, value, note, seq, at)  # type: ignore[arg-type]
+
+
+def _check_undo(connection: sqlite3.Connection, entry: Entry) -> None:
+    """Raise unless an undo is of an event that its author made and that stands."""
+    undone = _one(connection, entry.value)
+    if undone is None or undone.kind == "undo":
+        raise ConflictError("there is no such decision to undo")
+    if undone.who != entry.who:
+        raise ConflictError(f"{undone.who} decided that; decide yourself instead of undoing it")
+    if connection.execute("SELECT 1 FROM events WHERE kind = 'undo' AND value = ?", (entry.value,)).fetchone():
+        raise ConflictError("that was undone already")

@@ -333,7 +333,7 @@ def test_another_packages_detector_joins_by_its_entry_point(shop, tmp_path):
     (site / "other-1.0.dist-info").mkdir(parents=True)
     (site / "other-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
     points = ["few-neighbours = other:FewNeighbours", "broken = other:Missing", "upu = other:FewNeighbours"]
-    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("\n".join(["[recoslip.learning]", *points]))
+    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("\n".join(["[recoslip.detectors]", *points]))
     (site / "other.py").write_text(documented_detector())
     environment = os.environ | {"PYTHONPATH": str(site)}
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from recoslip.data.packed.writer import pack as pack
     from recoslip.data.split import Split as Split
     from recoslip.data.tables.read import read_graph as read_graph
+    from recoslip.inference.calibrated import Calibrated as Calibrated
+    from recoslip.inference.calibrated import calibrate as calibrate
     from recoslip.learning.base import Detector as Detector
     from recoslip.learning.loading import load_detector as load_detector
     from recoslip.learning.methods import detector as detector
@@ -55,6 +57,7 @@ _attribute, __dir__, __all__ = lazy_loader.attach(
         "data.packed.writer": ["pack"],
         "data.split": ["Split"],
         "data.tables.read": ["read_graph"],
+        "inference.calibrated": ["Calibrated", "calibrate"],
         "learning.base": ["Detector"],
         "learning.loading": ["load_detector"],
         "learning.methods": ["detector"],

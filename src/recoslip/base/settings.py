@@ -26,6 +26,13 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
+def json_value(value: Any) -> Any:
+    """Return a value as JSON holds it: arrays, tuples and numbers of NumPy as lists and numbers."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [json_value(item) for item in value] if isinstance(value, tuple | list) else value
+
+
 Check: TypeAlias = Callable[[str, Any], None]  # name and value of a setting; raises SettingError
 
 

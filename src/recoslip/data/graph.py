@@ -334,3 +334,9 @@ class NodeGraph:
         """Return a graph with other arguments; one domain may be left."""
         own = {name: getattr(self, name) for name in self.FIELDS if name != "repairs"}
         return type(self)(**(own | arguments), one_domain=True)
+
+
+def require_graph(graph: Any) -> None:
+    """Raise unless it is a NodeGraph."""
+    if not isinstance(graph, NodeGraph):
+        raise GraphError(f"expected a NodeGraph; got {type(graph).__name__} (NodeGraph.from_pyg may help)")

@@ -120,32 +120,21 @@ def default_rotations(graph: NodeGraph) -> int:
     return 5 if int((~graph.is_target).sum()) >= MIN_SOURCE else 1
 
 
-def hide(graph: NodeGraph, split: Split | None, fraction: float, seed: int) -> tuple[NodeGraph, Split, Mask]:
-    """Present some source nodes as target, to learn how known nodes score that are taken for target.
-
-    Args:
-        graph: not changed.
-        split: the split of the graph; without one, one is drawn.
-        fraction: of the source nodes to hide, in [0, 1).
-        seed: of what is drawn.
-
-    Returns:
-        The graph as a detector shall see it, its split, and which nodes were hidden.
-    """
+def hide(graph: NodeGraph, fraction: float, seed: int) -> tuple[NodeGraph, Split, Mask]:
+    """Show a fraction of the source nodes as target; return the graph, its split, and which nodes those are."""
     hidden = np.zeros(graph.num_nodes, dtype=bool)
     rng = np.random.default_rng([seed, 1])
-    if fraction > 0:
-        source = _source_to_hide(graph)
-        count = min(max(1, int(fraction * len(source))), len(source) - 2)
-        hidden[rng.choice(source, count, replace=False)] = True
-    return (*present(graph, split, hidden, rng, seed), hidden)
+    source = _source_to_hide(graph)
+    count = min(max(1, int(fraction * len(source))), len(source) - 2)
+    hidden[rng.choice(source, count, replace=False)] = True
+    return (*present(graph, None, hidden, rng, seed), hidden)
 
 
-def rotate(graph: NodeGraph, rotations: int, strata: NDArray[np.int64], seed: int) -> list[Mask]:
-    """Divide the source nodes into parts, of which each is hidden in turn; evenly within every stratum.
+def rotate(graph: NodeGraph, rotations: int, seed: int) -> list[Mask]:
+    """Divide the source nodes into parts, of which each is hidden in turn.
 
     >>> graph = NodeGraph(np.zeros((8, 1)), np.empty((2, 0), dtype=int), [False] * 6 + [True] * 2)
-    >>> [int(part.sum()) for part in rotate(graph, 3, np.array([0, 0, 0, 1, 1, 1, 0, 1]), seed=0)]
+    >>> [int(part.sum()) for part in rotate(graph, 3, seed=0)]
     [2, 2, 2]
     """
     source = _source_to_hide(graph)
@@ -155,7 +144,6 @@ def rotate(graph: NodeGraph, rotations: int, strata: NDArray[np.int64], seed: in
             f"learn from; pass rotations={len(source)}"
         )
     shuffled = np.random.default_rng([seed, 2]).permutation(source)
-    shuffled = shuffled[np.argsort(strata[shuffled], kind="stable")]
     return [np.isin(np.arange(graph.num_nodes), shuffled[part::rotations]) for part in range(rotations)]
 
 

@@ -16,14 +16,14 @@ from recoslip.base.text import counted
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Mask
 from recoslip.data.vectors import Vectors
+from recoslip.inference.calibrated import Calibrated, mean_uncertainty
 from recoslip.inference.check import Check, check_as_given
-from recoslip.inference.diagnosis import Diagnosis, diagnose, growth_in_region
+from recoslip.inference.diagnosis import Diagnosis, diagnose
 from recoslip.inference.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
-from recoslip.inference.novel_share import NovelShare, novel_share
+from recoslip.inference.novel_share import ALLOWED_GROWTH, NovelShare, novel_share
 from recoslip.inference.traits import FeatureStatistics
-from recoslip.inference.verdict import Verdict, decide, guarantee, withheld_regions
-from recoslip.learning.base import Detector, Scores
-from recoslip.learning.regions import growth_within, region_count
+from recoslip.inference.verdict import Verdict, decide, guarantee
+from recoslip.learning.base import Scores
 
 RESERVED = ("uncertainty", "group")  # columns of a table of scores that some have
 
@@ -32,12 +32,12 @@ RESERVED = ("uncertainty", "group")  # columns of a table of scores that some ha
 class Findings:
     """Everything that the page and the tables show."""
 
-    detector: Detector
+    model: Calibrated
     graph: NodeGraph
     p_value: Scores  # (nodes,) NaN for source nodes
     listed: Mask  # (nodes,) the target nodes that are listed as novel
     guarantee: str  # the statistical guarantee of the list, in words
-    fdr: float | None  # the false-discovery rate that the list was made by; None: by the detector's threshold
+    fdr: float | None  # the false-discovery rate that the list was made by; None: by the model's `max_fpr`
     novel_share: NovelShare
     partition: Partition  # of the listed nodes into groups
     groups: tuple[Group, ...]  # those with the most evidence of being new first
@@ -71,14 +71,14 @@ class Findings:
         listed nodes in no group and null for nodes that are not listed, and the columns of the user's table that were
         kept; one that is called as one of ours has `own_` before its name.
         """
-        label = self.partition.label.tolist()
+        label, uncertainty = self.partition.label.tolist(), mean_uncertainty(self.model)
         frame = pl.DataFrame(
             {
                 "id": pl.Series(self.graph.ids.tolist(), strict=False),
                 "domain": np.where(self.graph.is_target, "target", "source"),
-                "score": self.detector.scores_,
+                "score": self.model.scores,
                 "p_value": pl.Series(self.p_value, nan_to_null=True),
-                **({"uncertainty": self.detector.uncertainty_} if hasattr(self.detector, "uncertainty_") else {}),
+                **({} if uncertainty is None else {"uncertainty": uncertainty}),
                 "listed": self.listed,
                 "group": pl.Series([None if number < 0 else number for number in label], dtype=pl.Int64),
             }
@@ -105,7 +105,7 @@ def with_columns_of(table: pl.DataFrame, graph: NodeGraph, nodes: Mask | None = 
 
 
 def analyse(
-    detector: Detector,
+    model: Calibrated,
     graph: NodeGraph,
     *,
     fdr: float | None = None,
@@ -114,51 +114,45 @@ def analyse(
     check: Check | None = None,
     described: NodeGraph | None = None,
 ) -> Findings:
-    """Turn the scores of a fitted detector into findings.
+    """Turn scores and p-values into findings.
 
     Args:
-        detector: fitted with `rotations` or `calibration`; without them the result has no guarantee.
+        model: what `recoslip.calibrate` returned; of a single fit, the result has no guarantee.
         graph: the graph that it was fitted on, or another that has source nodes of that one.
-        fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
-        max_growth: how many times as frequent a known category may have become among the nodes that it is compared
-            with, for the novel share's lower end; by default 3 for the scan and for the method thorough, and 2 to 10
-            for others, the more the fewer source nodes there are; or as much as a cluster of known nodes grew.
+        fdr: list nodes by this false-discovery rate; without it, by the model's `max_fpr`.
+        max_growth: how many times as frequent a known category may have become, for the novel share's lower end; by
+            default 3, or as much as a bin of known nodes grew.
         grouped: whether to divide the listed nodes into groups.
         check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is checked as it is.
         described: the same nodes with other features, which groups and nodes are described by, such as the genes of
             cells whose features are principal components; by default `graph`.
     """
     is_target = graph.is_target
-    if not detector.is_fitted_on(graph):
-        detector = detector.transfer(graph)
-        if not detector.calibration_.any():
+    if not model.is_about(graph):
+        model = model.transfer(graph)
+        if not model.calibration.any():
             raise GraphError(
                 "the detector was fitted on another graph, and this one holds none of the source nodes that it was "
                 "calibrated by; analyse a graph that has them, under the ids that they had"
             )
-    listed = detector.predict() if fdr is None else detector.select(fdr)
-    seed = detector.random_state % 2**31  # NumPy's older generators take no larger ones
-    vectors = Vectors.of(graph)
-    similarity = vectors.summary()
+    listed = model.select(fdr=fdr)
+    seed = model.detector.random_state % 2**31  # NumPy's older generators take no larger ones
+    similarity = Vectors.of(graph).summary()
     check = check_as_given(graph) if check is None else check
     described = graph if described is None else described
     features = FeatureStatistics(described)
-    p, region = detector.p_values(), detector.region_
-    diagnosis = diagnose(detector, graph, listed, vectors.own, similarity, features, seed=seed)
+    p, diagnosis = model.p_values(), diagnose(model, graph, listed, features)
     if max_growth is None:
-        regions = region_count(int((~is_target).sum())) if detector.rotations_ else 1
-        seen = [growth_in_region(cluster, region, is_target) for cluster in diagnosis.grown]
-        max_growth = max([detector.allowed_growth or growth_within(regions), *seen])
-    share = novel_share(p[is_target], region[is_target], region[detector.calibration_], max_growth=max_growth)
-    withheld = withheld_regions(detector, listed, fdr, features)
+        max_growth = max([ALLOWED_GROWTH, *(cluster.least_growth for cluster in diagnosis.grown)])
+    share = novel_share(p[is_target], int(model.calibration.sum()), max_growth=max_growth)
     partition = find_groups(graph, listed, similarity, seed=seed) if grouped else single_group(listed)
-    verdict = decide(detector, listed, fdr, share, diagnosis, withheld, check)
-    guaranteed = guarantee(detector, fdr, withheld, supported=verdict.supported)
+    verdict = decide(model, listed, fdr, share, diagnosis, check)
+    guaranteed = guarantee(model, fdr, supported=verdict.supported)
     groups = profile_groups(
-        graph, detector.scores_, listed, partition, similarity, features, with_evidence=verdict.stands_out
+        graph, model.scores, listed, partition, similarity, features, with_evidence=verdict.stands_out
     )
     return Findings(
-        detector=detector,
+        model=model,
         graph=graph,
         p_value=p,
         listed=listed,
@@ -209,14 +203,14 @@ def listed_groups(summary: Mapping[str, Any], table: pl.DataFrame) -> tuple[List
 
 def summarise(findings: Findings) -> dict[str, Any]:
     """Summarise a run in JSON values: the graph, the decisions, and what is needed to repeat the run."""
-    detector, graph = findings.detector, findings.graph
+    model, graph = findings.model, findings.graph
     is_target = graph.is_target
     result: dict[str, Any] = {
         "recoslip": __version__,
-        "method": detector.name,
-        "settings": detector.json_params(),
-        "rotation_settings": detector.rotation_params() if detector.rotations_ else {},
-        "seed": detector.random_state,
+        "method": model.name,
+        "settings": model.detector.json_params(),
+        "fit_settings": model.fits[0].json_params() if model.guaranteed else {},
+        "seed": model.detector.random_state,
         "nodes": graph.num_nodes,
         "source": int((~is_target).sum()),
         "target": int(is_target.sum()),
@@ -228,11 +222,11 @@ def summarise(findings: Findings) -> dict[str, Any]:
             "merged": graph.repairs.merged,
             "loops": graph.repairs.loops,
         },
-        "threshold": detector.threshold_,
+        "max_fpr": model.max_fpr,
         "listed": int(findings.listed.sum()),
         **facts(findings),
     }
-    first = detector.fits[0]
+    first = model.fits[0]
     if hasattr(first, "prior_"):
         result["known_fraction_of_target"] = first.prior_
     candidates: pl.DataFrame | None = getattr(first, "candidates_", None)
@@ -246,7 +240,7 @@ def summarise(findings: Findings) -> dict[str, Any]:
 
 def facts(findings: Findings) -> dict[str, Any]:
     """Return what the findings add to a run's summary, as JSON values."""
-    detector, share = findings.detector, findings.novel_share
+    model, share = findings.model, findings.novel_share
     partition, diagnosis, check = findings.partition, findings.diagnosis, findings.check.to_dict()
     return {
         "verdict": findings.verdict.kind,
@@ -256,12 +250,11 @@ def facts(findings: Findings) -> dict[str, Any]:
         "list": findings.list_sentence(),
         "inspect_first": [str(findings.graph.ids[node]) for node in findings.inspect_first()],
         "guarantee": findings.guarantee,
-        "calibrated": detector.calibrated_,
+        "calibrated": model.guaranteed,
         "fdr": findings.fdr,
-        "lowest_listed_score": float(detector.scores_[findings.listed].min()) if findings.listed.any() else None,
-        "calibration_nodes": int(detector.calibration_.sum()),
-        "rotations": len(detector.fits),
-        "regions": len(np.unique(detector.region_)),
+        "lowest_listed_score": float(model.scores[findings.listed].min()) if findings.listed.any() else None,
+        "calibration_nodes": int(model.calibration.sum()),
+        "rotations": len(model.fits),
         "novel_share": asdict(share) if findings.verdict.supported else None,
         "groups": {
             "count": partition.count,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.base.text import at_least, counted, times
-from recoslip.data.alignment import k_means
 from recoslip.data.graph import NodeGraph
+from recoslip.data.partitions import Partitions
 from recoslip.data.split import Mask
+from recoslip.data.vectors import Vectors
+from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.traits import FeatureStatistics
-from recoslip.learning.base import Detector
 
 
 def least_growth(source: float, target: float, sources: int, targets: int, confidence: float = 0.95) -> float:
@@ -45,8 +46,7 @@ def least_growth(source: float, target: float, sources: int, targets: int, confi
     return float(probability / (1 - probability) * sources / max(1, targets))
 
 
-CLUSTERS = 20
-MAX_FIT = 20_000  # nodes that clusters are fitted on at most
+DEPTH = 2  # of the bins that are compared: about 16 of them
 MIN_SOURCE = 10  # source nodes of a cluster whose growth is estimated
 MIN_TARGET_FRACTION = 0.01  # of the target nodes, in a cluster that is said to have grown
 MIN_GROWTH = 2.0  # confidence bound from which on a cluster is said to have grown
@@ -54,7 +54,7 @@ MIN_GROWTH = 2.0  # confidence bound from which on a cluster is said to have gro
 
 @dataclass(frozen=True)
 class Cluster:
-    """A k-means cluster of all nodes by what they and their neighbours are like.
+    """A bin of nodes that are alike, and whose neighbours are, at a coarse scale.
 
     The number of known nodes and their growth are None where there are too few source nodes.
     """
@@ -66,7 +66,6 @@ class Cluster:
     growth: float | None  # how many times as frequent its known nodes are in the target as in the source
     least_growth: float  # lower confidence bound of the growth (95 %, one-sided)
     name: str | None  # the features that its source nodes have more of than others, where features have names
-    members: NDArray[np.int64] = field(repr=False, compare=False)
 
     def sentence(self) -> str:
         """Say how much it grew."""
@@ -79,31 +78,28 @@ class Cluster:
 
 
 def find_clusters(
-    detector: Detector, similarity: NDArray[np.floating], listed: Mask, features: FeatureStatistics, seed: int = 0
+    model: Calibrated, label: NDArray[np.integer], listed: Mask, features: FeatureStatistics
 ) -> tuple[Cluster, ...]:
-    """Cluster all nodes and compare how frequent the known ones of each cluster are in source and target.
+    """Compare how frequent the known nodes of each bin are in source and target.
 
-    The clusters do not depend on the domain, so a known target node scores as the calibration nodes of its cluster do:
-    half of the known ones score below their median. A novel node scores above it, so novel nodes are not taken for
-    growth, as long as the cluster's source nodes do not score like them.
+    The bins do not depend on the domain, so a known target node scores as the hidden source nodes of its bin do: half
+    of the known ones score below their median. A novel node scores above it, so novel nodes are not taken for growth,
+    as long as the bin's source nodes do not score like them.
 
     Args:
-        detector: fitted on the graph.
-        similarity: (nodes, width) vectors whose inner products are similarities.
+        model: calibrated on the graph.
+        label: (nodes,) the bin of each node.
         listed: (nodes,) the listed nodes.
-        features: of the graph, to name clusters by.
-        seed: of k-means.
+        features: of the graph, to name bins by.
     """
-    is_target = detector.is_target_
-    sample = np.arange(0, len(similarity), -(-len(similarity) // MAX_FIT))
-    label = k_means(similarity, CLUSTERS, seed, n_init=2, fitted_on=sample)
-    p = detector.p_values_within(label)
+    is_target = model.is_target
+    p = model.p_values_within(label)
     sources, targets = int((~is_target).sum()), int(is_target.sum())
     clusters = []
     for k in np.unique(label):
         inside = label == k
         source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
-        enough = min(source, int((inside & detector.calibration_).sum())) >= MIN_SOURCE
+        enough = min(source, int((inside & model.calibration).sum())) >= MIN_SOURCE
         below = int((p[inside & is_target] > 0.5).sum())  # the median of the cluster's calibration nodes
         known = min(target, 2 * below) if enough else None
         clusters.append(
@@ -115,7 +111,6 @@ def find_clusters(
                 growth=None if known is None else known / targets / (source / sources),
                 least_growth=0.0 if known is None else least_growth(source / 2, known / 2, sources, targets),
                 name=features.name(np.flatnonzero(inside & ~is_target)),
-                members=np.flatnonzero(inside),
             )
         )
     return tuple(sorted(clusters, key=lambda cluster: -(cluster.growth or 0)))
@@ -130,24 +125,6 @@ def grown(clusters: Sequence[Cluster]) -> list[Cluster]:
         if cluster.least_growth >= MIN_GROWTH and (cluster.known or 0) >= MIN_TARGET_FRACTION * targets
     ]
     return sorted(found, key=lambda cluster: -(cluster.known or 0))
-
-
-def growth_in_region(cluster: Cluster, region: NDArray[np.int64], is_target: Mask) -> float:
-    """Return a lower confidence bound of a cluster's growth within the region that most of its source nodes are in.
-
-    Args:
-        cluster: with a growth.
-        region: (nodes,).
-        is_target: (nodes,).
-    """
-    assert cluster.known is not None
-    members = cluster.members
-    own = np.bincount(region[members[~is_target[members]]]).argmax()
-    inside = region[members] == own
-    source, target = int((inside & ~is_target[members]).sum()), int((inside & is_target[members]).sum())
-    known = target * cluster.known / max(1, cluster.target)
-    in_region = region == own
-    return least_growth(source / 2, known / 2, int((in_region & ~is_target).sum()), int((in_region & is_target).sum()))
 
 
 def unevenness(clusters: Sequence[Cluster]) -> float | None:
@@ -195,35 +172,23 @@ class Diagnosis:
         return f"The proportions of known categories shifted {how}: {moved}."
 
 
-def diagnose(
-    detector: Detector,
-    graph: NodeGraph,
-    listed: Mask,
-    own: NDArray[np.float32],
-    similarity: NDArray[np.float32],
-    features: FeatureStatistics,
-    *,
-    seed: int = 0,
-) -> Diagnosis:
+def diagnose(model: Calibrated, graph: NodeGraph, listed: Mask, features: FeatureStatistics) -> Diagnosis:
     """Measure the shift, and warn of what the data cannot support; uses no true categories.
 
     Args:
-        detector: fitted on `graph`.
+        model: calibrated on `graph`.
         graph: the graph.
         listed: (nodes,) the listed nodes.
-        own: (nodes, width) vectors of the nodes' own features.
-        similarity: (nodes, width) vectors whose inner products are similarities.
-        features: of the graph, to name clusters by.
-        seed: of clusters and folds.
+        features: of the graph, to name bins by.
     """
     is_target = graph.is_target
-    clusters = find_clusters(detector, similarity, listed, features, seed)
+    clusters = find_clusters(model, Partitions.of(graph).at_depth(DEPTH), listed, features)
     ends = graph.edge_index
     joined = bool((is_target[ends[0]] & is_target[ends[1]]).any())
     return Diagnosis(
         unevenness=unevenness(clusters),
         clusters=clusters,
-        warnings=(*_data_warnings(is_target, own, joined=joined), *_fit_warnings(detector)),
+        warnings=(*_data_warnings(is_target, Vectors.of(graph).own, joined=joined), *_fit_warnings(model)),
     )
 
 
@@ -240,12 +205,12 @@ def _data_warnings(is_target: Mask, own: NDArray[np.float32], *, joined: bool) -
     return warnings
 
 
-def _fit_warnings(detector: Detector) -> list[str]:
+def _fit_warnings(model: Calibrated) -> list[str]:
     """Say what the detector noticed while it was fitted."""
-    rejected = sum(getattr(fit, "proposal_rejected_", False) for fit in detector.fits)
+    rejected = sum(getattr(fit, "proposal_rejected_", False) for fit in model.fits)
     if not rejected:
         return []
-    fits = "the fit" if len(detector.fits) == 1 else f"{rejected} of {len(detector.fits)} fits"
+    fits = "the fit" if len(model.fits) == 1 else f"{rejected} of {len(model.fits)} fits"
     return [
         f"In {fits}, source nodes were near the first proposals, as for a known category that grew. The ranking was "
         "made from new proposals."

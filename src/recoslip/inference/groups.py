@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.data.alignment import k_means
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours
+from recoslip.data.partitions import Partitions
 from recoslip.data.split import Mask
 from recoslip.inference.evidence import BinCounts, Evidence
 from recoslip.inference.traits import FeatureStatistics, Trait
@@ -29,7 +29,7 @@ MIN_STABILITY = 0.6  # mean adjusted Rand index from which on a partition counts
 STABILITY_TOLERANCE = 0.03  # a coarser partition is preferred if it is less stable by no more than this
 MIN_EXCESS_STABILITY = 0.1  # by how much the stability must exceed that of nodes without structure
 NULL_DRAWS = 4  # random graphs that the latter is measured on
-SOURCE_CLUSTERS = 10  # of the source, that groups are compared with
+DEPTH = 2  # of the bins of source nodes that groups are compared with: about 16 of them
 MAX_TUNING_NODES = 3000  # nodes that the resolution is chosen on
 MAX_COMPARED = 50_000  # nodes that each is compared with at most, for the nearest
 MIN_GROUP_SIZE = 5
@@ -94,8 +94,7 @@ def find_groups(
     if is_large:
         weights = _affinity(neighbours.subgraph(nodes), similarity[nodes])
     membership = _leiden(weights, resolution, seed)
-    source = similarity[~graph.is_target]
-    membership = merge_alike_communities(membership, similarity[nodes], _cluster_means(source, seed))
+    membership = merge_alike_communities(membership, similarity[nodes], _source_means(graph, similarity))
     if not _is_divided(membership):
         return single_group(listed, stability)
     sizes = np.bincount(membership)
@@ -149,11 +148,11 @@ def merge_alike_communities(
         alike[drop] = alike[:, drop] = -np.inf
 
 
-def _cluster_means(x: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Return the mean of each k-means cluster of a sample of rows."""
-    rows = x[:: -(-len(x) // MAX_TUNING_NODES)]
-    label = k_means(rows, SOURCE_CLUSTERS, seed)
-    return np.stack([rows[label == k].mean(axis=0) for k in range(label.max() + 1)])
+def _source_means(graph: NodeGraph, similarity: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the mean of the source nodes in each coarse bin."""
+    source = np.flatnonzero(~graph.is_target)
+    label = Partitions.of(graph).at_depth(DEPTH)[source]
+    return np.stack([similarity[source[label == k]].mean(axis=0) for k in np.unique(label)])
 
 
 def _is_divided(membership: NDArray[np.int64]) -> bool:

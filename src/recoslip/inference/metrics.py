@@ -4,7 +4,8 @@ import numpy as np
 
 from recoslip.base.errors import SettingError
 from recoslip.data.split import Mask
-from recoslip.learning.base import Scores
+from recoslip.inference.p_values import empirical_threshold
+from recoslip.learning.base import Detector, Scores
 
 
 def auroc(novel: Mask, scores: Scores, nodes: Mask | None = None) -> float:
@@ -34,6 +35,13 @@ def fpr_at_recall(novel: Mask, scores: Scores, recall: float = 0.95) -> float:
 
     fpr, tpr, _ = roc_curve(novel, scores, drop_intermediate=False)  # steps between tied scores count
     return float(fpr[np.argmax(tpr >= recall)])
+
+
+def listed_by_validation(fitted: Detector, max_fpr: float) -> Mask:
+    """Return the target nodes that score above the lowest threshold with a validation FPR of at most `max_fpr`."""
+    # D4: not f > 1/2 but the lowest threshold that keeps the FPR, see DEVIATIONS.md
+    known = fitted.split_.validation & ~fitted.is_target_
+    return np.asarray((fitted.scores_ > empirical_threshold(fitted.scores_[known], max_fpr)) & fitted.is_target_)
 
 
 def all_metrics(novel: Mask, scores: Scores, listed: Mask, nodes: Mask) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Share, list, growth and what the data do not support -> the statistical guarantee of the list, and one verdict."""
+"""Share, list, growth and what the data do not support -> one verdict, and the statistical guarantee of the list."""
 
 from __future__ import annotations
 
@@ -9,87 +9,34 @@ import numpy as np
 
 from recoslip.base.text import at_least_percent, capitalised, counted, percent, times
 from recoslip.data.split import MIN_SOURCE, Mask
+from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
 from recoslip.inference.diagnosis import Diagnosis
 from recoslip.inference.novel_share import NovelShare, most_by_chance
-from recoslip.inference.traits import FeatureStatistics
-from recoslip.learning.base import Detector
-from recoslip.learning.p_values import ROUNDING, benjamini_hochberg
+from recoslip.inference.p_values import ROUNDING
 
 
-@dataclass(frozen=True)
-class Withheld:
-    """A region that has too few calibration nodes for any of its target nodes to be listed."""
-
-    name: str  # its number, and the features that its source nodes have more of, where features have names
-    calibration: int
-    target: int
-
-
-def withheld_regions(
-    detector: Detector, listed: Mask, fdr: float | None, features: FeatureStatistics
-) -> tuple[Withheld, ...]:
-    """Return the regions whose target nodes cannot be listed, however high they score.
-
-    In a region with n calibration nodes no p-value is below 1 / (n + 1). By Benjamini-Hochberg those regions are out
-    of reach that would not be listed even if all target nodes had the lowest p-value of their region.
+def guarantee(model: Calibrated, fdr: float | None, *, supported: bool) -> str:
+    """State the guarantee of the list and its assumption.
 
     Args:
-        detector: fitted on the graph.
-        listed: (nodes,) the listed nodes.
-        fdr: the false-discovery rate that the list was made by; None if it was made by the detector's `max_fpr`.
-        features: of the graph, to name regions by.
-    """
-    if not detector.calibrated_:
-        return ()
-    is_target, region = detector.is_target_, detector.region_
-    calibration = np.bincount(region[detector.calibration_], minlength=int(region.max()) + 1)
-    lowest = 1 / (calibration[region] + 1)  # (nodes,)
-    if fdr is None:
-        within_reach = lowest <= detector.max_fpr * (1 + ROUNDING)
-    else:
-        within_reach = listed.copy()
-        within_reach[is_target] = benjamini_hochberg(lowest[is_target], fdr)
-    found = []
-    for number, own in enumerate(np.unique(region[is_target]), start=1):
-        inside = region == own
-        if not within_reach[inside & is_target].any():
-            features_there = features.name(np.flatnonzero(inside & ~is_target))
-            name = f"region {number}" + (f", {features_there!r}" if features_there else "")
-            found.append(Withheld(name, int(calibration[own]), int((inside & is_target).sum())))
-    return tuple(found)
-
-
-def guarantee(detector: Detector, fdr: float | None, withheld: tuple[Withheld, ...], *, supported: bool) -> str:
-    """State the guarantee of the list, its assumption, and the regions in which nothing can be listed.
-
-    Args:
-        detector: fitted on the graph.
-        fdr: the false-discovery rate that the list was made by; None if it was made by the detector's `max_fpr`.
-        withheld: regions in which nothing can be listed.
+        model: calibrated on the graph.
+        fdr: the false-discovery rate that the list was made by; None if it was made by the model's `max_fpr`.
         supported: whether the data support a guarantee at all.
     """
     if not supported:
         return "No statistical guarantee."
-    regions = len(np.unique(detector.region_))
-    within = f" in each of the {regions} regions that nodes are compared in" if regions > 1 else ""
-    assumption = f"assuming known target nodes are distributed as the hidden source nodes{within}"
-    if fdr is not None:
-        guaranteed = f"Expected false-discovery rate ≤ {100 * fdr:.3g} %, {assumption}."
-    else:
-        guaranteed = f"Expected false-positive rate ≤ {100 * detector.max_fpr:.3g} %, {assumption}."
-    if detector.transferred_:
+    kind, rate = ("positive", model.max_fpr) if fdr is None else ("discovery", fdr)
+    guaranteed = (
+        f"Expected false-{kind} rate ≤ {100 * rate:.3g} %, assuming known target nodes are distributed as the hidden "
+        "source nodes."
+    )
+    if model.transferred:
         guaranteed += (
             " The new nodes took no part in the fit, and the source nodes that they are compared with did, so the rate "
             "is measured and not proven."
         )
-    if not withheld:
-        return guaranteed
-    places = "; ".join(
-        f"{each.name}: {counted(each.calibration, 'source node')} for {counted(each.target, 'target node')}"
-        for each in withheld
-    )
-    return f"{guaranteed} Nothing can be listed where there are too few source nodes to compare with: {places}."
+    return guaranteed
 
 
 def reachable_rate(calibration: int, max_fpr: float, fdr: float | None) -> tuple[float, tuple[str, ...]]:
@@ -131,17 +78,11 @@ class Verdict:
 
 
 def decide(
-    detector: Detector,
-    listed: Mask,
-    fdr: float | None,
-    share: NovelShare,
-    diagnosis: Diagnosis,
-    withheld: tuple[Withheld, ...],
-    check: Check,
+    model: Calibrated, listed: Mask, fdr: float | None, share: NovelShare, diagnosis: Diagnosis, check: Check
 ) -> Verdict:
     """Choose the verdict: what the data do not support comes first, then what is novel, then what grew."""
-    targets, count = int(detector.is_target_.sum()), int(listed.sum())
-    unsupported = _unsupported(detector, fdr, withheld, check, targets)
+    targets, count = int(model.is_target.sum()), int(listed.sum())
+    unsupported = _unsupported(model, fdr, check, targets)
     if unsupported is not None:
         return unsupported
     if share.low > 0:
@@ -150,10 +91,10 @@ def decide(
             f"Something new: at least {at_least_percent(share.low)} of the target nodes, about "
             f"{percent(share.estimate)}, are unlike anything in the source.",
             f"The lower bound has {100 * share.confidence:.0f} % confidence, unless a known category is more than "
-            f"{times(share.max_growth)} times as frequent as in the source among the nodes that it is compared with."
+            f"{times(share.max_growth)} times as frequent as in the source."
             + ("" if count else f" No single node can be listed at this level: ask for a higher {_option(fdr)}."),
         )
-    if count > _by_chance(detector, fdr):
+    if count > _by_chance(model, fdr, targets):
         stand = "stands" if count == 1 else "stand"
         return Verdict(
             "inconclusive",
@@ -163,10 +104,7 @@ def decide(
         )
     chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than expected by chance. " if count else ""
     unseen = f"{chance}A novel category that this detector cannot tell from a known one remains possible."
-    out_of_reach = sum(region.target for region in withheld)
-    among = f"the {counted(targets - out_of_reach, 'target node')}"
-    if out_of_reach:
-        among += f" that can be compared with enough source nodes ({out_of_reach:,} cannot)"
+    among = f"the {counted(targets, 'target node')}"
     changed = diagnosis.grown[:MAX_GROWN]
     if changed:
         sentences = "; ".join(cluster.sentence() for cluster in changed)
@@ -174,17 +112,16 @@ def decide(
     return Verdict("nothing", f"Nothing stands out among {among}.", unseen)
 
 
-def _unsupported(
-    detector: Detector, fdr: float | None, withheld: tuple[Withheld, ...], check: Check, targets: int
-) -> Verdict | None:
+def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: int) -> Verdict | None:
     """Return the verdict where the data do not support any other; else None."""
-    sources = len(detector.is_target_) - targets
+    sources, hidden = len(model.is_target) - targets, int(model.calibration.sum())
+    lowest, asked = 1 / (hidden + 1), model.max_fpr if fdr is None else fdr
     if sources < MIN_SOURCE:
         reason = f"{counted(sources, 'source node')} are too few to learn from and to compare with"
         advice = "Give more source nodes."
-    elif not detector.calibrated_:
-        reason = "the detector was fitted without calibration nodes, so there is nothing to compare scores with"
-        advice = "Fit it with rotations=5, as recoslip.detect does."
+    elif not model.guaranteed:
+        reason = "no source nodes were hidden during the fit, so there is nothing to compare scores with"
+        advice = "Fit it with recoslip.calibrate, as recoslip.detect does."
     elif check.is_separable:
         reason = (
             "source and target are separable almost everywhere (covariate shift), so known target nodes may look novel "
@@ -195,14 +132,13 @@ def _unsupported(
             "as a date or a region; measure both domains in the same way; or add source nodes measured as the target "
             "nodes are. Without that, the ranking is a hint and no p-value is valid."
         )
-    elif np.ptp(detector.scores_[detector.is_target_ | detector.calibration_]) == 0:
+    elif np.ptp(model.scores[model.is_target | model.calibration]) == 0:
         reason = "all target nodes and all source nodes that they are compared with have the same score"
         advice = "Give the nodes features, or edges, that differ between categories."
-    elif sum(region.target for region in withheld) == targets:
-        most = max(region.calibration for region in withheld)
-        lowest = 1 / (most + 1)
+    elif lowest > asked * (1 + ROUNDING):
         reason = (
-            f"with {counted(most, 'source node')} to compare with, no rate below {100 * lowest:.2g} % can be guaranteed"
+            f"with {counted(hidden, 'source node')} to compare with, no rate below {100 * lowest:.2g} % can be "
+            "guaranteed"
         )
         advice = f"Ask for a {_option(fdr)} of {_rounded_up(lowest)} or more, or give more source nodes."
     else:
@@ -214,22 +150,16 @@ def _option(fdr: float | None) -> str:
     return "false-positive rate (max_fpr)" if fdr is None else "false-discovery rate (fdr)"
 
 
-def _by_chance(detector: Detector, fdr: float | None) -> int:
+def _by_chance(model: Calibrated, fdr: float | None, targets: int) -> int:
     """Return how many nodes may be listed where nothing is novel: by false-discovery rate, none."""
-    if fdr is not None:
-        return 0
-    region = detector.region_
-    return most_by_chance(detector.max_fpr, region[detector.is_target_], region[detector.calibration_], CHANCE)
+    return 0 if fdr is not None else most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
 
 
 def _needed(growth: float) -> str:
     """Say how much known nodes must have grown to explain a list."""
     if growth < 1.1:
         return "Very little growth of known categories, or none, would explain the list."
-    return (
-        f"To explain the list, known nodes would have to be {times(growth)} times as frequent as in the source among "
-        "the nodes that they are compared with."
-    )
+    return f"To explain the list, known nodes would have to be {times(growth)} times as frequent as in the source."
 
 
 def _rounded_up(level: float) -> float:

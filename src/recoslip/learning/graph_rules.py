@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from recoslip.base.progress import Progress
 from recoslip.base.settings import Integer, Number, param
 from recoslip.data.alignment import average_over_neighbours, match_moments, reduced_features
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours, SymmetricNormalisation, adjacency_of, diffuse, mean_distance
-from recoslip.data.split import Split
-from recoslip.learning.base import Callbacks, Detector, Scores
-from recoslip.learning.model_file import Array
+from recoslip.learning.base import Attributes, Detector, Presentation, Scores, each_graph
 
 
 class UntrainedDetector(Detector):
@@ -23,19 +22,14 @@ class UntrainedDetector(Detector):
 
     scores_need_source: ClassVar[bool] = True
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
-        callbacks.progress(0, 1)
-        scores = self._score(graph)
-        callbacks.progress(1, 1)
-        return [{"scores_": scores.copy()} for _ in seeds]
-
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {}, {}
-
-    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-        return {}
+    def _learn(self, shown: Sequence[Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
+        learned: list[Attributes] = []
+        for graph, _, seeds, report in each_graph(shown, progress):
+            report(0, 1)
+            scores = self._score(graph)
+            report(1, 1)
+            learned += [{"scores_": scores.copy()} for _ in seeds]
+        return learned
 
 
 class LpPul(UntrainedDetector):

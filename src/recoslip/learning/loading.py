@@ -1,4 +1,4 @@
-"""A saved detector -> the detector, of whichever class in the registry."""
+"""A folder that holds a saved detector -> the detector, of whichever class."""
 
 from __future__ import annotations
 
@@ -6,46 +6,40 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from sklearn.base import clone
 
 from recoslip.base.errors import ModelFileError, SettingError
-from recoslip.learning import model_file
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import DETECTORS, detector
-from recoslip.learning.model_file import Array
+from recoslip.learning.saving import Arrays, below, read, unpack
 
-CHANGEABLE = ("device", "batch_size", "max_fpr")  # settings that nothing learned depends on
+CHANGEABLE = ("device", "batch_size")  # settings that nothing learned depends on
 
 
-def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
-    """Read a detector that `save` wrote.
+def load(
+    folder: str | os.PathLike[str], settings: Mapping[str, Any] | None = None
+) -> tuple[list[Detector], dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `recoslip.learning.saving.save` wrote: the detectors, and the further values and arrays.
 
     Args:
         folder: what was given to `save`.
-        **settings: settings to change: `device`, `batch_size`, `max_fpr`, which gives another threshold, and `encoder`
-            where it was the user's own module, which is not saved. What was learned cannot be changed.
+        settings: to change: `device` and `batch_size`, and `encoder` where it was the user's own module, which is not
+            saved. What was learned cannot be changed.
     """
+    changed = dict(settings or {})
     try:
-        saved = model_file.read(folder)
-        if saved.name not in list(DETECTORS):
-            raise ModelFileError(f"{folder} holds a detector {saved.name!r} that this recoslip has not")
-        _refuse_learned(saved.settings, settings)
-        result = detector(saved.name, **(saved.settings | settings))
-        result.check_params()
-        result.__dict__.update(saved.attributes | {"rotations_": ()})
-        if saved.rotations:
-            common = {name: value for name, value in saved.attributes.items() if name != "similarity_"}
-            result.rotations_ = tuple(
-                _rotation(result, common | attributes, *learned)
-                for attributes, learned in zip(saved.rotations, saved.learned, strict=True)
-            )
-            result.__dict__.update(result.averages(result.rotations_))
-        else:
-            result.__dict__.update(result._unpack(*saved.learned[0]))
-        if "max_fpr" in settings:
-            result.set_threshold()
+        document, arrays = read(folder)
+        if document["detector"] not in list(DETECTORS):
+            raise ModelFileError(f"{folder} holds a detector {document['detector']!r} that this recoslip has not")
+        saved = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
+        _refuse_learned(saved, changed)
+        empty = detector(document["detector"], **(saved | changed))
+        empty.check_params()
+        fits = [_fit(clone(empty), own, below(f"{k}.", arrays)) for k, own in enumerate(document["fits"])]
+        return fits, document["values"], below("more.", arrays)
     except ModelFileError:
         raise
     except SettingError as problem:
@@ -54,17 +48,30 @@ def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
         raise ModelFileError(
             f"{folder} is damaged: its parts do not fit together ({type(problem).__name__}: {problem})"
         ) from problem
-    return result
 
 
-def _rotation(
-    combined: Detector, attributes: dict[str, Any], values: Mapping[str, Any], arrays: Mapping[str, Array]
-) -> Detector:
-    """Build one of the fits that a detector combines."""
-    fit: Detector = clone(combined).set_params(**combined.rotation_params())
-    fit.__dict__.update(attributes | {"rotations_": ()})
-    fit.__dict__.update(fit._unpack(values, arrays))
-    return fit
+def load_detector(folder: str | os.PathLike[str], **settings: Any) -> Detector:
+    """Read a detector that `save` wrote.
+
+    Args:
+        folder: what was given to `save`.
+        **settings: settings to change: `device` and `batch_size`, and `encoder` where it was the user's own module,
+            which is not saved. What was learned cannot be changed.
+    """
+    fits, _, _ = load(folder, settings)
+    if len(fits) > 1:
+        raise ModelFileError(
+            f"{folder} holds {len(fits)} fits and what they were calibrated by; recoslip.Calibrated.load reads it"
+        )
+    return fits[0]
+
+
+def _fit(empty: Detector, values: Mapping[str, Any], arrays: Arrays) -> Detector:
+    """Give an unfitted detector what it learned, and return it."""
+    unpack(empty, values, arrays)
+    empty.random_state = values["random_state"]
+    empty.check_is_fitted()
+    return empty
 
 
 def _refuse_learned(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from recoslip.base.progress import Progress
 from recoslip.base.settings import Choice, Integer, Number, Optional, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import id_hashes
 from recoslip.data.neighbours import Neighbours, diffuse
 from recoslip.data.partitions import TREES, Partitions, share_bound
-from recoslip.data.split import Mask, Split
+from recoslip.data.split import Mask
 from recoslip.data.vectors import F32, Reducer, Vectors
-from recoslip.learning.base import Callbacks, Detector, Scores
-from recoslip.learning.model_file import Array
+from recoslip.learning.base import Attributes, Detector, Presentation, Scores
 
 Student = Literal["linear"]
 
@@ -49,6 +49,10 @@ class Ranks:
         rank = (np.cumsum(counts) - (counts + 1) / 2) / max(1, counts.sum() - 1)
         points = np.unique(np.linspace(0, len(distinct) - 1, RANKS).round().astype(np.int64))
         return cls(distinct[points], rank[points])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what `Ranks` is built from, to save."""
+        return {"value": self.value, "rank": self.rank}
 
     def __call__(self, values: NDArray[np.floating]) -> Scores:
         """Return ranks, interpolated between values."""
@@ -135,8 +139,6 @@ class Scan(Detector):
 
     name: ClassVar[str] = "scan"
     uses_validation: ClassVar[bool] = False
-    has_regions: ClassVar[bool] = False
-    allowed_growth: ClassVar[float | None] = 3.0
 
     trees: int = param(TREES, Integer(1, 1000), "how many times to divide the nodes, by each kind of vectors")
     confidence: float = param(CONFIDENCE, Number(0, 1, open_ends=True), "of the bound of a bin's source share")
@@ -144,43 +146,34 @@ class Scan(Detector):
 
     model_: ScanModel = learned("bins, what was counted in them, and the student")
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
+    def _learn(self, shown: Sequence[Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
         learned = []
-        for done, seed in enumerate(seeds):
-            callbacks.progress(done, len(seeds))
-            learned.append(self._learn_once(graph, seed))
-        callbacks.progress(len(seeds), len(seeds))
+        for done, (graph, _, seed) in enumerate(shown):
+            progress(done, len(shown))
+            model = ScanModel.fit(
+                graph, seed, trees=self.trees, confidence=self.confidence, student=self.student is not None
+            )
+            learned.append({"scores_": model.scores(graph), "model_": model})
+        progress(len(shown), len(shown))
         return learned
 
-    def _rotated_seed(self, seed: int, rotation: int) -> int:
+    def _rotated_seed(self, rotation: int) -> int:
         """Return the seed itself: all rotations have the same partitions, and hiding changes the counts alone."""
-        return seed
-
-    def _learn_once(self, graph: NodeGraph, seed: int) -> dict[str, Any]:
-        model = ScanModel.fit(
-            graph, seed, trees=self.trees, confidence=self.confidence, student=self.student is not None
-        )
-        return {"scores_": model.scores(graph), "model_": model}
+        return self.random_state
 
     def _score(self, graph: NodeGraph) -> Scores:
         return self.model_.scores(graph)
 
-    def _score_among(self, graph: NodeGraph) -> dict[str, Any]:
+    def _rescore(self, graph: NodeGraph) -> Scores:
         """Count the domains of the graph: a new category may fill bins that held few target nodes in the fit."""
-        shown = self._as_presented(graph)
-        return {"scores_": self.model_.recounted(shown, self.confidence).scores(shown)}
+        return self.model_.recounted(graph, self.confidence).scores(graph)
 
     def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the vectors that nodes are compared by, (nodes, width)."""
         return Vectors.of(graph).summary()[nodes].astype(np.float64)
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {}, self.model_.arrays()
-
-    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-        return {"model_": ScanModel.from_arrays(arrays)}
+    def _restored(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> ScanModel:
+        return ScanModel.from_arrays(arrays)
 
 
 def _novelty(partitions: Partitions, is_target: Mask, confidence: float) -> NDArray[np.float64]:

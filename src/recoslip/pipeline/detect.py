@@ -22,6 +22,7 @@ from recoslip.data.tables.cells import described_by_genes, open_if_cells
 from recoslip.data.tables.read import read_graph
 from recoslip.inference import check as inspection
 from recoslip.inference.analysis import analyse as find
+from recoslip.inference.calibrated import MAX_FPR, Calibrated, calibrate
 from recoslip.inference.check import Align, Check, refuse_leaks
 from recoslip.inference.verdict import reachable_rate
 from recoslip.learning.base import Detector
@@ -95,7 +96,7 @@ def detect(
     use_rep: str | None = None,
     seed: int | None = None,
     device: str | None = None,
-    executor: Callable[..., Detector] | None = None,
+    executor: Callable[..., Calibrated] | None = None,
     checked: Callable[[Check], None] | None = None,
     progress: Progress | bool = True,
     **read_options: Any,
@@ -125,7 +126,8 @@ def detect(
         use_rep: of AnnData, the representation that is taken for features; see `recoslip.read_graph`.
         seed: of what is drawn at random.
         device: to train networks on: "auto", "cpu" or "cuda".
-        executor: called as `executor(detector, graph, rotations=..., progress=...)`; it fits a copy elsewhere.
+        executor: called as `executor(detector, graph, rotations=..., max_fpr=..., progress=...)` instead of
+            `recoslip.calibrate`, to fit elsewhere.
         checked: called with the result of the check before training.
         progress: whether to show progress in a terminal or a notebook; or what is called with steps done and in all.
     """
@@ -133,6 +135,8 @@ def detect(
         raise SettingError(f"effort is of the default and method names another; got {effort=} and {method=}, give one")
     model = _model(_of_effort(effort) if method in (None, AUTO) else method, settings, max_fpr, seed, device)
     inspection.check_align(align)
+    if max_fpr is not None:
+        Number(0, 1)("max_fpr", max_fpr)
     if fdr is not None:
         Number(0, 1, open_ends=True)("fdr", fdr)
     if rotations is not None:
@@ -147,27 +151,32 @@ def detect(
         model = _replacement(found, model, settings or {})
     graph = found.prepared
     fits = default_rotations(graph) if rotations is None else rotations
-    rate, notes = reachable_rate(int((~graph.is_target).sum()), model.max_fpr, fdr) if fits > 1 else (None, ())
+    rate = MAX_FPR if max_fpr is None else float(max_fpr)
+    notes: tuple[str, ...] = ()
+    if fits > 1:
+        rate, notes = reachable_rate(int((~graph.is_target).sum()), rate, fdr)
     if notes:
         log.info(notes[0])
-        model = clone(model).set_params(max_fpr=rate)
     with shown("fitting", "steps", progress) as steps:
         start = time.perf_counter()
-        if executor is None:
-            model.fit(graph, rotations=fits, progress=steps)
+        if fits == 1:
+            calibrated = Calibrated.of(clone(model).fit(graph, progress=steps)).with_settings(max_fpr=rate)
+        elif executor is None:
+            calibrated = calibrate(model, graph, rotations=fits, max_fpr=rate, progress=steps)
         else:
             on_disk = isinstance(nodes, str | Path) and Path(nodes).is_dir() and graph is given
-            model = executor(model, Path(nodes) if on_disk else graph, rotations=fits, progress=steps)
+            place = Path(nodes) if on_disk else graph
+            calibrated = executor(model, place, rotations=fits, max_fpr=rate, progress=steps)
     seconds = time.perf_counter() - start
     described = described_by_genes(cells, graph) if described_by is None and cells is not None else described_by
-    findings = find(model, graph, fdr=fdr, grouped=groups, check=found, described=described)
+    findings = find(calibrated, graph, fdr=fdr, grouped=groups, check=found, described=described)
     if method in (None, AUTO) and model.name == DEFAULT:
         notes = (*notes, OTHER_EFFORT)
     return Result.of(findings, seconds=seconds, notes=notes, inputs=paths(nodes, edges))
 
 
 def analyse(
-    detector: Detector,
+    model: Calibrated | Detector,
     graph: NodeGraph,
     *,
     fdr: float | None = None,
@@ -175,17 +184,18 @@ def analyse(
     check: Check | None = None,
     described_by: NodeGraph | None = None,
 ) -> Result:
-    """Return the result of a detector that is fitted already; `detect` does this after a fit of its own.
+    """Return the result of a method that is fitted already; `detect` does this after a fit of its own.
 
     Args:
-        detector: fitted, with `rotations` if the list shall have a guarantee.
+        model: what `recoslip.calibrate` returned; or a fitted detector, whose list has no guarantee.
         graph: the graph that it was fitted on, or another that has source nodes of that one.
-        fdr: list nodes by this false-discovery rate; without it, by the detector's `max_fpr`.
+        fdr: list nodes by this false-discovery rate; without it, by the model's `max_fpr`.
         groups: whether to divide the listed nodes into groups.
         check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, the graph is checked as it is.
         described_by: as for `detect`.
     """
-    return Result.of(find(detector, graph, fdr=fdr, grouped=groups, check=check, described=described_by))
+    calibrated = model if isinstance(model, Calibrated) else Calibrated.of(model)
+    return Result.of(find(calibrated, graph, fdr=fdr, grouped=groups, check=check, described=described_by))
 
 
 def _of_effort(effort: str | None) -> str:
@@ -202,21 +212,18 @@ def _model(
     device: str | None,
 ) -> Detector:
     """Return an unfitted detector of the caller's own, with the settings that were given."""
+    if isinstance(method, Detector) and settings:
+        raise SettingError("settings go with the name of a method; this detector has its own, leave them out")
+    model: Detector = clone(method) if isinstance(method, Detector) else detector(method, **dict(settings or {}))
     own = {"max_fpr": max_fpr, "random_state": seed, "device": device}
-    own = {name: value for name, value in own.items() if value is not None}
-    if isinstance(method, Detector):
-        if settings:
-            raise SettingError("settings go with the name of a method; this detector has its own, leave them out")
-        model: Detector = clone(method).set_params(**own)
-    else:
-        model = detector(method, **(dict(settings or {}) | own))
+    model.set_params(**{name: own[name] for name in own.keys() & model.get_params().keys() if own[name] is not None})
     model.check_params()
     return model
 
 
 def _replacement(found: Check, model: Detector, settings: Mapping[str, Any]) -> Detector:
     """Return the method that the check chose instead of the default, with all settings that were given."""
-    kept = {"max_fpr": model.max_fpr, "device": model.device, "random_state": model.random_state}
+    kept = {"device": model.device, "random_state": model.random_state}
     try:
         return detector(found.method, **(kept | dict(settings)))
     except SettingError as problem:

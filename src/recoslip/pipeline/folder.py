@@ -15,7 +15,7 @@ import polars as pl
 from recoslip.base.errors import RecoslipError, SettingError
 from recoslip.base.files import Folder, Kind, check_output, output_lock, printable, resolve, writing
 from recoslip.inference.analysis import Findings
-from recoslip.learning.base import Detector
+from recoslip.inference.calibrated import Calibrated
 from recoslip.pipeline.report.html import Report
 from recoslip.pipeline.saved import REVIEW, for_spreadsheets
 
@@ -76,7 +76,7 @@ def write(
     kind: Kind,
     table: pl.DataFrame,
     summary: Mapping[str, Any],
-    model: Detector | None,
+    model: Calibrated | None,
     report: Report | None,
     *,
     table_format: Format = "csv",
@@ -90,7 +90,7 @@ def write(
     with writing(folder, kind, replace=replace, inputs=inputs) as written:
         _write_into(written, table, summary, report, table_format)
         if model is not None:
-            model.write_into(written, "model/")
+            model.save_below(written, "model")
         for name, write_file in (more or {}).items():
             written.write(name, write_file)
     return resolve(folder)

@@ -18,18 +18,19 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.options import reads
 from recoslip.data.packed.reader import open_packed
 from recoslip.inference.analysis import Findings, ListedGroup, SavedCheck, listed_groups, summarise
+from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
 from recoslip.inference.columns import DriftCheck
+from recoslip.inference.feedback import Feedback
 from recoslip.inference.novel_share import NovelShare
+from recoslip.inference.p_values import selected
 from recoslip.inference.verdict import Verdict
 from recoslip.learning.base import Detector
-from recoslip.learning.loading import load_detector
-from recoslip.learning.p_values import selected
 from recoslip.pipeline.folder import Format, graph_writers, paths, to_networkx, write
 from recoslip.pipeline.report.html import TITLE, Report, preview, saved_report
 from recoslip.pipeline.report.payload import payload
 from recoslip.pipeline.saved import read_scores, read_summary
-from recoslip.pipeline.score import check_new, score_new, with_settings
+from recoslip.pipeline.score import check_new, read_for, score_new
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -48,7 +49,7 @@ class Result:
     table: pl.DataFrame = field(repr=False)  # the highest scores first; `Findings.table` has the columns
     summary: Mapping[str, Any] = field(repr=False)  # what summary.json holds
     findings: Findings | None = field(default=None, repr=False)  # None of a loaded result
-    model: Detector | None = field(default=None, repr=False)  # None: in the folder, if there is one
+    model: Calibrated | None = field(default=None, repr=False)  # None: in the folder, if there is one
     folder: Path | None = None  # that it was loaded from
     inputs: tuple[Path, ...] = field(default=(), repr=False)  # files and folders that were read
 
@@ -60,7 +61,7 @@ class Result:
         summary = summarise(findings) | {"notes": list(notes)}
         if seconds is not None:
             summary["seconds"] = round(seconds, 3)
-        return cls(findings.table(), summary, findings, findings.detector, inputs=tuple(inputs))
+        return cls(findings.table(), summary, findings, findings.model, inputs=tuple(inputs))
 
     @property
     def verdict(self) -> Verdict:
@@ -100,13 +101,13 @@ class Result:
         return listed_groups(self.summary, self.table)
 
     @cached_property
-    def detector(self) -> Detector:
-        """The fitted detector."""
+    def calibrated(self) -> Calibrated:
+        """The detector's fits, and what they were calibrated by."""
         if self.model is not None:
             return self.model
         if self.folder is None or not (self.folder / "model").is_dir():
             raise RecoslipError("this result holds no model; give the result of recoslip.detect")
-        return load_detector(self.folder / "model")
+        return Calibrated.load(self.folder / "model")
 
     def select(self, *, max_fpr: float | None = None, fdr: float | None = None) -> pl.DataFrame:
         """Return the rows of the target nodes that another rate would list.
@@ -196,19 +197,19 @@ class Result:
             confirmed: ids of target nodes that are novel.
             rejected: ids of target nodes that are known.
         """
-        learned = self.detector.learn(confirmed, rejected)
+        learned = Feedback(self.calibrated, confirmed, rejected).scores()
         ids = pl.Series("id", self._ids(), dtype=self.table["id"].dtype)
-        scores = pl.DataFrame({"id": ids, "score": learned.scores_})
+        scores = pl.DataFrame({"id": ids, "score": learned})
         table = self.table.drop("score").join(scores, on="id", maintain_order="left")
         return table.select(self.table.columns).sort(["domain", "score"], descending=True, maintain_order=True)
 
     def suggest(self, confirmed: Sequence[Any], rejected: Sequence[Any], count: int = 20) -> list[Any]:
         """Return the ids of the target nodes whose decisions would teach `learn` most."""
         ids = self._ids()
-        return [ids[position] for position in self.detector.queue(confirmed, rejected, count)]
+        return [ids[position] for position in Feedback(self.calibrated, confirmed, rejected).queue(count)]
 
     def _ids(self) -> list[Any]:
-        """Return the ids in the detector's order."""
+        """Return the ids in the graph's order."""
         return list(self._findings().graph.ids.tolist())
 
     def _findings(self) -> Findings:
@@ -242,7 +243,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
 
 @reads("id", "edge_from", "edge_to", "weight", "drop_unknown", "impute", "label", "keep", "encoding")
 def score(
-    result: Result | Detector | str | os.PathLike[str],
+    result: Result | Calibrated | Detector | str | os.PathLike[str],
     nodes: Any,
     edges: Any = None,
     *,
@@ -262,7 +263,7 @@ def score(
     statistical guarantee.
 
     Args:
-        result: what `recoslip.detect` returned, its folder, a fitted detector, or the folder of one.
+        result: what `recoslip.detect` or `recoslip.calibrate` returned, a fitted detector, or the folder of one.
         nodes: table of the new nodes; it needs no domain.
         edges: table of their edges, to each other and to old nodes.
         old: the old nodes, so that neighbourhoods are complete: tables of nodes and of edges (or None), a packed graph
@@ -281,7 +282,7 @@ def score(
         old_nodes, old_edges = old
     else:
         old_nodes, old_edges = open_packed(old) if isinstance(old, str | os.PathLike) else old, None
-    new = model.read_table(nodes, edges, old_nodes=old_nodes, old_edges=old_edges, rename=rename, **read_options)
+    new = read_for(model, nodes, edges, old_nodes=old_nodes, old_edges=old_edges, rename=rename, **read_options)
     check = check_new(model, new)
     if checked is not None:
         checked(check)
@@ -289,15 +290,16 @@ def score(
     return Result(*score_new(model, new, check, fdr=fdr, grouped=groups), inputs=inputs)
 
 
-def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Detector:
-    """Return a fitted detector of the caller's own, with other settings where they are given."""
+def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Calibrated:
+    """Return what a result was calibrated by, with other settings where they are given."""
     changed = {name: value for name, value in (("max_fpr", max_fpr), ("device", device)) if value is not None}
     if isinstance(result, str | os.PathLike):
         folder = Path(result).expanduser()
         put_right(folder)
         own = folder if (folder / "model.json").exists() or not (folder / "model").is_dir() else folder / "model"
-        return load_detector(own, **changed)
-    model = result.detector if isinstance(result, Result) else result
-    if not isinstance(model, Detector):
-        raise SettingError(f"expected a Result, a Detector or a folder; got {type(result).__name__}")
-    return with_settings(model, changed) if changed else model
+        return Calibrated.load(own, **changed)
+    model = result.calibrated if isinstance(result, Result) else result
+    model = Calibrated.of(model) if isinstance(model, Detector) else model
+    if not isinstance(model, Calibrated):
+        raise SettingError(f"expected a Result, a Calibrated, a Detector or a folder; got {type(result).__name__}")
+    return model.with_settings(**changed) if changed else model

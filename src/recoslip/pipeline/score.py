@@ -1,23 +1,24 @@
-"""Fitted detector + tables of new nodes -> their scores, and what they come to."""
+"""Calibrated detector + tables of new nodes -> their scores, and what they come to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from sklearn.base import clone
 
 from recoslip._version import __version__
+from recoslip.base.errors import TableError
 from recoslip.base.text import counted
 from recoslip.data.ids import id_hashes
-from recoslip.data.tables.new_nodes import NewNodes
+from recoslip.data.tables.new_nodes import NewNodes, read_new_nodes
+from recoslip.data.tables.read import Table
+from recoslip.data.tables.table_encoder import TableEncoder
 from recoslip.inference.analysis import Findings, analyse, facts, with_columns_of
+from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.columns import DriftCheck
-from recoslip.learning.base import Detector
-from recoslip.learning.p_values import selected
+from recoslip.inference.p_values import selected
 
 
 class Scored(NamedTuple):
@@ -28,54 +29,63 @@ class Scored(NamedTuple):
     findings: Findings | None  # of the source and the new nodes; None where the source nodes were not given
 
 
-def with_settings(model: Detector, settings: Mapping[str, Any]) -> Detector:
-    """Return a copy of a fitted detector with other settings, which nothing that was learned depends on."""
-    copy: Detector = clone(model).set_params(**settings)
-    copy.__dict__.update({name: value for name, value in vars(model).items() if name.endswith("_")})
-    copy.rotations_ = tuple(with_settings(fit, settings) for fit in model.rotations_)
-    copy.check_params()
-    copy.set_threshold()
-    return copy
+def read_for(model: Calibrated, nodes: Table, edges: Table | None = None, **options: Any) -> NewNodes:
+    """Read nodes that a model was not fitted on, with the encoder of those it was fitted on.
+
+    The arguments are those of `recoslip.data.tables.new_nodes.read_new_nodes`: among others `old_nodes` and
+    `old_edges`, so that neighbourhoods are complete. Nodes that were source in the fit are source, all others target.
+    """
+    encoding = model.fits[0].encoding_
+    if encoding is None:
+        raise TableError(
+            "this detector has no encoder: it was fitted on a graph that was not read from tables, or whose features "
+            "were aligned; build the graph and call decision_function, or fit again"
+        )
+    sources = model.node[~model.is_target]
+    return read_new_nodes(
+        nodes, edges, TableEncoder.from_json(encoding), lambda ids: np.isin(id_hashes(ids), sources), **options
+    )
 
 
-def check_new(detector: Detector, new: NewNodes) -> DriftCheck:
+def check_new(model: Calibrated, new: NewNodes) -> DriftCheck:
     """Look at new nodes before they are scored."""
     given = id_hashes(new.graph.ids)
-    known = np.isin(given[new.is_new], detector.node_)
-    absent = ~np.isin(detector.node_, given)
+    known = np.isin(given[new.is_new], model.node)
+    absent = ~np.isin(model.node, given)
     joined = (~new.is_new)[new.graph.edge_index].all(axis=0)  # edges between old nodes
     return DriftCheck(
         new,
         known=int(known.sum()),
-        compared=bool(detector.calibrates(new.graph).any()),
+        compared=bool(np.any(model.hidden_in(new.graph))),
         absent=int(absent.sum()),
-        without_edges=bool(new.old and detector.has_edges_ and not joined.any()),
+        without_edges=bool(new.old and model.fits[0].has_edges_ and not joined.any()),
     )
 
 
 def score_new(
-    detector: Detector, new: NewNodes, check: DriftCheck, *, fdr: float | None = None, grouped: bool = True
+    model: Calibrated, new: NewNodes, check: DriftCheck, *, fdr: float | None = None, grouped: bool = True
 ) -> Scored:
     """Score new nodes that were read with a detector's encoder."""
     is_target = new.graph.is_target
     if not check.compared or not is_target[new.is_new].any():
-        return _score_alone(detector, check, fdr)
+        return _score_alone(model, check, fdr)
     nodes = np.flatnonzero(~is_target | new.is_new)
-    view, graph = detector.transfer(new.graph, nodes), new.graph.subgraph(nodes)
+    view, graph = model.transfer(new.graph, nodes), new.graph.subgraph(nodes)
     findings = replace(analyse(view, graph, fdr=fdr, grouped=grouped), before_scoring=tuple(check.rows()))
     own = pl.Series(graph.ids[new.is_new[nodes]].tolist(), strict=False)
     table = findings.table()
     table = table.filter(table["id"].is_in(own.cast(table["id"].dtype).implode()))
-    return Scored(table, _summary(detector, check, table) | facts(findings), findings)
+    return Scored(table, _summary(model, check, table) | facts(findings), findings)
 
 
-def _summary(detector: Detector, check: DriftCheck, table: pl.DataFrame) -> dict[str, Any]:
+def _summary(model: Calibrated, check: DriftCheck, table: pl.DataFrame) -> dict[str, Any]:
     """Summarise what new nodes scored, as JSON values."""
     new, listed = check.rows_read, int(table["listed"].sum())
     return {
         "recoslip": __version__,
-        "method": detector.name,
-        "settings": detector.json_params(),
+        "method": model.name,
+        "settings": model.detector.json_params(),
+        "max_fpr": model.max_fpr,
         "check_before_scoring": check.to_dict(),
         "nodes": new,
         "listed": listed,
@@ -83,13 +93,13 @@ def _summary(detector: Detector, check: DriftCheck, table: pl.DataFrame) -> dict
     }
 
 
-def _score_alone(detector: Detector, check: DriftCheck, fdr: float | None) -> Scored:
+def _score_alone(model: Calibrated, check: DriftCheck, fdr: float | None) -> Scored:
     """Score new nodes where the source nodes that they should be compared with were not given."""
     graph, is_new = check.new.graph, check.new.is_new
-    scores, p = (values[is_new] for values in detector.scores_and_p_values(graph))
+    scores, p = (values[is_new] for values in model.scores_and_p_values(graph))
     is_target = ~np.isnan(p)
     listed = np.zeros(len(p), dtype=bool)
-    listed[is_target] = selected(p[is_target], detector.max_fpr, fdr)
+    listed[is_target] = selected(p[is_target], model.max_fpr, fdr)
     frame = pl.DataFrame(
         {
             "id": pl.Series(graph.ids[is_new].tolist(), strict=False),
@@ -102,13 +112,13 @@ def _score_alone(detector: Detector, check: DriftCheck, fdr: float | None) -> Sc
     frame = with_columns_of(frame, graph, is_new)
     guarantee = (
         "No statistical guarantee: the new nodes are compared with "
-        f"{counted(int(detector.calibration_.sum()), 'source node')} of all regions together, as these scored in the "
-        "fit. Give the old nodes and edges (old=...) to compare within regions."
+        f"{counted(int(model.calibration.sum()), 'source node')} as these scored in the fit. Give the old nodes and "
+        "edges (old=...) to compare them in one graph."
         if is_target.any()
         else "All of these nodes were source nodes in the fit. They are known, so none can be listed."
     )
     table = frame.sort("score", descending=True, maintain_order=True)
-    summary = _summary(detector, check, table)
+    summary = _summary(model, check, table)
     said = {"verdict": "inconclusive", "headline": summary["list"], "advice": guarantee, "supported": False}
     return Scored(
         table, summary | said | {"guarantee": guarantee, "check": check.to_dict() | {"rows": check.rows()}}, None

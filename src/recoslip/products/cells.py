@@ -72,7 +72,7 @@ def annotate(adata: AnnData, result: Result, *, key_added: str = "recoslip", mar
     numbers = [str(group.number) for group in findings.groups]
     group = np.where(label > 0, label.astype(str), np.where(label == 0, UNGROUPED, np.where(is_target, TARGET, SOURCE)))
     index = adata.obs_names
-    adata.obs[f"{key_added}_score"] = findings.detector.scores_
+    adata.obs[f"{key_added}_score"] = findings.model.scores
     adata.obs[f"{key_added}_p_value"] = findings.p_value
     adata.obs[f"{key_added}_novel"] = findings.listed
     categories = [name for name in (SOURCE, TARGET, UNGROUPED, *numbers) if (group == name).any()]

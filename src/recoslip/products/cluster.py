@@ -28,9 +28,12 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import id_hashes
 from recoslip.data.packed.reader import open_packed
 from recoslip.data.split import Mask, Split
-from recoslip.learning.base import Callbacks, Detector
+from recoslip.inference.calibrated import MAX_FPR, Calibrated, calibrate
+from recoslip.learning import base
+from recoslip.learning.base import Attributes, Detector, Presentation
 from recoslip.learning.networks.device import BATCH_SIZE
 from recoslip.learning.networks.network_detector import NetworkDetector
+from recoslip.learning.saving import pack, unpack
 
 LOCAL = "local"  # stands for an address: start a cluster on this machine, for this call only
 MAX_RETRIES = 3  # how often work is done again after its process died
@@ -72,22 +75,24 @@ def fit(
     address: str = LOCAL,
     storage: str | os.PathLike[str] | None = None,
     rotations: int = 5,
+    max_fpr: float = MAX_FPR,
     progress: Progress | None = None,
-) -> Detector:
-    """Fit a detector with `rotations`, each of which one process of a cluster fits; return the fitted detector.
+) -> Calibrated:
+    """Do what `recoslip.calibrate` does, one process of a cluster for each of the fits.
 
     If a process or its machine dies, its rotation is fitted again elsewhere.
 
     Args:
         detector: not changed. Without a `batch_size`, it trains in batches, so that all machines do the same.
         graph: a graph; or the folder of a packed one, which every machine must then see under the same path.
-        split: as for `Detector.fit`.
+        split: as for `recoslip.calibrate`.
         workers: how many processes at once.
         address: address of a Ray cluster; "auto" for the one that this machine belongs to, "local" to start one here,
             where this process has not joined one already.
         storage: folder for the rotations that have finished. If the same fit is started again with this folder, they
             are not fitted again. Other fits may use the same folder.
-        rotations: as for `Detector.fit`; 2 or more.
+        rotations: as for `recoslip.calibrate`.
+        max_fpr: as for `recoslip.calibrate`.
         progress: called with fits done and fits in all.
     """
     Integer(1)("workers", workers)
@@ -97,7 +102,7 @@ def fit(
     opened = graph if isinstance(graph, NodeGraph) else open_packed(graph)
     tasks = RotationTasks(opened, packed, workers, address, None if storage is None else Path(storage).expanduser())
     model = _alike_everywhere(detector)
-    return model.fit(opened, split, rotations=rotations, progress=progress, learn_rotations=tasks)
+    return calibrate(model, opened, split, rotations=rotations, max_fpr=max_fpr, progress=progress, learn=tasks)
 
 
 def _alike_everywhere(detector: Detector) -> Detector:
@@ -122,7 +127,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class RotationTasks:
-    """Learns the rotations of a fit in tasks of a cluster, in place of `Detector._learn_rotations`."""
+    """Learns the rotations of a fit in tasks of a cluster, in place of `recoslip.learning.base.learn`."""
 
     graph: NodeGraph
     packed: Path | None  # the folder of the graph, if it is a packed one, which the tasks open themselves
@@ -130,19 +135,10 @@ class RotationTasks:
     address: str
     storage: Path | None
 
-    def __call__(
-        self,
-        detector: Detector,
-        graph: NodeGraph,
-        presented: Sequence[tuple[NodeGraph, Split]],
-        seeds: Sequence[Sequence[int]],
-        callbacks: Callbacks,
-    ) -> list[list[dict[str, Any]]]:
-        """Return what `Detector._learn_rotations` returns, for one seed in each rotation."""
-        tasks = [
-            Task(number, shown.is_target, split, seed)
-            for number, ((shown, split), (seed,)) in enumerate(zip(presented, seeds, strict=True))
-        ]
+    def __call__(self, detector: Detector, shown: Sequence[Presentation], progress: Progress) -> list[Attributes]:
+        """Return what `recoslip.learning.base.learn` returns."""
+        graph = shown[0].graph
+        tasks = [Task(number, each.graph.is_target, each.split, each.seed) for number, each in enumerate(shown)]
         paths = []
         if self.storage is not None:
             digest = graph_digest(graph, self.packed)
@@ -152,12 +148,12 @@ class RotationTasks:
         with output_lock(paths[0]) if paths else nullcontext():  # two that fit the same would do everything twice
             learned = {k: read_learned(detector, features, path) for k, path in enumerate(paths) if path.is_file()}
             left = [task for task in tasks if task.number not in learned]
-            with closing(self._learn(detector, graph, left, callbacks.progress)) as contents:
+            with closing(self._learn(detector, graph, left, progress)) as contents:
                 for number, content in contents:
                     if paths:
                         write_new(paths[number], content)
                     learned[number] = unpack_learned(detector, features, content)
-        return [[learned[task.number]] for task in tasks]
+        return [learned[task.number] for task in tasks]
 
     def _learn(
         self, detector: Detector, graph: NodeGraph, left: Sequence[Task], progress: Progress
@@ -175,7 +171,7 @@ class RotationTasks:
                 max_retries=MAX_RETRIES,
                 scheduling_strategy="SPREAD",
             )(learn_rotation)
-            reordered = graph is not self.graph  # by `fit`
+            reordered = not np.shares_memory(graph.edge_index, self.graph.edge_index)  # by `calibrate`
             shared = ray.put(graph) if reordered or self.packed is None else str(self.packed)
             waiting = list(left)
             running: dict[Any, int] = {}
@@ -205,7 +201,7 @@ def learn_rotation(detector: Detector, graph: NodeGraph | str, task: Task, threa
     """Learn one rotation, in a process of a cluster; return what `pack_learned` makes of it."""
     torch.set_num_threads(min(threads, os.cpu_count() or 1))
     shown = (open_packed(graph) if isinstance(graph, str) else graph).with_target(task.is_target)
-    (attributes,) = detector.learn_presented(shown, task.split, [task.seed], Callbacks(lambda *_: None))
+    (attributes,) = base.learn(detector, [Presentation(shown, task.split, task.seed)], lambda *_: None)
     return pack_learned(detector, attributes)
 
 
@@ -226,21 +222,18 @@ def pack_learned(detector: Detector, attributes: dict[str, Any]) -> bytes:
     """Turn learned attributes into the content of a safetensors file, in which numbers are JSON."""
     fitted = clone(detector)
     fitted.__dict__.update(attributes)
-    values, arrays = fitted._pack()
-    numbers = json.dumps({"seed": attributes["seed_"], "values": values}).encode()
-    own = {"scores_": attributes["scores_"], "json_": np.frombuffer(numbers, np.uint8)}
+    values, arrays = pack(fitted)
+    own = {"json_": np.frombuffer(json.dumps(values).encode(), np.uint8)}
     return save({name: np.ascontiguousarray(array) for name, array in (own | arrays).items()})
 
 
 def unpack_learned(detector: Detector, features: int, content: bytes) -> dict[str, Any]:
     """Turn what `pack_learned` returned back into the learned attributes, of a graph with so many features."""
     arrays = load(content)
-    numbers = json.loads(arrays.pop("json_").tobytes())
-    attributes = {"seed_": numbers["seed"], "scores_": arrays.pop("scores_")}
-    fitted = clone(detector)
-    fitted.__dict__.update(attributes | {"n_features_in_": features})
-    attributes |= fitted._unpack(numbers["values"], arrays)
-    return attributes
+    values = json.loads(arrays.pop("json_").tobytes())
+    empty = clone(detector)
+    empty.n_features_in_ = features
+    return unpack(empty, values, arrays)
 
 
 def read_learned(detector: Detector, features: int, path: Path) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def load_panel_case(graph: str, labelled: Labelled, case: str, seed: int | None 
     Methods are judged by all nodes that are truly target, and learn from them: the question is asked of these nodes.
     """
     chosen, novel = panel_case(graph, labelled, case, SEED if seed is None else seed)
-    presented, split, _ = hide(chosen, None, HIDDEN, seed=0)
+    presented, split, _ = hide(chosen, HIDDEN, seed=0)
     return Dataset(f"{graph}-{case}", presented, split, novel, NO_PAPER_SETTINGS, chosen.is_target)
 
 

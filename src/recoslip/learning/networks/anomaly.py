@@ -14,23 +14,22 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recoslip.base.progress import Phases
+from recoslip.base.progress import Phases, Progress
 from recoslip.base.settings import Integer, Number, learned, param
 from recoslip.data.alignment import k_means, neighbourhood_features
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours, adjacency_of, diffuse
 from recoslip.data.split import Split
-from recoslip.learning.base import Callbacks, Detector, Scores
-from recoslip.learning.model_file import Array, arrays_below
+from recoslip.learning.base import Attributes, Detector, Presentation, Scores, each_graph
 from recoslip.learning.networks import training as full_batch
 from recoslip.learning.networks.defaults import torch_defaults
 from recoslip.learning.networks.device import block_size, resolve_device
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Output, ProblemState, Product, Schedule
 from recoslip.learning.networks.network import Architecture, NetworkFleet, gathered_state, seed_key
-from recoslip.learning.networks.network_detector import PATIENCE, NetworkDetector, refuse_larger
+from recoslip.learning.networks.network_detector import PATIENCE, NetworkDetector
 from recoslip.learning.networks.risk_objectives import DomainNodes, RiskObjective, domain_nodes, positions
 from recoslip.learning.networks.sparse_products import SparseProduct
-from recoslip.learning.networks.tensors import to_arrays, to_tensors
+from recoslip.learning.networks.tensors import to_tensors
 from recoslip.learning.networks.whole_graph import WholeGraph
 
 
@@ -119,15 +118,22 @@ class Dominant(Detector):
         architecture = Architecture(features, self.hidden_channels, self.out_channels, 1, "gcn", self.dropout)
         return Autoencoder(architecture, seeds)
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
+    def _learn(self, shown: Sequence[Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
+        learned = []
+        for graph, split, seeds, report in each_graph(shown, progress):
+            learned += self._learn_seeds(graph, split, seeds, report)
+        return learned
+
+    def _learn_seeds(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress
+    ) -> list[Attributes]:
+        """Train one autoencoder for each seed."""
         inputs = Inputs.of(graph, resolve_device(self.device))
         device = inputs.graph.device
         size = block_size(graph.num_nodes, self.hidden_channels, device)
         keys = [seed_key(seed) for seed in seeds]
         blocks = [keys[start : start + size] for start in range(0, len(keys), size)]
-        phases = Phases(callbacks.progress, len(blocks) * self.epochs)
+        phases = Phases(progress, len(blocks) * self.epochs)
         held_out = split.validation & ~graph.is_target
         per_seed = []
         for block in blocks:
@@ -163,16 +169,10 @@ class Dominant(Detector):
         """Compute in PyTorch's default state, whatever the caller's is."""
         return torch_defaults()
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        arrays = {f"autoencoder.{name}": each for name, each in to_arrays(self.autoencoder_.state_dict()).items()}
-        return {"error_mean_": self.error_mean_, "error_deviation_": self.error_deviation_}, arrays
-
-    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-        state = to_tensors(arrays_below("autoencoder.", arrays))
-        refuse_larger(state, 1, [self.n_features_in_, self.hidden_channels, self.out_channels])
+    def _restored(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> Autoencoder:
         model = self._autoencoder(self.n_features_in_, [0])
-        model.load_state_dict(state)
-        return {**{name: float(values[name]) for name in ("error_mean_", "error_deviation_")}, "autoencoder_": model}
+        model.load_state_dict(to_tensors(arrays))
+        return model
 
 
 @dataclass(frozen=True, eq=False)

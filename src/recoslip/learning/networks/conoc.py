@@ -11,18 +11,16 @@ import torch
 from torch import Tensor
 
 from recoslip.base.errors import RecoslipWarning
-from recoslip.base.progress import Phases
+from recoslip.base.progress import Phases, Progress
 from recoslip.base.settings import Integer, Number, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
-from recoslip.learning.base import Callbacks, Scores
-from recoslip.learning.model_file import Array
+from recoslip.learning.base import Attributes, Scores
 from recoslip.learning.networks.interfaces import GraphInput, Output, ProblemState, Schedule
 from recoslip.learning.networks.network import seed_key
 from recoslip.learning.networks.network_detector import NetworkDetector
 from recoslip.learning.networks.recall_constrained import Dual, RecallConstrained
 from recoslip.learning.networks.selection import (
-    CANDIDATES_SCHEMA,
     DUAL,
     DUAL_LEARNING_RATE,
     MISSED_LIMIT,
@@ -59,12 +57,12 @@ class CoNoC(NetworkDetector):
     )
     head_: int = learned("the chosen head")
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
+    def _learn_seeds(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
+    ) -> list[Attributes]:
         data = self.graph_input(graph)
         blocks = self._blocks([seed_key(seed) for seed in seeds], data)
-        phases = Phases(callbacks.progress, len(blocks) * self.epochs)
+        phases = Phases(progress, len(blocks) * self.epochs)
         per_seed: list[dict[str, Any]] = []
         for block in blocks:
             schedule = Schedule(
@@ -121,15 +119,6 @@ class CoNoC(NetworkDetector):
         head = attributes["head_"]
         scores: Scores = torch.sigmoid(logits[:, 2 * head + 1] - logits[:, 2 * head]).numpy()
         return scores
-
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {"candidates": self.candidates_.to_dicts(), "head": self.head_}, self._fleet_arrays()
-
-    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-        fleet = self._restored_fleet(arrays, classes=self._num_classes())
-        Integer(0, len(self.recall_targets) - 1)("head", values["head"])
-        candidates = pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA)
-        return {"candidates_": candidates, "head_": values["head"], "fleet_": fleet}
 
 
 class SharedHeads(RecallConstrained):

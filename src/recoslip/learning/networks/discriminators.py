@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from recoslip.base.errors import SettingError
+from recoslip.base.progress import Progress
 from recoslip.base.settings import learned
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Mask, Split
-from recoslip.learning.base import Callbacks, Scores
+from recoslip.learning.base import Attributes, Scores
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective
 from recoslip.learning.networks.network_detector import BATCHES, PATIENCE, NetworkDetector
 from recoslip.learning.networks.risk_objectives import DomainNodes, RiskObjective, discriminate, domain_nodes, positions
@@ -76,9 +77,9 @@ class Oracle(NetworkDetector):
     patience: int = PATIENCE
     batch_size: int | None = BATCHES
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
+    def _learn_seeds(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
+    ) -> list[Attributes]:
         if truth.get("novel") is None:
             raise SettingError("the oracle needs the truth: fit(graph, split, novel=mask); it is for comparison only")
         novel = np.asarray(truth["novel"])
@@ -91,7 +92,7 @@ class Oracle(NetworkDetector):
                 raise SettingError(
                     f"the oracle needs novel and known nodes in {subset}; there is only one of the two, take more nodes"
                 )
-        return super()._learn(graph, split, seeds, callbacks, novel=novel)
+        return super()._learn_seeds(graph, split, seeds, progress, novel=novel)
 
     def _objective(self, fleet: Fleet, data: GraphInput, graph: NodeGraph, split: Split, **truth: Any) -> Objective:
         novel: Mask = truth["novel"]

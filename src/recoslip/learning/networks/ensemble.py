@@ -74,7 +74,7 @@ def smooth(margin: Scores, neighbours: Neighbours, alpha: float) -> Scores:
 
     A node without neighbours keeps its own.
 
-    >>> from recoslip.data import NodeGraph
+    >>> from recoslip import NodeGraph
     >>> pair = NodeGraph([[0.0], [0.0], [0.0]], [[0], [1]], [False, False, True])
     >>> smooth(np.array([4.0, 0.0, 2.0]), Neighbours(pair), 0.5).tolist()
     [2.5, 1.5, 2.0]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import pairwise
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -13,19 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recoslip.base.errors import ModelFileError, OutOfMemory, SettingError
-from recoslip.base.progress import Phases
+from recoslip.base.errors import OutOfMemory, SettingError
+from recoslip.base.progress import Phases, Progress
 from recoslip.base.settings import Choice, Integer, Number, Optional, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
-from recoslip.learning.base import Callbacks, Detector, Scores, computes
-from recoslip.learning.model_file import Array, arrays_below
+from recoslip.learning.base import Attributes, Detector, Presentation, Scores, computes, each_graph
 from recoslip.learning.networks.batches import SampledGraph
 from recoslip.learning.networks.defaults import torch_defaults
 from recoslip.learning.networks.device import BATCH_SIZE, block_size, device_memory, memory_needed, resolve_device
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.learning.networks.network import Architecture, NetworkFleet, seed_key
-from recoslip.learning.networks.tensors import to_arrays, to_tensors
+from recoslip.learning.networks.tensors import to_tensors
 from recoslip.learning.networks.user_encoder import ModuleFleet
 from recoslip.learning.networks.whole_graph import Encoder, WholeGraph
 
@@ -153,13 +150,20 @@ class NetworkDetector(Detector):
         """Build what the default `_train` minimises."""
         raise NotImplementedError
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
+    def _learn(self, shown: Sequence[Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
+        learned = []
+        for graph, split, seeds, report in each_graph(shown, progress):
+            learned += self._learn_seeds(graph, split, seeds, report, **truth)
+        return learned
+
+    def _learn_seeds(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
+    ) -> list[Attributes]:
+        """Train one network or more for each seed, in blocks of as many as can be trained at once."""
         data = self.graph_input(graph)
         blocks = self._blocks([seed_key(seed) for seed in seeds], data)
-        phases = Phases(callbacks.progress, len(blocks) * self.epochs)
-        per_seed = []
+        phases = Phases(progress, len(blocks) * self.epochs)
+        learned = []
         for block in blocks:
             fleet = self.build_fleet(graph.num_features, block, self._num_classes()).to(data.device)
             report = phases.phase(self.epochs)
@@ -170,8 +174,8 @@ class NetworkDetector(Detector):
                 attributes["fleet_"] = fleet.gather([(fleet, member)])
                 attributes |= self._learn_from_logits(logits[:, member], graph, split)
                 attributes["scores_"] = self._from_logits(logits[:, member], graph, attributes)
-            per_seed += extra
-        return per_seed
+            learned += extra
+        return learned
 
     def _schedule(self, progress: Callable[[int], None]) -> Schedule:
         """Return this detector's epochs, learning rate and patience."""
@@ -206,45 +210,19 @@ class NetworkDetector(Detector):
         fleet.to("cpu")
         return result
 
-    def _learned_numbers(self) -> list[str]:
-        """Name the plain numbers that a network's scores need besides its weights."""
-        of_every_detector = {field.name for field in dataclasses.fields(Detector)}
-        numbers = [f.name for f in dataclasses.fields(self) if f.type in ("float", float) and not f.init]
-        return [name for name in numbers if name not in of_every_detector]
-
     def computing(self) -> AbstractContextManager[Any]:
         """Compute in PyTorch's default state, whatever the caller's is."""
         return torch_defaults()
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {name: getattr(self, name) for name in self._learned_numbers()}, self._fleet_arrays()
-
-    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-        numbers = {name: float(values[name]) for name in self._learned_numbers()}
-        return numbers | {"fleet_": self._restored_fleet(arrays, classes=self._num_classes())}
-
-    def _fleet_arrays(self) -> dict[str, Array]:
-        """Return the networks as arrays to save, which `_restored_fleet` rebuilds them from."""
-        return {f"fleet.{name}": array for name, array in to_arrays(self.fleet_.state_dict()).items()}
+    def _restored(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
+        return self._restored_fleet(arrays)
 
     def _restored_fleet(
-        self,
-        arrays: Mapping[str, Array],
-        members: int = 1,
-        classes: int = 2,
-        *,
-        prefix: str = "fleet.",
-        encoder: Encoder | nn.Module | None = None,
+        self, arrays: Mapping[str, NDArray[Any]], members: int = 1, encoder: Encoder | nn.Module | None = None
     ) -> Fleet:
         """Rebuild the networks that were saved."""
-        encoder = self.encoder if encoder is None else encoder
-        state = to_tensors(arrays_below(prefix, arrays))
-        widths = [self.head_channels, classes]
-        if not isinstance(encoder, nn.Module):
-            widths = [self.n_features_in_, self.hidden_channels, self.out_channels, *widths]
-        refuse_larger(state, members, widths)
-        fleet = self.build_fleet(self.n_features_in_, [0] * members, classes, encoder=encoder)
-        fleet.load_state_dict(state)
+        fleet = self.build_fleet(self.n_features_in_, [0] * members, self._num_classes(), encoder=encoder)
+        fleet.load_state_dict(to_tensors(arrays))
         return fleet
 
     def json_params(self) -> dict[str, Any]:
@@ -253,9 +231,3 @@ class NetworkDetector(Detector):
         if isinstance(self.encoder, nn.Module):
             settings["encoder"] = None  # `load(folder, encoder=...)` brings it back
         return settings
-
-
-def refuse_larger(state: Mapping[str, Tensor], members: int, widths: Sequence[int]) -> None:
-    """Raise if networks with layers of these widths are larger than what was saved, before memory is allocated."""
-    if members * max(a * b for a, b in pairwise(widths)) > sum(tensor.numel() for tensor in state.values()):
-        raise ModelFileError("it is damaged: its settings describe larger networks than it holds; fit it again")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,20 +11,17 @@ import numpy as np
 import polars as pl
 
 from recoslip.base.errors import RecoslipWarning
-from recoslip.base.progress import Phases
+from recoslip.base.progress import Phases, Progress
 from recoslip.base.settings import Choice, Integer, Number, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
-from recoslip.learning.base import Callbacks
-from recoslip.learning.model_file import Array, arrays_below
+from recoslip.learning.base import Attributes
 from recoslip.learning.networks.interfaces import GraphInput, Schedule
 from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
 from recoslip.learning.networks.recall_constrained import Dual, Links, RecallConstrained
 from recoslip.learning.networks.selection import (
-    CANDIDATES_SCHEMA,
     DUAL,
     DUAL_LEARNING_RATE,
-    HISTORY_COLUMNS,
     MISSED_LIMIT,
     MULTIPLIER,
     RECALL_TARGETS,
@@ -70,9 +67,9 @@ class RecoSlip(NetworkDetector):
     )
     history_: pl.DataFrame = learned("a table of every epoch: training FPR and recall (hard), multiplier and link loss")
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
+    def _learn_seeds(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
+    ) -> list[Attributes]:
         members = [
             Member(member_seed(seed, 0, index), target)
             for seed in seeds
@@ -80,7 +77,7 @@ class RecoSlip(NetworkDetector):
         ]
         data = self.graph_input(graph)
         blocks = self._blocks(members, data)
-        phases = Phases(callbacks.progress, len(blocks) * self.epochs)
+        phases = Phases(progress, len(blocks) * self.epochs)
         solved: list[Solution] = []
         for block in blocks:
             schedule = Schedule(
@@ -126,17 +123,6 @@ class RecoSlip(NetworkDetector):
             "candidates_": candidates_table(solved, index),
             "history_": history_table(solved),
             "fleet_": chosen.fleet.gather([(chosen.fleet, chosen.member)]),
-        }
-
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        history = {f"history.{c.name}": c.to_numpy() for c in self.history_}
-        return {"candidates": self.candidates_.to_dicts()}, self._fleet_arrays() | history
-
-    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-        return {
-            "candidates_": pl.DataFrame(values["candidates"], schema=CANDIDATES_SCHEMA),
-            "history_": pl.DataFrame(arrays_below("history.", arrays)).select(HISTORY_COLUMNS),
-            "fleet_": self._restored_fleet(arrays),
         }
 
 

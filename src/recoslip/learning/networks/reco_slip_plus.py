@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -13,15 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recoslip.base.errors import Diverged
-from recoslip.base.progress import CombinedProgress, Phases
+from recoslip.base.progress import CombinedProgress, Phases, Progress
 from recoslip.base.settings import Integer, Number, learned, param
 from recoslip.data.alignment import similarity_features
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours
 from recoslip.data.split import Mask, Split
-from recoslip.learning.base import Callbacks, Scores, computes
-from recoslip.learning.model_file import Array
+from recoslip.learning import base
+from recoslip.learning.base import Attributes, Scores, computes, each_graph
 from recoslip.learning.networks.batches import SampledGraph
 from recoslip.learning.networks.committee import (
     DOMAIN_STAGE,
@@ -48,6 +47,7 @@ from recoslip.learning.networks.selection import DUAL_LEARNING_RATE, MULTIPLIER,
 from recoslip.learning.networks.side_by_side import Check, side_by_side
 from recoslip.learning.networks.tensors import DeviceNeighbours
 from recoslip.learning.networks.training import Training, train_together
+from recoslip.learning.saving import below
 
 FALLBACK_RECALL_TARGETS = (0.2, 0.35, 0.5)  # after a rejected proposal: what is novel is further down
 NEAREST_OF_CORE = 25  # nodes near each of the highest that are looked at, for source nodes among them
@@ -144,31 +144,16 @@ class RecoSlipPlus(NetworkDetector):
         """Return the encoders."""
         return tuple(CommitteeMember(index, encoder) for index, encoder in enumerate(self.encoders()))
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
-        return CoTraining(self, graph, [(graph, split)], callbacks).learn([seeds])[0]
-
-    def _learn_rotations(
-        self,
-        graph: NodeGraph,
-        presented: Sequence[tuple[NodeGraph, Split]],
-        seeds: Sequence[Sequence[int]],
-        callbacks: Callbacks,
-        **truth: Any,
-    ) -> list[list[dict[str, Any]]]:
-        training = CoTraining(self, graph, presented, callbacks)
-        if training.in_batches:
-            del training  # with it, what it holds on a GPU
-            return super()._learn_rotations(graph, presented, seeds, callbacks, **truth)
-        try:
-            learned = training.learn(seeds)
-            for own_seeds, of_rotation in zip(seeds, learned, strict=True):
-                for seed, attributes in zip(own_seeds, of_rotation, strict=True):
-                    self._check_scores(attributes["scores_"])
-                    attributes["seed_"] = seed
-        except Diverged:  # find the seed, and replace it
-            return super()._learn_rotations(graph, presented, seeds, callbacks, **truth)
+    def _learn(self, shown: Sequence[base.Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
+        groups = list(each_graph(shown, progress))
+        together = [(graph, split) for graph, split, _, _ in groups]
+        training = CoTraining(self, shown[0].graph, together, progress)
+        if not training.in_batches or len(groups) == 1:
+            return training.learn([seeds for _, _, seeds, _ in groups])
+        del training  # with it, what it holds on a GPU
+        learned = []
+        for graph, split, seeds, report in groups:
+            learned += CoTraining(self, graph, [(graph, split)], report).learn([seeds])
         return learned
 
     def networks_per_seed(self) -> int:
@@ -247,11 +232,6 @@ class RecoSlipPlus(NetworkDetector):
     def _score(self, graph: NodeGraph) -> Scores:
         return self._prediction(graph).f
 
-    def _score_all(self, graph: NodeGraph) -> dict[str, Any]:
-        prediction = self._prediction(graph)
-        self._check_scores(prediction.f)
-        return {"scores_": prediction.f, "uncertainty_": prediction.disagreement}
-
     @computes
     def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the representations of all encoders' last networks, of one alone where the graph is large."""
@@ -263,23 +243,12 @@ class RecoSlipPlus(NetworkDetector):
             parts.append(data.evaluate(last.to(data.device), "representation")[nodes].flatten(1).numpy())
         return np.concatenate(parts, axis=1)
 
-    def uncertainty(self, graph: NodeGraph | None = None) -> Scores:
-        """Return the standard deviation of each node's score among the networks that predict it."""
-        self.check_is_fitted()
-        if graph is None:
-            return self.uncertainty_.copy()
-        return np.asarray(np.mean([fit._prediction(graph).disagreement for fit in self.fits], axis=0))
-
-    def rotation_params(self) -> dict[str, Any]:
+    def _rotation_params(self) -> dict[str, Any]:
         """Return the settings of each of several fits, which cost less, as their average is taken."""
         return {
             "recall_targets": (sorted(self.recall_targets)[len(self.recall_targets) // 2],),
             "rounds": min(self.rounds, 2),
         }
-
-    def averages(self, fits: Sequence[Self]) -> dict[str, Any]:
-        """Return the uncertainty, as an average over fits."""
-        return {"uncertainty_": np.mean([fit.uncertainty_ for fit in fits], axis=0)}
 
     def json_params(self) -> dict[str, Any]:
         """Return the settings as JSON values; modules of the user's are None, as code is not saved."""
@@ -288,37 +257,16 @@ class RecoSlipPlus(NetworkDetector):
             settings["encoder"] = [member.name for member in self.members()]
         return settings
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        arrays = self._fleet_arrays() | {"uncertainty": self.uncertainty_}
-        values = {
-            "encoders": self.encoders_.to_dicts(),
-            "rounds": self.rounds_.to_dicts(),
-            "source_ratio": self.source_ratio_,
-            "proposal_rejected": self.proposal_rejected_,
-        }
-        return values, arrays
-
-    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-        rejected = bool(values["proposal_rejected"])
-        stages = self.scoring_stages(rejected)
+    def _restored(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
+        stages = self.scoring_stages(self.proposal_rejected_)
         networks = len(stages) * self.stage_networks(stages[0])
-        encoders = pl.DataFrame(values["encoders"], schema=ENCODERS_SCHEMA)
-        weights = encoders["weight"].to_numpy()
-        if not ((weights >= 0) & (weights <= 1)).all() or weights.sum() == 0:
-            raise ValueError("the weights of the encoders must be between 0 and 1")
-        used = [member for member, weight in zip(self.members(), weights, strict=True) if weight > 0]
+        has_weight = (self.encoders_["weight"] > 0).to_list()
+        used = [member for member, weighs in zip(self.members(), has_weight, strict=True) if weighs]
         fleets = [
-            self._restored_fleet(arrays, networks, prefix=f"fleet.{k}.", encoder=member.encoder)
+            self._restored_fleet(below(f"{k}.", arrays), networks, encoder=member.encoder)
             for k, member in enumerate(used)
         ]
-        return {
-            "fleet_": nn.ModuleList(fleets),  # type: ignore[arg-type]
-            "encoders_": encoders,
-            "uncertainty_": arrays["uncertainty"],
-            "rounds_": pl.DataFrame(values["rounds"], schema=ROUNDS_SCHEMA),
-            "source_ratio_": float(values["source_ratio"]),
-            "proposal_rejected_": rejected,
-        }
+        return nn.ModuleList(fleets)  # type: ignore[arg-type]
 
 
 @dataclass(eq=False)
@@ -371,7 +319,7 @@ class CoTraining:
         detector: its settings.
         graph: the graph, whose domains are not looked at.
         presented: the graph as it is presented, and who trains and who validates; several where hiding rotates.
-        callbacks: of the fit.
+        progress: called with steps done and steps in all.
     """
 
     def __init__(
@@ -379,14 +327,14 @@ class CoTraining:
         detector: RecoSlipPlus,
         graph: NodeGraph,
         presented: Sequence[tuple[NodeGraph, Split]],
-        callbacks: Callbacks,
+        progress: Progress,
     ) -> None:
-        self.detector, self.graph, self.callbacks = detector, graph, callbacks
+        self.detector, self.graph, self.progress = detector, graph, progress
         self.members = detector.members()
         self.inputs: list[GraphInput] = [detector.graph_input(graph, member.encoder) for member in self.members]
         self.presented, self.neighbours = presented, DeviceNeighbours(graph, device=self.inputs[0].device)
         self.weighs_encoders = len(self.members) > 1 and detector.folds > 1
-        self.phases = Phases(callbacks.progress, 0)
+        self.phases = Phases(progress, 0)
 
     @property
     def in_batches(self) -> bool:
@@ -409,8 +357,8 @@ class CoTraining:
         nearness = None if features is None else Nearness(graph, nodes, features, self.inputs[0].device)
         return Presentation(graph, split.train, nodes, nearness)
 
-    def learn(self, seeds: Sequence[Sequence[int]]) -> list[list[dict[str, Any]]]:
-        """Train all seeds of all presentations; return the learned attributes of each, by presentation and seed."""
+    def learn(self, seeds: Sequence[Sequence[int]]) -> list[Attributes]:
+        """Train all seeds of all presentations; return what each learned, one presentation after the other."""
         features = similarity_features(self.graph, self.neighbours) if self.detector.rounds else None
         states: list[SeedState] = []
         for rotation, (presented, own_seeds) in enumerate(zip(self.presented, seeds, strict=True)):
@@ -421,8 +369,8 @@ class CoTraining:
         blocks = self.detector._blocks(states, self.inputs[0])
         self._expect(len(blocks))
         learned = [attributes for block in blocks for attributes in self._run(block)]
-        self.callbacks.progress(self.phases.total, self.phases.total)
-        return [learned[start : start + len(seeds[0])] for start in range(0, len(learned), len(seeds[0]))]
+        self.progress(self.phases.total, self.phases.total)
+        return learned
 
     def _expect(self, blocks: int) -> None:
         """Announce how many epochs there will be, if every encoder has weight."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from recoslip.base.progress import Phases
+from recoslip.base.progress import Phases, Progress
 from recoslip.base.settings import Integer, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
-from recoslip.learning.base import Callbacks, Scores
-from recoslip.learning.model_file import Array
+from recoslip.learning.base import Attributes, Scores
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Schedule
 from recoslip.learning.networks.network import seed_key
 from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
@@ -55,12 +54,12 @@ class SarEM(NetworkDetector):
         """Return 2: novelty and propensity."""
         return 2
 
-    def _learn(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], callbacks: Callbacks, **truth: Any
-    ) -> list[dict[str, Any]]:
+    def _learn_seeds(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
+    ) -> list[Attributes]:
         data = self.graph_input(graph)
         blocks = self._blocks([seed_key(seed) for seed in seeds], data)
-        phases = Phases(callbacks.progress, len(blocks) * self.em_steps)
+        phases = Phases(progress, len(blocks) * self.em_steps)
         per_seed = []
         for keys in blocks:
             report = phases.phase(self.em_steps)
@@ -68,16 +67,6 @@ class SarEM(NetworkDetector):
             per_seed += ExpectationMaximisation(self, graph, data, split, keys, schedule).run(report)
             report(self.em_steps)  # EM may have ended early
         return per_seed
-
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {"em_step": self.em_step_}, self._fleet_arrays() | {"propensity": self.propensity_}
-
-    def _unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-        return {
-            "em_step_": int(values["em_step"]),
-            "propensity_": arrays["propensity"],
-            "fleet_": self._restored_fleet(arrays),
-        }
 
 
 class ExpectationMaximisation:

@@ -21,9 +21,9 @@ from recoslip.inference.analysis import Findings, facts
 from recoslip.inference.diagnosis import Cluster
 from recoslip.inference.evidence import BinCounts
 from recoslip.inference.groups import Group
+from recoslip.inference.p_values import ROUNDING
 from recoslip.inference.traits import FeatureStatistics, Trait, nearest_source
 from recoslip.learning.base import Detector
-from recoslip.learning.p_values import ROUNDING
 
 TEXT_LENGTHS = (400, 200, 100, 50, 25)  # characters of a cell; the first with which all columns fit
 MAX_CHARACTERS = 8_000_000  # of all columns together
@@ -108,11 +108,11 @@ def payload(
         image_shape: rows and columns, if a node's features are the pixels of an image.
         show: names of the table's columns to show, of those that the graph kept; by default all of them.
     """
-    detector, graph = findings.detector, findings.graph
+    model, graph = findings.model, findings.graph
     shown = _shown_nodes(findings)
     position = np.full(graph.num_nodes, -1)  # on the page; -1 for a node that is not shown
     position[shown] = np.arange(len(shown))
-    representation = detector.fits[0].representation(graph, shown)
+    representation = model.fits[0].representation(graph, shown)
     represented = findings.similarity[shown].astype(np.float64) if representation is None else representation
     xy = projection(represented, findings.listed[shown])
     columns, cut_after = shown_columns(graph, shown, show)
@@ -133,13 +133,13 @@ def payload(
             "shown": len(shown),
         },
         "inspect_first": [int(position[node]) for node in findings.inspect_first() if position[node] >= 0],
-        "threshold": detector.threshold_ if lowest_listed is None else lowest_listed,
+        "threshold": model.threshold() if lowest_listed is None else lowest_listed,
         "level": _level(findings),
         "nodes": {
             "id": [str(node_id) for node_id in graph.ids[shown].tolist()],
             "label": node_labels(graph, shown),
             "target": graph.is_target[shown].astype(int).tolist(),
-            "score": _rounded(detector.scores_[shown], 6),
+            "score": _rounded(model.scores[shown], 6),
             "p_value": [None if np.isnan(p) else _twelve_digits(p) for p in findings.p_value[shown].tolist()],
             "listed": findings.listed[shown].astype(int).tolist(),
             "group": findings.partition.label[shown].tolist(),
@@ -156,8 +156,8 @@ def payload(
         "images": _images(graph, shown, image_shape),
         "run": {
             "recoslip": __version__,
-            "method": detector.name,
-            "settings": _settings(detector.fits[0]),
+            "method": model.name,
+            "settings": _settings(model.fits[0]),
         },
     }
 
@@ -167,7 +167,7 @@ def _shown_nodes(findings: Findings) -> NDArray[np.int64]:
     graph = findings.graph
     if graph.num_nodes <= MAX_NODES:
         return np.arange(graph.num_nodes)
-    priority = findings.detector.scores_ + 2.0 * findings.listed + 1.0 * graph.is_target
+    priority = findings.model.scores + 2.0 * findings.listed + 1.0 * graph.is_target
     order = np.argsort(-priority, kind="stable")
     half = MAX_NODES // 2
     others = np.random.default_rng(0).permutation(order[half:])
@@ -180,8 +180,8 @@ def _level(findings: Findings) -> dict[str, Any]:
     The lowest p-values of all target nodes are given with their counts, so that the list is right where the page shows
     some of the nodes alone.
     """
-    detector = findings.detector
-    own = detector.max_fpr if findings.fdr is None else findings.fdr
+    model = findings.model
+    own = model.max_fpr if findings.fdr is None else findings.fdr
     p, count = np.unique(findings.p_value[findings.graph.is_target], return_counts=True)
     low = p <= max(MAX_LEVEL, own) * (1 + ROUNDING)
     return {
@@ -189,7 +189,7 @@ def _level(findings: Findings) -> dict[str, Any]:
         "by_fdr": findings.fdr is not None,
         "supported": findings.verdict.supported,
         "assumption": findings.check.assumption(),
-        "transferred": detector.transferred_,
+        "transferred": model.transferred,
         "p_values": [_twelve_digits(value) for value in p[low].tolist()],
         "counts": count[low].tolist(),
     }
@@ -216,12 +216,12 @@ def _in_words(value: Any) -> str:
 
 def _histogram(findings: Findings) -> dict[str, list[float]]:
     """Return which fraction of the source, calibration and target nodes is in every bin of the score."""
-    detector, is_target = findings.detector, findings.graph.is_target
+    model, is_target = findings.model, findings.graph.is_target
     bin_edges = np.linspace(0, 1, BINS + 1)
-    calibration = detector.calibration_ if detector.calibrated_ else np.zeros_like(is_target)
+    calibration = model.calibration if model.guaranteed else np.zeros_like(is_target)
     masks = {"source": ~is_target & ~calibration, "calibration": calibration, "target": is_target}
     fractions = {
-        name: _rounded(np.histogram(detector.scores_[mask], bin_edges)[0] / max(1, mask.sum()), 6)
+        name: _rounded(np.histogram(model.scores[mask], bin_edges)[0] / max(1, mask.sum()), 6)
         for name, mask in masks.items()
     }
     return {"bin_edges": _rounded(bin_edges, 6), **fractions}
@@ -231,7 +231,7 @@ def _details(
     findings: Findings, features: FeatureStatistics, shown: NDArray[np.int64], position: NDArray[np.int64]
 ) -> dict[str, dict[str, Any]]:
     """Return neighbours and traits of the listed nodes and the highest scores, by position."""
-    graph, scores = findings.graph, findings.detector.scores_
+    graph, scores = findings.graph, findings.model.scores
     is_target = graph.is_target
     listed = np.flatnonzero(findings.listed & (position >= 0))
     listed = listed[np.argsort(-scores[listed], kind="stable")]

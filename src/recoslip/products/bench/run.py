@@ -21,7 +21,8 @@ from joblib import Parallel, delayed, parallel_config
 from recoslip.base.errors import RecoslipError, RecoslipWarning
 from recoslip.base.progress import Progress
 from recoslip.data.datasets.load import Dataset
-from recoslip.inference.metrics import all_metrics
+from recoslip.inference.calibrated import MAX_FPR
+from recoslip.inference.metrics import all_metrics, listed_by_validation
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import detector
 from recoslip.learning.networks.device import resolve_device
@@ -93,7 +94,7 @@ class Worker:
                 "jobs": self.jobs,
                 "device": device_name(resolve_device(self.device), torch.get_num_threads()),
                 "torch": torch.__version__,
-                **all_metrics(data.novel, copy.scores_, copy.predict(), data.judged),
+                **all_metrics(data.novel, copy.scores_, listed_by_validation(copy, MAX_FPR), data.judged),
                 "learned": json.dumps(_learned_numbers(copy)),
             }
             for copy in fitted

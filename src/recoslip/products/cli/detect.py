@@ -353,7 +353,7 @@ def demo(
         with show_steps(console, "fitting", "steps") as progress:
             result = run(data.graph, seed=seed, device=device, progress=progress)
         truth = {
-            "auroc_target": auroc(data.novel, result.detector.scores_, data.graph.is_target),
+            "auroc_target": auroc(data.novel, result.calibrated.scores, data.graph.is_target),
             "novel_true": int(data.novel.sum()),
         }
         result = replace(result, summary={**result.summary, "dataset": "digits", "truth": truth})

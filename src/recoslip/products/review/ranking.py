@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import RecoslipError
 from recoslip.base.files import printable
+from recoslip.inference.calibrated import Calibrated
+from recoslip.inference.feedback import Feedback
 from recoslip.pipeline.saved import COLUMNS, read_scores, scores_file
-
-if TYPE_CHECKING:
-    from recoslip.learning.base import Detector
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,38 +55,35 @@ class Ranking:
 
     def learn(self, confirmed: Collection[str], rejected: Collection[str]) -> NDArray[np.float64]:
         """Return scores that take verdicts on target nodes into account, in the order of `ids`."""
-        return np.asarray(self._model.learn(list(confirmed), list(rejected)).scores_[self._position])
+        return np.asarray(Feedback(self._model, list(confirmed), list(rejected)).scores()[self._position])
 
     def queue(
         self, confirmed: Collection[str], rejected: Collection[str], count: int = 20, without: Collection[str] = ()
     ) -> list[str]:
         """Return the nodes whose verdicts teach most, given those so far; the highest, where nothing can be learned."""
         decided = {*confirmed, *rejected, *without}
-        if not hasattr(self._model, "similarity_"):
+        if self._model.vectors is None:
             left = (self.ids[k] for k in np.flatnonzero(self.is_target) if self.ids[k] not in decided)
             return list(islice(left, count))
-        chosen = self._model.queue(list(confirmed), list(rejected), count, without=list(without))
+        chosen = Feedback(self._model, list(confirmed), list(rejected)).queue(count, without=list(without))
         row = np.argsort(self._position)  # of each node of the model in this table
         return [self.ids[row[node]] for node in chosen.tolist()]
 
     @cached_property
-    def _model(self) -> Detector:
-
+    def _model(self) -> Calibrated:
         folder = self.folder / "model"
         if not folder.is_dir():
             raise RecoslipError(
                 f"{printable(self.folder)} holds no model to learn with; review a folder that recoslip detect wrote"
             )
-        from recoslip.learning.loading import load_detector
-
-        return load_detector(folder)
+        return Calibrated.load(folder)
 
     @cached_property
     def _position(self) -> NDArray[np.int64]:
         """Where each node of the table is among those of the model."""
         from recoslip.data.ids import id_hashes
 
-        hashes, nodes = id_hashes(self.ids), self._model.node_
+        hashes, nodes = id_hashes(self.ids), self._model.node
         order: NDArray[Any] = np.argsort(nodes)
         position = order[np.searchsorted(nodes, hashes, sorter=order) % len(nodes)]
         if len(nodes) != len(hashes) or not np.array_equal(nodes[position], hashes):

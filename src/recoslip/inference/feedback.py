@@ -16,12 +16,17 @@ Where the detector was as sure as a verdict already, nothing changes; far from e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Scores: TypeAlias = NDArray[np.float64]
+from recoslip.base.errors import SettingError
+from recoslip.base.text import counted
+from recoslip.data.ids import id_hashes
+from recoslip.inference.calibrated import MAX_SIMILARITY, Calibrated
+from recoslip.learning.base import Scores
+
 Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 AMPLITUDE = 2.0  # A: how far the detector's margins are off, as a standard deviation
@@ -144,3 +149,57 @@ def _logit(f: Scores, nearest: float) -> Scores:
 def _squared_distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float64]:
     lengths = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)
     return np.asarray(np.maximum(0.0, lengths - 2.0 * (one @ other.T)), dtype=np.float64)
+
+
+class Feedback:
+    """What decisions on some target nodes say about the others.
+
+    Args:
+        model: calibrated on the graph that the decisions are about.
+        confirmed: ids of target nodes that are novel.
+        rejected: ids of target nodes that are known.
+    """
+
+    def __init__(self, model: Calibrated, confirmed: Sequence[Any], rejected: Sequence[Any]) -> None:
+        self.model, self.target = model, np.flatnonzero(model.is_target)
+        self.confirmed, self.rejected = self._positions(confirmed), self._positions(rejected)
+        if len(both := np.intersect1d(self.confirmed, self.rejected)):
+            raise SettingError(f"{counted(len(both), 'node')} confirmed and rejected at once; decide on one")
+        assert model.vectors is not None
+        self.process = VerdictModel(model.vectors[self.target], model.scores[self.target], model.detector.random_state)
+        self.process.observe(*(np.searchsorted(self.target, nodes) for nodes in (self.confirmed, self.rejected)))
+
+    def _positions(self, ids: Sequence[Any]) -> NDArray[np.int64]:
+        """Return the positions of target nodes, in ascending order."""
+        model = self.model
+        if model.vectors is None:
+            raise SettingError(
+                f"scores learn from decisions after recoslip.calibrate, on at most {MAX_SIMILARITY:,} nodes"
+            )
+        found = np.isin(model.node, id_hashes(ids)) & model.is_target
+        if found.sum() < (given := len({str(name) for name in ids})):
+            known = set(model.node[found].tolist())
+            unknown = [name for name in ids if int(id_hashes([name])[0]) not in known]
+            raise SettingError(f"{given - found.sum()} of {given} ids are no target nodes (first: {unknown[0]!r})")
+        return np.flatnonzero(found)
+
+    def scores(self) -> Scores:
+        """Return the scores of all nodes, given the decisions: a confirmed node has 1, a rejected one 0.
+
+        Nodes that are like confirmed ones score higher, and nodes that are like rejected ones lower. p-values and lists
+        stay those of the model: what a review guarantees is its own certificate.
+        """
+        scores = self.model.scores.copy()
+        scores[self.target] = self.process.scores()
+        scores[self.confirmed], scores[self.rejected] = 1.0, 0.0
+        return scores
+
+    def queue(self, count: int = 20, *, without: Sequence[Any] = ()) -> NDArray[np.int64]:
+        """Return the positions of the target nodes whose decisions would teach most, given those so far.
+
+        Args:
+            count: how many.
+            without: ids of further target nodes that are not to be asked about.
+        """
+        left_out = np.concatenate([self.confirmed, self.rejected, self._positions(without)])
+        return np.asarray(self.target[self.process.queue(count, ~np.isin(self.target, left_out))])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,30 +44,29 @@ def cross_p_values(fits: Iterable[tuple[ArrayLike, ArrayLike]]) -> NDArray[np.fl
     return np.asarray(at_least / count)
 
 
-def regional_p_values(
-    rotations: Iterable[tuple[NDArray[np.float64], Mask]], region: NDArray[np.int64], nodes: Mask
+def p_values_within(
+    fits: Sequence[tuple[NDArray[np.float64], Mask]], part: NDArray[np.integer], nodes: Mask
 ) -> NDArray[np.float64]:
     r"""$p(v) = \frac{1 + \sum_r |\{c \in C_r : s_r(c) \ge s_r(v)\}|}{1 + \sum_r |C_r|}$, where $C_r$ are calibration
-    nodes of v's own region.
+    nodes of v's own part of the graph.
 
-    With one rotation and one region this is `p_values`. Several rotations are cross-conformal prediction (Vovk 2015),
-    regions are Mondrian (Vovk et al. 2005).
+    With one fit and one part this is `p_values`. Several fits are cross-conformal prediction (Vovk 2015), several parts
+    are Mondrian (Vovk et al. 2005).
 
     Args:
-        rotations: of each fit, the scores of all nodes, (nodes,), and which of them are its calibration nodes.
-        region: (nodes,) the region of each node.
+        fits: of each fit, the scores of all nodes, (nodes,), and which of them are its calibration nodes.
+        part: (nodes,) the part that each node belongs to.
         nodes: (nodes,) those to give p-values to; others get NaN.
 
     >>> scores, is_calibration = np.array([0.1, 0.5, 0.7, 0.9, 0.5]), np.array([True, True, True, False, False])
-    >>> regional_p_values([(scores, is_calibration)], np.zeros(5, dtype=int), ~is_calibration)[3:].tolist()
+    >>> p_values_within([(scores, is_calibration)], np.zeros(5, dtype=int), ~is_calibration)[3:].tolist()
     [0.25, 0.75]
-    >>> regional_p_values([(scores, is_calibration)], np.array([0, 0, 1, 1, 0]), ~is_calibration)[3:].tolist()
+    >>> p_values_within([(scores, is_calibration)], np.array([0, 0, 1, 1, 0]), ~is_calibration)[3:].tolist()
     [0.5, 0.6666666666666666]
     """
-    p = np.full(len(region), np.nan)
-    fits = list(rotations)
-    for own in np.unique(region[nodes]):
-        inside = region == own
+    p = np.full(len(part), np.nan)
+    for own in np.unique(part[nodes]):
+        inside = part == own
         chosen = nodes & inside
         p[chosen] = cross_p_values((scores[chosen], scores[calibration & inside]) for scores, calibration in fits)
     return p

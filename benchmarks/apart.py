@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+import recoslip
 from recoslip import NodeGraph, check, detector
 from recoslip.data.alignment import reduced_features
 from recoslip.data.datasets.block_model import csbm
@@ -162,13 +163,13 @@ def measure(kind: str, name: str, draw: int, case: Case) -> dict[str, Any]:
     }
     if kind == "apart" and draw == 0 and name.startswith(RANKED):
         target = case.graph.is_target
-        fitted = detector(look.method).fit(look.prepared, rotations=5)
+        fitted = recoslip.calibrate(detector(look.method), look.prepared, rotations=5)
         record["verdict"] = analyse(fitted, look.prepared, look=look).verdict.kind
         if case.novel.any():
-            record["auroc"] = auroc(case.novel, fitted.scores_, target)
+            record["auroc"] = auroc(case.novel, fitted.scores, target)
         if look.remedied and case.novel.any():
-            as_it_is = detector(look.method).fit(case.graph, rotations=5)
-            record["auroc as it is"] = auroc(case.novel, as_it_is.scores_, target)
+            as_it_is = recoslip.calibrate(detector(look.method), case.graph, rotations=5)
+            record["auroc as it is"] = auroc(case.novel, as_it_is.scores, target)
     return record
 
 

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     options = parser.parse_args()
     graph = csbm(nodes=options.nodes, categories=6, seed=0)
-    fitted = recoslip.detector("domain-discriminator", epochs=50).fit(graph, rotations=3)
+    fitted = recoslip.calibrate(recoslip.detector("domain-discriminator", epochs=50), graph, rotations=3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "report.html")
         recoslip.analyse(fitted, graph).report().save(path)

@@ -123,7 +123,9 @@ def main() -> None:
         recoslip.RecoSlipPlus(device=str(device), **TENTH).fit(small.graph)  # what libraries do once
         model = recoslip.RecoSlipPlus(**settings)
         stopwatch.seconds.clear()
-        stopwatch.measure("fit", lambda m=model, d=data: m.fit(d.graph, d.split, rotations=arguments.rotations))
+        stopwatch.measure(
+            "fit", lambda m=model, d=data: recoslip.calibrate(m, d.graph, d.split, rotations=arguments.rotations)
+        )
         if arguments.after:
             findings = stopwatch.measure("analysis", lambda m=model, d=data: analyse(m, d.graph))
             stopwatch.measure("page", lambda f=findings: Result.of(f).report())

@@ -25,6 +25,7 @@ import torch
 from formatting import mean_and_error
 from numpy.typing import NDArray
 
+import recoslip
 from recoslip import detector
 from recoslip.base.errors import RecoslipWarning
 from recoslip.data.datasets.block_model import csbm
@@ -33,10 +34,10 @@ from recoslip.data.datasets.panel import Case, Labelled, panel_case
 from recoslip.data.split import Mask, default_rotations
 from recoslip.inference.analysis import analyse
 from recoslip.inference.metrics import auroc
+from recoslip.inference.p_values import benjamini_hochberg, p_values
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import DEFAULT
 from recoslip.learning.networks.rates import best_bin
-from recoslip.learning.p_values import benjamini_hochberg, p_values
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr", "csbm", "digits")
 CASES = ("mixed0", "mixed1", "mixed2", "unshifted", "grown", "nothing")
@@ -65,7 +66,9 @@ def measure(graph: str, case: str, draw: int, root: str | None) -> Record:
     warnings.simplefilter("ignore", RecoslipWarning)
     shown = load_case(graph, case, draw, root)
     start = time.perf_counter()
-    fitted = detector(DEFAULT, random_state=draw).fit(shown.graph, rotations=default_rotations(shown.graph))
+    fitted = recoslip.calibrate(
+        detector(DEFAULT, random_state=draw), shown.graph, rotations=default_rotations(shown.graph)
+    )
     seconds = time.perf_counter() - start
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU, one thread"
     key = {"graph": graph, "case": case, "draw": draw, "seconds": round(seconds, 1), "device": device}

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+import recoslip
 from recoslip.base.errors import RecoslipWarning
-from recoslip.learning.feedback import VerdictModel
+from recoslip.inference.feedback import VerdictModel
 from recoslip.products.review.certificate import certify, draw, propose
 from recoslip.products.review.ranking import Ranking
 
@@ -56,12 +57,12 @@ def fit_case(graph: str, case: str, draw: int, root: str | None, folder: Path) -
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", RecoslipWarning)
     made = panel_case(graph, load_labelled(graph, root), case, 7 + draw)
-    fitted = detector("reco-slip-plus").fit(made.graph, rotations=5)
+    fitted = recoslip.calibrate(detector("reco-slip-plus"), made.graph, rotations=5)
     target = made.graph.is_target
-    similarity = np.round(127 * fitted.similarity_.astype(np.float32)).astype(np.int8)
+    similarity = np.round(127 * fitted.vectors.astype(np.float32)).astype(np.int8)
     np.savez_compressed(
         path,
-        score=fitted.scores_.astype(np.float32),
+        score=fitted.scores.astype(np.float32),
         p=fitted.p_values().astype(np.float32),
         target=target,
         novel=made.novel,

@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 from formatting import mean_and_error
 
+import recoslip
 from recoslip import detector, load_dataset
 from recoslip.base.errors import RecoslipWarning
 from recoslip.data.split import default_rotations
@@ -50,10 +51,12 @@ def main() -> None:
             target = data.graph.is_target
             for method in METHODS if data.novel.any() else ():
                 fitted = detector(method, random_state=seed).fit(data.graph, data.split)
-                ranked[method].append(auroc(data.novel, fitted.scores_, target))
+                ranked[method].append(auroc(data.novel, fitted.scores, target))
             for method, fractions in listed.items():
-                fitted = detector(method, random_state=seed).fit(data.graph, rotations=default_rotations(data.graph))
-                chosen = fitted.predict()
+                fitted = recoslip.calibrate(
+                    detector(method, random_state=seed), data.graph, rotations=default_rotations(data.graph)
+                )
+                chosen = fitted.select()
                 fractions.append((chosen[target].mean(), chosen[target & ~data.novel].mean()))
         cells = [mean_and_error(values) if values else "–" for values in ranked.values()]
         for fractions in listed.values():

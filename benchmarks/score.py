@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+import recoslip
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.datasets.panel import panel_case, read_labelled
 from recoslip.data.graph import NodeGraph
@@ -58,7 +59,7 @@ def measure(name: str, case: str, draw: int, root: Path, device: str) -> dict[st
     old = graph.subgraph(np.flatnonzero(~aside))
     record: dict[str, Any] = {"graph": name, "case": case, "draw": draw, "aside": int(aside.sum())}
     for key, fitted_on in (("new", old), ("in the fit", graph)):
-        fitted = detector("auto", device=device).fit(fitted_on, rotations=5)
+        fitted = recoslip.calibrate(detector("auto", device=device), fitted_on, rotations=5)
         view = fitted.transfer(graph) if key == "new" else fitted
         p = view.p_values()
         record[key] = {

@@ -41,7 +41,7 @@ def main() -> None:
                 seconds = time.perf_counter() - start
                 model.set_params(rounds=3)
         first = seconds if first is None else first
-        value = auroc(data.novel, fitted.scores_, data.split.test)
+        value = auroc(data.novel, fitted.scores, data.split.test)
         print(f"| {workers} | {seconds:.1f} | {first / seconds:.2f} | {value:.3f} |", flush=True)
 
 

@@ -36,7 +36,7 @@ def demo() -> list[str]:
     """Fit as `recoslip demo` does and draw what it lists."""
     data = recoslip.load_dataset("digits")
     fitted = recoslip.detector("auto", device="cpu")
-    fitted.fit(data.graph, data.split, rotations=default_rotations(data.graph))
+    recoslip.calibrate(fitted, data.graph, data.split, rotations=default_rotations(data.graph))
     xy = _placed(TSNE(random_state=0, init="pca").fit_transform(load_digits().data))
     target, listed = data.graph.is_target, fitted.predict()
     nines = xy[data.novel].mean(axis=0)

@@ -21,6 +21,7 @@ import torch
 from threadpoolctl import threadpool_info
 from typer.testing import CliRunner
 
+import recoslip
 from recoslip import RecoSlipPlus, detector, load_dataset
 from recoslip.products.cli import app
 
@@ -179,8 +180,8 @@ def methods() -> dict:
         little = {key: value for key, value in LITTLE.items() if key in method.get_params()}
         rotations = 2 if name == "reco-slip-plus" else 1
         little |= {"prior_epochs": 4} if "prior_epochs" in method.get_params() else {}
-        method = method.set_params(**little).fit(data.graph, data.split, rotations=rotations)
-        found[name] = summed(data.graph.ids.tolist(), method.scores_)
+        method = recoslip.calibrate(method.set_params(**little), data.graph, data.split, rotations=rotations)
+        found[name] = summed(data.graph.ids.tolist(), method.scores)
     return found
 
 

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.nn import GCN
 
+import recoslip
 from recoslip import NodeGraph, Split, detector, load_dataset, open_packed, pack
 from recoslip.base.errors import Diverged, GraphError, ModelFileError, RecoslipError, SettingError
 from recoslip.base.files import output_lock
@@ -115,7 +116,7 @@ ROTATED = {"domain_epochs": 8, "epochs": 14, "round_epochs": 7, "rounds": 1, "re
 @pytest.fixture(scope="module")
 def rotated(data):
     """What one process learns from three rotations."""
-    return quick("reco-slip-plus", **ROTATED).fit(data.graph, data.split, rotations=3)
+    return recoslip.calibrate(quick("reco-slip-plus", **ROTATED), data.graph, data.split, rotations=3)
 
 
 def fit_rotations(graph, split, **options):
@@ -124,7 +125,7 @@ def fit_rotations(graph, split, **options):
 
 def test_rotations_on_two_machines_give_the_bits_of_one_process(machines, rotated, data):
     fitted = fit_rotations(data.graph, data.split, workers=2)
-    assert np.array_equal(fitted.scores_, rotated.scores_)
+    assert np.array_equal(fitted.scores, rotated.scores)
     assert np.array_equal(fitted.p_values(), rotated.p_values(), equal_nan=True)
     assert len(fitted.rotations_) == 3
     np.testing.assert_allclose(fitted.decision_function(data.graph), rotated.decision_function(data.graph), atol=1e-6)
@@ -139,9 +140,9 @@ def test_a_packed_graph_is_opened_by_each_process(machines, rotated, data, tmp_p
     pl.DataFrame({"a": ends[0], "b": ends[1]}).write_parquet(tmp_path / "edges.parquet")
     pack(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", tmp_path / "graph", features=["x"])
     opened = open_packed(tmp_path / "graph")
-    alone = quick("reco-slip-plus", **ROTATED).fit(opened, rotations=3)
+    alone = recoslip.calibrate(quick("reco-slip-plus", **ROTATED), opened, rotations=3)
     fitted = cluster.fit(quick("reco-slip-plus", **ROTATED), tmp_path / "graph", rotations=3, workers=2)
-    assert np.array_equal(fitted.scores_, alone.scores_)
+    assert np.array_equal(fitted.scores, alone.scores)
 
 
 def test_a_graph_larger_than_the_object_store_is_fitted_all_the_same(machines):
@@ -152,12 +153,14 @@ def test_a_graph_larger_than_the_object_store_is_fitted_all_the_same(machines):
     graph = NodeGraph(x, rng.integers(0, nodes, (2, 1500)), np.arange(nodes) % 2 == 0)
     model = detector("domain-discriminator", epochs=2, **NARROW)
     fitted = cluster.fit(model, graph, rotations=2, workers=2)
-    assert np.array_equal(fitted.scores_, model.fit(graph, rotations=2).scores_)
+    assert np.array_equal(fitted.scores, recoslip.calibrate(model, graph, rotations=2).scores)
 
 
 def test_a_method_that_trains_nothing_gives_its_bits_too(machines, data):
     fitted = cluster.fit(quick("lp-pul"), data.graph, data.split, rotations=2)
-    assert np.array_equal(fitted.scores_, quick("lp-pul").fit(data.graph, data.split, rotations=2).scores_)
+    assert np.array_equal(
+        fitted.scores, recoslip.calibrate(quick("lp-pul"), data.graph, data.split, rotations=2).scores
+    )
 
 
 def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, data, tmp_path, monkeypatch):
@@ -194,7 +197,7 @@ def test_a_machine_lost_in_the_middle_does_not_lose_the_run(machines, rotated, d
         over.set()
         thread.join()
     assert len((tmp_path / f"started-{reached.read_text()}").read_text()) > 1
-    assert np.array_equal(fitted.scores_, rotated.scores_)
+    assert np.array_equal(fitted.scores, rotated.scores)
 
 
 def test_the_rotation_of_a_killed_process_is_fitted_again(machines, rotated, data, tmp_path, monkeypatch):
@@ -209,7 +212,7 @@ def test_the_rotation_of_a_killed_process_is_fitted_again(machines, rotated, dat
     monkeypatch.setattr(cluster, "learn_rotation", learn_rotation)
     fitted = fit_rotations(data.graph, data.split)
     assert (tmp_path / "killed").exists()
-    assert np.array_equal(fitted.scores_, rotated.scores_)
+    assert np.array_equal(fitted.scores, rotated.scores)
 
 
 def test_finished_rotations_are_not_fitted_again(machines, rotated, data, tmp_path, monkeypatch):
@@ -235,7 +238,7 @@ def test_finished_rotations_are_not_fitted_again(machines, rotated, data, tmp_pa
     again = fit_rotations(data.graph, data.split, workers=1, storage=storage)
     starts = (tmp_path / "starts").read_text().removeprefix(before)
     assert set(starts) == set("012"[finished:])
-    assert np.array_equal(again.scores_, rotated.scores_)
+    assert np.array_equal(again.scores, rotated.scores)
 
     monkeypatch.setattr(cluster, "cluster", lambda *_: pytest.fail("a cluster was joined"))
     third = fit_rotations(data.graph, data.split, storage=storage)

@@ -312,12 +312,12 @@ def test_unknown_names_and_settings_have_suggestions():
 
 def test_a_list_of_an_uncalibrated_fit_says_that_it_has_no_guarantee(caplog):
     graph = load_dataset("csbm", nodes=300, categories=4, features=8, split_seed=1).graph
-    bare, calibrated = detector("lp-pul").fit(graph), detector("lp-pul").fit(graph, rotations=3)
+    bare, calibrated = detector("lp-pul").fit(graph), recoslip.calibrate(detector("lp-pul"), graph, rotations=3)
     for listed in (bare.predict, lambda: bare.select(0.1)):
         caplog.clear()
         listed()
         assert "not calibrated" in caplog.text
     caplog.clear()
-    calibrated.predict()
-    calibrated.select(0.1)
+    calibrated.select()
+    calibrated.select(fdr=0.1)
     assert caplog.text == ""

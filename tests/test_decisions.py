@@ -23,8 +23,8 @@ from recoslip.inference.analysis import analyse
 from recoslip.inference.diagnosis import diagnose
 from recoslip.inference.groups import _nearest, find_groups, single_group
 from recoslip.inference.novel_share import novel_share
+from recoslip.inference.p_values import ROUNDING, benjamini_hochberg, p_values, threshold
 from recoslip.inference.traits import FeatureStatistics, nearest_source
-from recoslip.learning.p_values import ROUNDING, benjamini_hochberg, p_values, threshold
 from recoslip.pipeline.result import Result
 
 unit = st.floats(0, 1, allow_subnormal=False)
@@ -89,17 +89,17 @@ def realised(method, draws, *, shift, fdr=0.2, **settings):
     for seed in range(draws):
         graph = csbm(nodes=500, shift=shift, noise=0.7, homophily=0.8, seed=seed)
         target, novel = graph.is_target, graph.categories == graph.categories.max()
-        fitted = detector(method, random_state=seed, **settings).fit(graph, calibration=0.4)
+        fitted = recoslip.calibrate(detector(method, random_state=seed, **settings), graph, rotations=3)
         p = fitted.p_values()
         assert np.isnan(p[~target]).all()
         false_positive.append((p[target & ~novel] <= 0.1).mean())
-        listed = fitted.select(fdr)
+        listed = fitted.select(fdr=fdr)
         assert not listed[~target].any()
         false_discovery.append((listed & ~novel).sum() / max(1, listed.sum()))
         # One half of the calibration nodes calibrates the other: known source nodes that the detector took for target.
-        shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(fitted.calibration_))
+        shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(fitted.calibration))
         first, second = np.array_split(shuffled, 2)
-        calibration.append((p_values(fitted.scores_[second], fitted.scores_[first]) <= 0.1).mean())
+        calibration.append((p_values(fitted.scores[second], fitted.scores[first]) <= 0.1).mean())
     return np.array(false_positive), np.array(false_discovery), np.array(calibration)
 
 
@@ -125,14 +125,14 @@ def test_without_calibration_the_validation_nodes_stand_in(graph, split):
 @pytest.mark.parametrize("fraction", [-0.1, 0.95, float("nan")])
 def test_an_impossible_calibration_is_refused(graph, fraction):
     with pytest.raises(SettingError, match="calibration"):
-        detector("lp-pul").fit(graph, calibration=fraction)
+        recoslip.calibrate(detector("lp-pul"), graph, rotations=3)
 
 
 def test_calibration_survives_saving(graph, tmp_path):
-    fitted = detector("lp-pul").fit(graph, calibration=0.3)
+    fitted = recoslip.calibrate(detector("lp-pul"), graph, rotations=3)
     fitted.save(tmp_path / "model")
     again = recoslip.load_detector(tmp_path / "model")
-    assert (again.calibration_ == fitted.calibration_).all()
+    assert (again.calibration_ == fitted.calibration).all()
     np.testing.assert_array_equal(again.p_values(), fitted.p_values())
     assert again.threshold_ == fitted.threshold_
 
@@ -213,10 +213,10 @@ def test_the_novel_share_is_covered_on_csbm():
         share = (0.0, 0.1, 0.2, 0.35)[seed % 4]
         graph = csbm(nodes=500, shift=0.0, noise=0.4, homophily=0.9, novel_share=share, seed=seed)
         settings = {"epochs": 80, "hidden_channels": 32, "out_channels": 16, "random_state": seed}
-        fitted = detector("reco-slip-none", **settings).fit(graph, calibration=0.35)
+        fitted = recoslip.calibrate(detector("reco-slip-none", **settings), graph, rotations=3)
         target = graph.is_target
         truth = 0.0 if share == 0 else float((graph.categories == graph.categories.max())[target].mean())
-        found = share_of(fitted.scores_[target], fitted.scores_[fitted.calibration_])
+        found = share_of(fitted.scores[target], fitted.scores[fitted.calibration])
         inside.append(found.low <= truth <= found.high)
     assert np.mean(inside) >= 7 / 8
 
@@ -227,7 +227,7 @@ def test_the_lower_end_holds_on_shifted_csbm_as_it_is_reported():
     for seed in range(24):
         share = (0.0, 0.1, 0.3)[seed % 3]
         graph = csbm(nodes=500, shift=0.8, homophily=0.9, novel_share=share, seed=seed)
-        fitted = detector("lp-pul", random_state=seed).fit(graph, rotations=3)
+        fitted = recoslip.calibrate(detector("lp-pul", random_state=seed), graph, rotations=3)
         target = graph.is_target
         truth = 0.0 if share == 0 else float((graph.categories == graph.categories.max())[target].mean())
         below.append(analyse(fitted, graph, grouped=False).novel_share.low <= truth)
@@ -343,7 +343,7 @@ def marked():
     target = (category == 2) | (np.arange(240) % 2 == 0)
     names = ["red", "green", "blue", "striped", "long", "wet"]
     graph = NodeGraph(x, within_category, target, feature_names=names)
-    fitted = detector("reco-slip-none", epochs=150, hidden_channels=16).fit(graph, calibration=0.3)
+    fitted = recoslip.calibrate(detector("reco-slip-none", epochs=150, hidden_channels=16), graph, rotations=3)
     return graph, category == 2, fitted
 
 
@@ -372,7 +372,7 @@ def test_the_diagnosis_sees_a_shift():
     found = {}
     for shift in (0.0, 0.9):
         graph = csbm(nodes=1200, shift=shift, homophily=0.9, noise=0.5)
-        fitted = detector("lp-pul").fit(graph, rotations=3)
+        fitted = recoslip.calibrate(detector("lp-pul"), graph, rotations=3)
         found[shift] = diagnosis_of(fitted, graph, graph.categories == graph.categories.max())
     assert found[0.0].unevenness < 0.25 < 0.4 < found[0.9].unevenness
     assert "shifted strongly" in found[0.9].shift()
@@ -411,14 +411,14 @@ def test_findings_are_one_table_and_one_sentence(marked):
 
 def test_nodes_that_are_all_alike_make_a_page(graph):
     same = NodeGraph(np.ones((300, 2)), graph.edge_index, graph.is_target)
-    fitted = detector("domain-discriminator", epochs=5, encoder="mlp").fit(same, calibration=0.3)
+    fitted = recoslip.calibrate(detector("domain-discriminator", epochs=5, encoder="mlp"), same, rotations=3)
     page = Result.of(analyse(fitted, same)).report()
     assert np.isfinite(page.data["nodes"]["x"]).all()
     assert any("the same features" in words for words in page.data["facts"]["diagnosis"]["warnings"])
 
 
 def test_large_seeds_are_fine(graph):
-    fitted = detector("lp-pul", random_state=2**63 - 1).fit(graph, calibration=0.3)
+    fitted = recoslip.calibrate(detector("lp-pul", random_state=2**63 - 1), graph, rotations=3)
     assert len(analyse(fitted, graph).p_value) == graph.num_nodes
 
 
@@ -426,7 +426,7 @@ def test_a_page_computes_the_vectors_of_a_graph_once(graph, monkeypatch):
     calls, compute = [], Vectors._compute.__func__
     graph = graph.with_features(graph.x)  # nothing is kept with it
     monkeypatch.setattr(Vectors, "_compute", classmethod(lambda *given: calls.append(given) or compute(*given)))
-    fitted = detector("lp-pul", max_fpr=0.3).fit(graph, calibration=0.3)
+    fitted = recoslip.calibrate(detector("lp-pul", max_fpr=0.3), graph, rotations=3)
     found = analyse(fitted, graph)
     assert found.listed.sum() >= 10  # so that groups, traits and reference nodes are computed
     Result.of(found).report()

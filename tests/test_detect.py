@@ -373,7 +373,7 @@ def test_an_executor_fits_in_the_place_of_this_process(drawn, folder):
     def fit(model, graph, *, rotations, progress):
         given.append(graph)
         graph = recoslip.open_packed(graph) if isinstance(graph, Path) else graph
-        return model.fit(graph, rotations=rotations)
+        return recoslip.calibrate(model, graph, rotations=rotations)
 
     ours = recoslip.detect(drawn, **METHOD, executor=fit)
     assert scores(ours.table).equals(scores(recoslip.detect(drawn, **METHOD).table))

@@ -13,8 +13,10 @@ import polars as pl
 import pytest
 import xlsxwriter
 from arrays import dense_x
+from scoring import read_table
 from typer.testing import CliRunner
 
+import recoslip
 from recoslip import Watch, detector, read_graph
 from recoslip.base.errors import OutOfMemory, RecoslipError, TableError
 from recoslip.base.memory import Memory
@@ -216,7 +218,7 @@ def fitted():
     commas = frame.with_columns(size=pl.Series(german(numbers)))
     quick = {"epochs": 2, "device": "cpu"}
     return {
-        name: detector("domain-discriminator", **quick).fit(read_graph(table, None), calibration=0.2)
+        name: recoslip.calibrate(detector("domain-discriminator", **quick), read_graph(table, None), rotations=3)
         for name, table in (("comma", commas), ("point", frame))
     }
 
@@ -233,29 +235,29 @@ def test_tomorrows_numbers_are_read_as_todays(fitted, tmp_path):
     of_comma, of_point = fitted["comma"], fitted["point"]
     assert of_comma.encoding_["size"]["decimal"] == ","
     assert "decimal" not in of_point.encoding_["size"]
-    assert np.array_equal(of_comma.read_table(path).graph.x, of_comma.read_table(plain).graph.x)
+    assert np.array_equal(read_table(of_comma, path).graph.x, read_table(of_comma, plain).graph.x)
     renamed = write(new.rename({"size": "area"}), tmp_path / "renamed.csv", separator=";")
     rename = {"rename": {"area": "size"}}
-    assert np.array_equal(of_comma.read_table(renamed, **rename).graph.x, of_comma.read_table(plain).graph.x)
+    assert np.array_equal(read_table(of_comma, renamed, **rename).graph.x, read_table(of_comma, plain).graph.x)
     other = new.with_columns(size=pl.Series(["1.234,5", "2,5"]))
     numbers = plain.with_columns(size=pl.Series([1234.5, 2.5]))
-    assert np.array_equal(of_point.read_table(other).graph.x, of_point.read_table(numbers).graph.x)
+    assert np.array_equal(read_table(of_point, other).graph.x, read_table(of_point, numbers).graph.x)
 
 
 def test_tomorrows_missing_values_are_found_and_filled(fitted, tmp_path):
     path = write(pl.DataFrame({"id": ["x", "y"], "v": ["NA", "1.5"], "size": ["1.234,5", "-"]}), tmp_path / "new.csv")
     with pytest.raises(TableError, match=r"'v' in 1 rows \(first: row 2, written 'NA'\); 'size' .*row 3, written '-'"):
-        fitted["comma"].read_table(path)
-    assert fitted["comma"].read_table(path, impute=True).features.missing == {"v": 1, "size": 1}
+        read_table(fitted["comma"], path)
+    assert read_table(fitted["comma"], path, impute=True).features.missing == {"v": 1, "size": 1}
 
 
 def test_tomorrows_ambiguous_numbers_are_refused_where_today_does_not_tell(fitted):
     new = pl.DataFrame({"id": ["x"], "v": [1.0], "size": ["1,234"]})
     with pytest.raises(TableError, match=r"'size' must hold numbers.*'1,234' may be 1234 or 1\.234"):
-        fitted["point"].read_table(new)
-    assert fitted["comma"].read_table(new).graph.num_nodes == 1
+        read_table(fitted["point"], new)
+    assert read_table(fitted["comma"], new).graph.num_nodes == 1
     with pytest.raises(TableError, match=r"got 'much' and 0 more such rows"):
-        fitted["comma"].read_table(new.with_columns(size=pl.lit("much")))
+        read_table(fitted["comma"], new.with_columns(size=pl.lit("much")))
 
 
 def test_an_encoder_keeps_its_decimal_mark():
@@ -823,8 +825,8 @@ def test_not_every_edge_is_dropped(tmp_path):
 def test_new_nodes_alone_may_lose_all_edges(fitted):
     new = pl.DataFrame({"id": ["x", "y"], "v": [0.5, 1.0], "size": [1.0, 2.0]})
     edges = pl.DataFrame({"a": ["x", "y"], "b": [1, 2]}, strict=False)
-    assert fitted["point"].read_table(new, edges).lost_edges == 2
+    assert read_table(fitted["point"], new, edges).lost_edges == 2
     old = pl.DataFrame({"id": [1, 2], "v": [0.5, 1.0], "size": [1.0, 2.0]})
     strange = pl.DataFrame({"a": ["q"], "b": ["r"]})
     with pytest.raises(TableError, match="would drop every edge"):
-        fitted["point"].read_table(new, strange, old_nodes=old, drop_unknown=True)
+        read_table(fitted["point"], new, strange, old_nodes=old, drop_unknown=True)

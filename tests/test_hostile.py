@@ -17,7 +17,7 @@ from recoslip import detector
 from recoslip.base.errors import ModelFileError
 from recoslip.data.datasets.load import load_dataset
 from recoslip.learning.methods import DETECTORS
-from recoslip.learning.model_file import FORMAT_VERSION
+from recoslip.learning.saving import FORMAT_VERSION
 
 QUICK = {"epochs": 3, "round_epochs": 2, "prior_epochs": 2, "em_steps": 2, "max_fpr": 1.0, "device": "cpu"}
 QUICK |= {"hidden_channels": 3, "out_channels": 3, "head_channels": 3, "categories": 3, "negatives_per_edge": 2}

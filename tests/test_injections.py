@@ -7,6 +7,7 @@ import pytest
 from reports import report
 from typer.testing import CliRunner
 
+import recoslip
 from recoslip import detector
 from recoslip.data.datasets.block_model import csbm
 from recoslip.inference.analysis import analyse
@@ -66,7 +67,7 @@ INJECTIONS = [
 @pytest.fixture(scope="module")
 def data():
     graph = csbm(nodes=120, categories=3, features=4, seed=2)
-    fitted = detector("domain-discriminator", epochs=60, max_fpr=0.3).fit(graph, calibration=0.3)
+    fitted = recoslip.calibrate(detector("domain-discriminator", epochs=60, max_fpr=0.3), graph, rotations=3)
     return report(analyse(fitted, graph)).data
 
 

@@ -114,8 +114,8 @@ def test_two_networks_get_the_distance_to_the_source_and_no_promise():
     look = recoslip.check(graph)
     assert (look.mixing.situation, look.is_separable, look.method) == ("apart", True, "nearest-source")
     assert look.mixing.edges == 0
-    fitted = detector(look.method).fit(look.prepared, rotations=5)
-    assert auroc(novel, fitted.scores_, graph.is_target) > 0.9
+    fitted = recoslip.calibrate(detector(look.method), look.prepared, rotations=5)
+    assert auroc(novel, fitted.scores, graph.is_target) > 0.9
     found = analyse(fitted, look.prepared, check=look, grouped=False)
     assert (found.verdict.kind, found.verdict.stands_out) == ("inconclusive", False)
     assert "separable" in found.headline()
@@ -147,7 +147,9 @@ def test_a_promise_after_alignment_says_that_it_rests_on_it():
     graph = changed(drawn("unshifted").graph, lambda x: x + x.std(axis=0) * np.resize([1.0, -1.0], x.shape[1]))
     look = recoslip.check(graph)
     assert look.remedied
-    found = analyse(detector("lp-pul").fit(look.prepared, rotations=5), look.prepared, check=look, grouped=False)
+    found = analyse(
+        recoslip.calibrate(detector("lp-pul"), look.prepared, rotations=5), look.prepared, check=look, grouped=False
+    )
     assert found.verdict.supported
     assert "alignment" in found.guarantee
 

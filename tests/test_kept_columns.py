@@ -5,6 +5,7 @@ import datetime
 import numpy as np
 import polars as pl
 import pytest
+from scoring import read_table
 from typer.testing import CliRunner
 
 import recoslip
@@ -118,16 +119,18 @@ def test_the_table_of_scores_has_them_and_ours_keep_their_names():
 
 def test_new_nodes_and_old_ones_have_them():
     old = nodes(title=TITLES)
-    fitted = detector("domain-discriminator", epochs=2).fit(read_graph(old, None), calibration=0.2)
+    fitted = recoslip.calibrate(detector("domain-discriminator", epochs=2), read_graph(old, None), rotations=3)
     new = pl.DataFrame({"id": ["q1"], "size": [3.0], "title": ["New paper"], "price": [4]})
-    graph = fitted.read_table(new, old_nodes=old, keep=["price"]).graph
+    graph = read_table(fitted, new, old_nodes=old, keep=["price"]).graph
     assert graph.label == "title"
     assert graph.columns["title"].tolist() == [*TITLES, "New paper"]
     assert graph.columns["price"].tolist() == [None] * 40 + [4]
 
 
 def test_new_nodes_that_are_scored_alone_have_them():
-    fitted = detector("domain-discriminator", epochs=2).fit(read_graph(nodes(title=TITLES), None), calibration=0.2)
+    fitted = recoslip.calibrate(
+        detector("domain-discriminator", epochs=2), read_graph(nodes(title=TITLES), None), rotations=3
+    )
     new = pl.DataFrame({"id": ["q1"], "size": [3.0], "title": ["New paper"]})
     assert recoslip.score(fitted, new).table["title"].to_list() == ["New paper"]
 

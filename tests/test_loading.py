@@ -8,7 +8,7 @@ from torch_geometric.nn import GCN
 import recoslip
 from recoslip import NodeGraph, Split, detector, load_detector
 from recoslip.base.errors import Diverged, GraphError, ModelFileError, OutOfMemory
-from recoslip.learning.p_values import threshold
+from recoslip.inference.p_values import threshold
 
 QUICK = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "epochs": 10, "device": "cpu"}
 
@@ -20,7 +20,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def fitted(graph):
-    return detector("reco-slip-plus", round_epochs=5, **QUICK).fit(graph, calibration=0.3)
+    return recoslip.calibrate(detector("reco-slip-plus", round_epochs=5, **QUICK), graph, rotations=3)
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def test_what_was_learned_from_cannot_be_changed_on_loading(folder, settings):
 def test_what_nothing_learned_depends_on_can_be_changed(folder, fitted, graph):
     again = load_detector(folder, device="cpu", batch_size=50, rounds=fitted.rounds)
     assert again.batch_size == 50
-    np.testing.assert_allclose(again.decision_function(graph), fitted.scores_, atol=1e-5)
+    np.testing.assert_allclose(again.decision_function(graph), fitted.scores, atol=1e-5)
 
 
 def test_another_max_fpr_gives_another_threshold(folder, fitted):
     again = load_detector(folder, max_fpr=0.4)
-    assert again.threshold_ == threshold(fitted.scores_[fitted.calibration_], 0.4) != fitted.threshold_
-    assert again.predict().sum() > fitted.predict().sum()
+    assert again.threshold_ == threshold(fitted.scores[fitted.calibration], 0.4) != fitted.threshold_
+    assert again.predict().sum() > fitted.select().sum()
 
 
 def test_an_encoder_of_the_users_own_is_given_again(graph, tmp_path):

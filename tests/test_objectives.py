@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recoslip.data.neighbours import mean_distance, or_neighbours
+from recoslip.inference.p_values import benjamini_hochberg, p_values, threshold
 from recoslip.learning.networks import links
 from recoslip.learning.networks.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
 from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
@@ -27,7 +28,6 @@ from recoslip.learning.networks.rates import (
     soft_rate,
 )
 from recoslip.learning.networks.sampling import NonEdges
-from recoslip.learning.p_values import benjamini_hochberg, p_values, threshold
 
 
 def undecided(scores, recall_target):

@@ -13,6 +13,7 @@ from parsed_html import HOSTILE as HOSTILE_TITLES
 from parsed_html import ParsedHtml
 from reports import report
 
+import recoslip
 from recoslip import NodeGraph, detector
 from recoslip.base.errors import RecoslipError
 from recoslip.data.datasets.block_model import csbm
@@ -47,7 +48,9 @@ def run():
         ids=ids,
         feature_names=["<b>bold</b>", "width", "height", "weight"],
     )
-    fitted = detector("reco-slip-none", epochs=200, hidden_channels=16, max_fpr=0.05).fit(graph, rotations=3)
+    fitted = recoslip.calibrate(
+        detector("reco-slip-none", epochs=200, hidden_channels=16, max_fpr=0.05), graph, rotations=3
+    )
     return fitted, graph, analyse(fitted, graph)
 
 
@@ -350,7 +353,9 @@ def test_hostile_names_of_groups_and_labels_stay_text(visit, made, tmp_path):
 
 def test_fifty_thousand_nodes_make_a_page_of_bounded_size():
     graph = csbm(nodes=MAX_NODES + 5000, categories=3, degree=3, features=4)
-    fitted = detector("domain-discriminator", epochs=3, hidden_channels=4, out_channels=4).fit(graph, calibration=0.1)
+    fitted = recoslip.calibrate(
+        detector("domain-discriminator", epochs=3, hidden_channels=4, out_channels=4), graph, rotations=3
+    )
     data = payload(analyse(fitted, graph, grouped=False), title="large")
     assert data["counts"]["shown"] == len(data["nodes"]["id"]) == MAX_NODES
     assert data["counts"]["nodes"] == MAX_NODES + 5000

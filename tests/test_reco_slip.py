@@ -8,8 +8,8 @@ import recoslip
 from recoslip import NodeGraph, RecoSlip
 from recoslip.base.errors import RecoslipWarning, SettingError
 from recoslip.inference.metrics import auroc
+from recoslip.inference.p_values import empirical_threshold
 from recoslip.learning.networks.selection import select
-from recoslip.learning.p_values import empirical_threshold
 
 QUICK = {"epochs": 12, "hidden_channels": 8, "out_channels": 8, "head_channels": 4, "max_fpr": 1.0, "device": "cpu"}
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch_geometric.nn import GCN
 
+import recoslip
 from recoslip import RecoSlipPlus, detector, load_dataset, load_detector
 from recoslip.base.errors import ModelFileError, SettingError
 from recoslip.base.randomness import Permutations
@@ -89,7 +90,7 @@ def test_with_calibration_validation_nodes_have_nothing_else_to_do(monkeypatch):
     monkeypatch.setattr(RecoSlipPlus, "_learn", spy)
     graph = load_dataset("csbm", nodes=200, categories=3, features=4).graph
     for share in (0.0, 0.3):
-        fitted = RecoSlipPlus(epochs=2, round_epochs=2, rounds=1).fit(graph, calibration=share)
+        fitted = recoslip.calibrate(RecoSlipPlus(epochs=2, round_epochs=2, rounds=1), graph, rotations=3)
         assert fitted.split_.validation.any()
         assert seen[-1].validation.any() == (share == 0)
         assert ((seen[-1].train | seen[-1].validation) == (fitted.split_.train | fitted.split_.validation)).all()
@@ -155,7 +156,9 @@ def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch
     monkeypatch.setattr("recoslip.learning.networks.reco_slip_plus.CoTraining._source_ratio", lambda *_: 1.0)
     reported = []
     model = detector("reco-slip-plus", encoder="gcn", rounds=3, folds=2, **BRIEF)
-    fitted = model.fit(small.graph, small.split, calibration=0.2, progress=lambda *step: reported.append(step))
+    fitted = recoslip.calibrate(
+        model, small.graph, small.split, rotations=3, progress=lambda *step: reported.append(step)
+    )
     assert fitted.proposal_rejected_
     assert fitted.rounds_.height == 1
     (fleet,) = fitted.fleet_
@@ -164,7 +167,7 @@ def test_a_known_category_that_grew_ends_the_rounds(small, tmp_path, monkeypatch
     assert reported[-1] == (2 * 20 + 10,) * 2
     assert [done for done, _ in reported[:-1]] == list(range(1, 2 * 20 + 10 + 1))
     assert all(done < total for done, total in reported[:-2])
-    np.testing.assert_allclose(fitted.decision_function(small.graph), fitted.scores_, atol=1e-6)
+    np.testing.assert_allclose(fitted.decision_function(small.graph), fitted.scores, atol=1e-6)
     fitted.save(tmp_path / "model")
     loaded = load_detector(tmp_path / "model")
     assert loaded.proposal_rejected_
@@ -339,7 +342,7 @@ def test_encoders_trained_side_by_side_rank_as_one_after_the_other(graph, split)
         scores = []
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            scores.append(RecoSlipPlus(**settings).fit(graph, split, rotations=2).scores_)
+            scores.append(recoslip.calibrate(RecoSlipPlus(**settings), graph, split, rotations=2).scores)
     finally:
         torch.set_num_threads(before)
     np.testing.assert_allclose(*scores, atol=1e-3)  # rounding differs where a fleet has fewer networks

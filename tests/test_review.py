@@ -38,7 +38,9 @@ def make_folder(folder, rotations=2):
     ids[np.flatnonzero(drawn.is_target)[: len(HOSTILE)]] = HOSTILE
     kept = {"Group": [f"shelf {k % 3}" for k in range(120)], "self": range(120)}
     graph = NodeGraph(drawn.x, drawn.edge_index, drawn.is_target, ids=ids, columns=kept)
-    fitted = detector("domain-discriminator", epochs=30, hidden_channels=8, max_fpr=0.3).fit(graph, rotations=rotations)
+    fitted = recoslip.calibrate(
+        detector("domain-discriminator", epochs=30, hidden_channels=8, max_fpr=0.3), graph, rotations=rotations
+    )
     recoslip.analyse(fitted, graph).save(folder)
     return folder
 

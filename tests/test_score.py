@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from arrays import dense_x
+from scoring import read_table, score_table
 
 import recoslip
 from recoslip import detector, load_detector, read_graph
@@ -19,7 +20,7 @@ from recoslip.data.packed.writer import pack
 from recoslip.data.tables.table_encoder import TableEncoder
 from recoslip.inference.analysis import analyse
 from recoslip.inference.metrics import auroc
-from recoslip.learning.p_values import benjamini_hochberg
+from recoslip.inference.p_values import benjamini_hochberg
 from recoslip.pipeline.result import Result
 from recoslip.pipeline.score import check_new, score_new
 
@@ -93,7 +94,7 @@ def old_graph(world):
 
 @pytest.fixture(scope="module")
 def fitted(old_graph):
-    return quick().fit(old_graph, rotations=3)
+    return recoslip.calibrate(quick(), old_graph, rotations=3)
 
 
 def by_id(table):
@@ -114,9 +115,9 @@ def expected(fitted, graph):
         pl.DataFrame(
             {
                 "id": [str(name) for name in graph.ids],
-                "score": fitted.scores_,
+                "score": fitted.scores,
                 "p_value": pl.Series(p, nan_to_null=True),
-                "listed": fitted.predict(),
+                "listed": fitted.select(),
             }
         )
     )
@@ -130,7 +131,7 @@ def test_the_rows_fitted_on_have_the_scores_of_the_fit_to_the_last_bit(world, ol
     model.save(tmp_path / "model")
     nodes, edges = world.old.sample(fraction=1, shuffle=True, seed=1), world.old_edges.reverse()
     for used in (model, load_detector(tmp_path / "model")):
-        found = used.score_table(nodes, edges)
+        found = score_table(used, nodes, edges)
         assert found["id"].to_list() == nodes["id"].to_list()  # in the order of the table
         assert by_id(found).equals(expected(model, old_graph))
 
@@ -145,10 +146,10 @@ def test_whole_number_ids_of_parquet_files_are_the_same_nodes(world, tmp_path, f
     files = (tmp_path / "nodes.parquet", tmp_path / "edges.parquet")
     graph = read_graph(*files)
     assert graph.ids.dtype.kind == "i"
-    model = quick().fit(graph, rotations=3)
-    assert by_id(model.score_table(*files)).equals(expected(model, graph))
+    model = recoslip.calibrate(quick(), graph, rotations=3)
+    assert by_id(score_table(model, *files)).equals(expected(model, graph))
     nodes.sample(fraction=1, shuffle=True, seed=2).write_csv(tmp_path / "nodes.csv")  # there they are text
-    found, exact = by_id(model.score_table(tmp_path / "nodes.csv", files[1])), expected(model, graph)
+    found, exact = by_id(score_table(model, tmp_path / "nodes.csv", files[1])), expected(model, graph)
     assert found["id"].equals(exact["id"])
     for column in ("score", "p_value"):  # text is sorted in another order, and sums are rounded in that order
         np.testing.assert_allclose(found[column].cast(float), exact[column].cast(float), rtol=1e-5)
@@ -157,21 +158,21 @@ def test_whole_number_ids_of_parquet_files_are_the_same_nodes(world, tmp_path, f
 
 def test_target_rows_given_again_beside_the_old_ones_have_the_scores_of_the_fit(world, old_graph, fitted):
     some = world.old.filter(pl.col("domain") == 1).tail(40)
-    found = fitted.score_table(some, None, **world.given)
+    found = score_table(fitted, some, None, **world.given)
     of_fit = expected(fitted, old_graph).filter(pl.col("id").is_in(some["id"].implode()))
     assert by_id(found).equals(of_fit)
 
 
 def test_source_rows_alone_have_scores_and_no_p_values(world, old_graph, fitted):
-    found = fitted.score_table(world.old.filter(pl.col("domain") == 0), world.old_edges)
+    found = score_table(fitted, world.old.filter(pl.col("domain") == 0), world.old_edges)
     assert found["p_value"].null_count() == found.height
     assert not found["listed"].any()
 
 
 def test_edges_with_weights_that_are_given_twice_count_once(world):
     graph = read_graph(world.old, world.old_edges, weight="w")
-    model = quick().fit(graph, rotations=3)
-    again = model.score_table(world.old, world.old_edges, weight="w", **world.given)
+    model = recoslip.calibrate(quick(), graph, rotations=3)
+    again = score_table(model, world.old, world.old_edges, weight="w", **world.given)
     assert by_id(again).equals(expected(model, graph))
 
 
@@ -182,12 +183,12 @@ def test_new_nodes_are_scored_with_old_ones_as_tables_as_a_packed_graph_and_with
     world.old.write_csv(tmp_path / "nodes.csv")
     world.old_edges.write_csv(tmp_path / "edges.csv")
     pack(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "packed")
-    with_tables = fitted.score_table(world.new, world.new_edges, **world.given)
-    with_files = fitted.score_table(
-        world.new, world.new_edges, old_nodes=tmp_path / "nodes.csv", old_edges=tmp_path / "edges.csv"
+    with_tables = score_table(fitted, world.new, world.new_edges, **world.given)
+    with_files = score_table(
+        fitted, world.new, world.new_edges, old_nodes=tmp_path / "nodes.csv", old_edges=tmp_path / "edges.csv"
     )
-    with_packed = fitted.score_table(world.new, world.new_edges, old_nodes=open_packed(tmp_path / "packed"))
-    alone = fitted.score_table(world.new, world.new_edges)
+    with_packed = score_table(fitted, world.new, world.new_edges, old_nodes=open_packed(tmp_path / "packed"))
+    alone = score_table(fitted, world.new, world.new_edges)
     assert with_tables.equals(with_files)
     assert with_tables.equals(with_packed)
     for found in (with_tables, alone):
@@ -199,7 +200,7 @@ def test_new_nodes_are_scored_with_old_ones_as_tables_as_a_packed_graph_and_with
 
 def test_novel_new_nodes_rank_above_known_new_ones(world, fitted):
     for options, least in ((world.given, 0.9), ({}, 0.8)):  # without old nodes, most neighbours are missing
-        found = fitted.score_table(world.new, world.new_edges, **options)
+        found = score_table(fitted, world.new, world.new_edges, **options)
         assert auroc(world.novel, found["score"].to_numpy()) > least
 
 
@@ -208,8 +209,8 @@ def test_few_known_new_nodes_have_low_p_values(name):
     low = []
     for seed in range(1, 5):
         own = make_world(seed, nodes=300)
-        model = quick(name, random_state=seed).fit(read_graph(own.old, own.old_edges), rotations=3)
-        p = model.score_table(own.new, own.new_edges, **own.given)["p_value"].to_numpy()[~own.novel]
+        model = recoslip.calibrate(quick(name, random_state=seed), read_graph(own.old, own.old_edges), rotations=3)
+        p = score_table(model, own.new, own.new_edges, **own.given)["p_value"].to_numpy()[~own.novel]
         low += (p <= 0.1).tolist()
     assert len(low) > 100
     assert np.mean(low) <= 0.15
@@ -218,7 +219,7 @@ def test_few_known_new_nodes_have_low_p_values(name):
 def test_a_row_of_the_old_table_given_again_is_taken_from_the_new_one_and_counted(world, fitted):
     again = world.old.filter(pl.col("domain") == 1).head(3).drop("domain").with_columns(x0=pl.lit(50.0))
     both = pl.concat([world.new, again])
-    new = fitted.read_table(both, world.new_edges, **world.given)
+    new = read_table(fitted, both, world.new_edges, **world.given)
     assert (new.replaced, new.old) == (3, world.old.height)
     assert new.graph.num_nodes == world.old.height + world.new.height
     assert new.graph.ids[new.is_new].tolist() == both["id"].to_list()
@@ -233,14 +234,14 @@ def test_a_row_of_the_old_table_given_again_is_taken_from_the_new_one_and_counte
 
 
 def test_old_nodes_that_were_source_are_source_and_all_others_target(world, fitted):
-    new = fitted.read_table(world.new, world.new_edges, **world.given)
+    new = read_table(fitted, world.new, world.new_edges, **world.given)
     source = set(world.old.filter(pl.col("domain") == 0)["id"])
     assert set(new.graph.ids[~new.graph.is_target]) == source
-    assert fitted.read_table(world.new, world.new_edges).graph.is_target.all()
+    assert read_table(fitted, world.new, world.new_edges).graph.is_target.all()
 
 
 def test_edges_to_nodes_that_are_not_given_are_dropped_and_counted_without_old_nodes(world, fitted):
-    new = fitted.read_table(world.new, world.new_edges)
+    new = read_table(fitted, world.new, world.new_edges)
     assert new.graph.num_edges == world.inner_edges.height
     assert new.lost_edges == world.new_edges.height - world.inner_edges.height > 0
 
@@ -248,9 +249,9 @@ def test_edges_to_nodes_that_are_not_given_are_dropped_and_counted_without_old_n
 def test_edges_to_nodes_in_no_table_are_refused_beside_old_ones_unless_they_are_to_be_dropped(world, fitted):
     edges = pl.concat([world.new_edges, pl.DataFrame({"a": [world.new["id"][0]], "b": ["nobody"], "w": [1.0]})])
     with pytest.raises(TableError, match=r"names 1 ids that the nodes table does not have .*'nobody'"):
-        fitted.read_table(world.new, edges, **world.given)
-    dropped = fitted.score_table(world.new, edges, drop_unknown=True, **world.given)
-    assert dropped.equals(fitted.score_table(world.new, world.new_edges, **world.given))
+        read_table(fitted, world.new, edges, **world.given)
+    dropped = score_table(fitted, world.new, edges, drop_unknown=True, **world.given)
+    assert dropped.equals(score_table(fitted, world.new, world.new_edges, **world.given))
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -258,14 +259,14 @@ def test_weights_of_old_or_of_new_edges_alone_are_refused(world, weighted):
     old = read_graph(world.old, world.old_edges, weight="w" if weighted else None)
     model = quick(epochs=2).fit(old)
     with pytest.raises(TableError, match="must all have weights, or none"):
-        model.read_table(world.new, world.new_edges, old_nodes=old, weight=None if weighted else "w")
-    both = model.read_table(world.new, world.new_edges, old_nodes=old, weight="w" if weighted else None)
+        read_table(model, world.new, world.new_edges, old_nodes=old, weight=None if weighted else "w")
+    both = read_table(model, world.new, world.new_edges, old_nodes=old, weight="w" if weighted else None)
     assert (both.graph.edge_weight is not None) == weighted
 
 
 def test_weights_of_old_and_new_edges_stay_theirs(world):
     old = read_graph(world.old, world.old_edges, weight="w")
-    new = quick(epochs=2).fit(old).read_table(world.new, world.new_edges, old_nodes=old, weight="w")
+    new = read_table(quick(epochs=2).fit(old), world.new, world.new_edges, old_nodes=old, weight="w")
     expected = {frozenset((a, b)): w for a, b, w in [*world.old_edges.rows(), *world.new_edges.rows()]}
     ends = new.graph.ids[new.graph.edge_index]
     found = {frozenset(pair): w for pair, w in zip(ends.T.tolist(), new.graph.edge_weight.tolist(), strict=True)}
@@ -274,19 +275,19 @@ def test_weights_of_old_and_new_edges_stay_theirs(world):
 
 @pytest.mark.parametrize("name", ["lp-pul", "nearest-source"])
 def test_a_detector_that_scores_by_source_nodes_says_so_without_them_and_works_with_them(world, old_graph, name):
-    model = quick(name).fit(old_graph, rotations=3)
+    model = recoslip.calibrate(quick(name), old_graph, rotations=3)
     with pytest.raises(GraphError, match=rf"{name} scores nodes by the source nodes .*\(old=\.\.\."):
-        model.score_table(world.new, world.new_edges)
-    found = model.score_table(world.new, world.new_edges, **world.given)
+        score_table(model, world.new, world.new_edges)
+    found = score_table(model, world.new, world.new_edges, **world.given)
     assert found["score"].is_between(0, 1).all()
     assert found["p_value"].null_count() == 0
 
 
 def test_a_detector_fitted_without_edges_leaves_edges_out_and_says_so(world, caplog):
-    model = quick().fit(read_graph(world.old, None), rotations=3)
-    without = model.score_table(world.new, None, old_nodes=world.old)
+    model = recoslip.calibrate(quick(), read_graph(world.old, None), rotations=3)
+    without = score_table(model, world.new, None, old_nodes=world.old)
     with caplog.at_level("INFO", "recoslip"):
-        given = model.score_table(world.new, world.new_edges, **world.given)
+        given = score_table(model, world.new, world.new_edges, **world.given)
     assert "edges are left out, as the graph that was fitted had none" in caplog.messages
     assert given.equals(without)
 
@@ -294,52 +295,52 @@ def test_a_detector_fitted_without_edges_leaves_edges_out_and_says_so(world, cap
 def test_a_detector_without_an_encoder_says_so(world, graph):
     model = quick(epochs=2).fit(graph)
     with pytest.raises(TableError, match="this detector has no encoder"):
-        model.score_table(world.new, world.new_edges)
+        score_table(model, world.new, world.new_edges)
 
 
 def test_an_unfitted_detector_says_so(world):
     with pytest.raises(ValueError, match="not fitted yet"):
-        quick().score_table(world.new, world.new_edges)
+        score_table(quick(), world.new, world.new_edges)
 
 
 def test_old_edges_without_a_table_of_old_nodes_are_refused(world, fitted, old_graph):
     for options in ({}, {"old_nodes": old_graph}):
         with pytest.raises(TableError, match="old edges go with a table of old nodes"):
-            fitted.read_table(world.new, None, old_edges=world.old_edges, **options)
+            read_table(fitted, world.new, None, old_edges=world.old_edges, **options)
 
 
 def test_an_old_graph_of_another_encoder_is_refused(world, fitted):
     other = read_graph(world.old.head(150), None)
     with pytest.raises(TableError, match="made by another encoder than the model's"):
-        fitted.read_table(world.new, None, old_nodes=other)
+        read_table(fitted, world.new, None, old_nodes=other)
 
 
 def test_a_repeated_id_and_a_missing_id_column_are_refused(world, fitted):
     with pytest.raises(TableError, match="unique"):
-        fitted.read_table(pl.concat([world.new, world.new.head(1)]), world.new_edges)
+        read_table(fitted, pl.concat([world.new, world.new.head(1)]), world.new_edges)
     with pytest.raises(GraphError, match="unique"):
-        fitted.read_table(pl.concat([world.new, world.new.head(1)]), None)
+        read_table(fitted, pl.concat([world.new, world.new.head(1)]), None)
     with pytest.raises(TableError, match="no column 'id'"):
-        fitted.read_table(world.new.drop("id"), None)
+        read_table(fitted, world.new.drop("id"), None)
 
 
 def test_a_number_too_large_for_single_precision_is_refused_in_our_words(world, fitted):
     with pytest.raises(GraphError, match="extreme values"):
-        fitted.score_table(world.new.with_columns(x0=pl.lit(1e90)), None)
+        score_table(fitted, world.new.with_columns(x0=pl.lit(1e90)), None)
 
 
 def test_pandas_frames_are_read(world, fitted):
-    found = fitted.score_table(world.new.to_pandas(), world.new_edges.to_pandas())
-    assert found.equals(fitted.score_table(world.new, world.new_edges))
+    found = score_table(fitted, world.new.to_pandas(), world.new_edges.to_pandas())
+    assert found.equals(score_table(fitted, world.new, world.new_edges))
 
 
 def test_a_missing_column_can_be_renamed_or_filled(world, fitted):
     renamed = world.new.rename({"x0": "x0_eur"})
     with pytest.raises(TableError, match=r"rename=.*'new': 'x0'"):
-        fitted.score_table(renamed, None)
-    as_it_was = fitted.score_table(world.new, None)
-    assert fitted.score_table(renamed, None, rename={"x0_eur": "x0"}).equals(as_it_was)
-    assert fitted.score_table(renamed, None, impute=True)["score"].is_between(0, 1).all()
+        score_table(fitted, renamed, None)
+    as_it_was = score_table(fitted, world.new, None)
+    assert score_table(fitted, renamed, None, rename={"x0_eur": "x0"}).equals(as_it_was)
+    assert score_table(fitted, renamed, None, impute=True)["score"].is_between(0, 1).all()
 
 
 # Transfer
@@ -354,26 +355,26 @@ def test_the_transfer_to_the_graph_that_was_fitted_is_the_detector_itself(old_gr
     for graph, back in ((old_graph, np.arange(len(order))), (old_graph.permuted(order), order)):
         view = model.transfer(graph)
         assert view.is_fitted_on(graph)
-        assert (view.threshold_, view.transferred_, view.calibrated_) == (model.threshold_, False, True)
+        assert (view.threshold_, view.transferred, view.guaranteed) == (model.threshold_, False, True)
         for attribute in ("scores_", "is_target_", "calibration_", "region_", "node_"):
             np.testing.assert_array_equal(getattr(view, attribute), getattr(model, attribute)[back])
         np.testing.assert_array_equal(view.p_values(), model.p_values()[back])
-        np.testing.assert_array_equal(view.predict(), model.predict()[back])
+        np.testing.assert_array_equal(view.select(), model.predict()[back])
         if hasattr(model, "uncertainty_"):
             np.testing.assert_array_equal(view.uncertainty_, model.uncertainty_[back])
 
 
 def test_a_transfer_changes_nothing_on_the_detector(world, fitted):
     before = {name: np.copy(value) for name, value in vars(fitted).items() if isinstance(value, np.ndarray)}
-    view = fitted.transfer(fitted.read_table(world.new, world.new_edges, **world.given).graph)
-    assert view.transferred_
-    assert not fitted.transferred_
+    view = fitted.transfer(read_table(fitted, world.new, world.new_edges, **world.given).graph)
+    assert view.transferred
+    assert not fitted.transferred
     for name, value in before.items():
         np.testing.assert_array_equal(getattr(fitted, name), value)
 
 
 def test_a_transfer_can_be_about_some_of_the_nodes(world, fitted):
-    graph = fitted.read_table(world.new, world.new_edges, **world.given).graph
+    graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
     whole, nodes = fitted.transfer(graph), np.array([5, 3, graph.num_nodes - 1, 0])
     some = fitted.transfer(graph, nodes)
     for attribute in ("scores_", "is_target_", "calibration_", "region_", "node_"):
@@ -382,7 +383,7 @@ def test_a_transfer_can_be_about_some_of_the_nodes(world, fitted):
 
 
 def test_a_transferred_detector_is_saved_as_one(world, fitted, tmp_path):
-    graph = fitted.read_table(world.new, world.new_edges, **world.given).graph
+    graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
     view = fitted.transfer(graph)
     view.save(tmp_path / "model")
     again = load_detector(tmp_path / "model")
@@ -399,19 +400,19 @@ def test_a_detector_is_fitted_on_a_graph_with_its_nodes_order_and_domains_alone(
 
 
 def test_another_graph_is_analysed_if_it_has_calibration_nodes_and_refused_otherwise(world, fitted):
-    graph = fitted.read_table(world.new, world.new_edges, **world.given).graph
+    graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
     findings = analyse(fitted, graph, grouped=False)
     assert findings.detector.transferred_
     np.testing.assert_array_equal(findings.p_value, fitted.transfer(graph).p_values())
     assert findings.table().height == graph.num_nodes
     assert set(graph.ids[findings.listed]) <= set(graph.ids[graph.is_target])
-    alone = fitted.read_table(world.new, world.new_edges).graph
+    alone = read_table(fitted, world.new, world.new_edges).graph
     with pytest.raises(GraphError, match=r"fitted on another graph, .*none of the source nodes .* calibrated by"):
         analyse(fitted, alone, grouped=False)
 
 
 def test_the_promise_of_a_transfer_says_that_it_is_one(world, fitted, old_graph):
-    graph = fitted.read_table(world.new, world.new_edges, **world.given).graph
+    graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
     assert analyse(fitted, graph, grouped=False).guarantee != analyse(fitted, old_graph, grouped=False).guarantee
 
 
@@ -440,11 +441,11 @@ def test_an_id_has_one_hash_however_its_column_is_typed():
 
 
 def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, fitted):
-    new = fitted.read_table(world.new, world.new_edges, **world.given)
+    new = read_table(fitted, world.new, world.new_edges, **world.given)
     scored = Result(*score_new(fitted, new, check_new(fitted, new), grouped=False))
     assert set(scored.table["id"]) == set(world.new["id"])
     assert scored.table["score"].is_sorted(descending=True)
-    expected = fitted.score_table(world.new, world.new_edges, **world.given)
+    expected = score_table(fitted, world.new, world.new_edges, **world.given)
     assert same_bits(by_id(scored.table)["score"], by_id(expected)["score"])
     assert same_bits(by_id(scored.table)["p_value"], by_id(expected)["p_value"])
     targets = scored.findings.graph.ids[scored.findings.graph.is_target]
@@ -457,12 +458,12 @@ def test_with_old_nodes_there_are_findings_of_source_and_new_nodes_alone(world, 
 
 
 def test_without_old_nodes_there_is_a_list_without_a_promise(world, fitted):
-    new = fitted.read_table(world.new, world.new_edges)
+    new = read_table(fitted, world.new, world.new_edges)
     scored = Result(*score_new(fitted, new, check_new(fitted, new)))
     assert scored.findings is None
     assert scored.verdict.kind == "inconclusive"
-    assert f"{int(fitted.calibration_.sum())} source nodes" in scored.guarantee
-    expected = fitted.score_table(world.new, world.new_edges)
+    assert f"{int(fitted.calibration.sum())} source nodes" in scored.guarantee
+    expected = score_table(fitted, world.new, world.new_edges)
     for column in ("score", "p_value", "listed"):
         assert same_bits(by_id(scored.table)[column], by_id(expected)[column])
     by_rate = score_new(fitted, new, check_new(fitted, new), fdr=0.3)
@@ -472,7 +473,7 @@ def test_without_old_nodes_there_is_a_list_without_a_promise(world, fitted):
 
 def test_the_advice_to_give_the_old_nodes_is_not_given_to_who_gave_them(world, fitted):
     source = world.old.filter(pl.col("domain") == 0).head(10)
-    new = fitted.read_table(source, None, **world.given)
+    new = read_table(fitted, source, None, **world.given)
     scored = Result(*score_new(fitted, new, check_new(fitted, new), grouped=False))
     assert scored.table["domain"].unique().to_list() == ["source"]
     assert "Give the old nodes" not in scored.guarantee
@@ -495,7 +496,7 @@ OLD_SHOP = {"old_nodes": SHOP, "old_edges": SHOP_EDGES}
 
 @pytest.fixture(scope="module")
 def clerk():
-    return quick(epochs=2).fit(read_graph(SHOP, SHOP_EDGES, text=["title"]), calibration=0.3)
+    return recoslip.calibrate(quick(epochs=2), read_graph(SHOP, SHOP_EDGES, text=["title"]), rotations=3)
 
 
 def arrivals(rows=60, **columns):
@@ -508,7 +509,7 @@ def arrivals(rows=60, **columns):
 
 
 def look(clerk, nodes, edges=None, **options):
-    check = check_new(clerk, clerk.read_table(nodes, edges, **options))
+    check = check_new(clerk, read_table(clerk, nodes, edges, **options))
     assert json.loads(json.dumps(check.to_dict())) == check.to_dict()
     assert check.to_dict()["rows"] == [list(row) for row in check.rows()]
     return dict(check.rows())
@@ -560,14 +561,14 @@ def test_edges_that_lead_out_of_the_table_are_counted(clerk, lost, sentence):
 
 
 def test_the_old_nodes_need_not_be_given_where_the_table_holds_the_source_nodes_itself(clerk):
-    check = check_new(clerk, clerk.read_table(SHOP, SHOP_EDGES))
+    check = check_new(clerk, read_table(clerk, SHOP, SHOP_EDGES))
     assert check.compared
     assert dict(check.rows())["old nodes"] == "Not given."
 
 
 def test_old_nodes_without_those_of_the_source_are_counted_and_said_to_give_no_groups(clerk):
     targets = SHOP.filter(pl.col("domain") == 1)
-    check = check_new(clerk, clerk.read_table(arrivals(), old_nodes=targets))
+    check = check_new(clerk, read_table(clerk, arrivals(), old_nodes=targets))
     assert not check.compared
     assert check.new.old == targets.height
     missing = "100 nodes of the fit are not given. Their edges, which the fit had, are not given."
@@ -587,7 +588,7 @@ def test_neighbourhoods_are_not_called_complete_where_old_nodes_or_edges_are_mis
 
 def test_what_is_said_of_regions_and_groups_is_so(clerk, world, fitted):
     """The table that was fitted holds the source nodes, so that there are findings without --with."""
-    new = fitted.read_table(world.old, world.old_edges)
+    new = read_table(fitted, world.old, world.old_edges)
     check = check_new(fitted, new)
     scored = Result(*score_new(fitted, new, check, grouped=False))
     says_none = "no regions and no groups" in dict(check.rows())["old nodes"]
@@ -694,7 +695,7 @@ def test_the_command_gives_the_rows_fitted_on_the_numbers_of_detect(run, folder,
 def test_the_command_scores_new_nodes_as_the_library_does(run, folder, tmp_path, world):
     run("score", "run", *NEW, *WITH, "--out", tmp_path / "out", cwd=folder)
     model = load_detector(folder / "run" / "model")
-    expected = by_id(model.score_table(world.new, world.new_edges, **world.given))
+    expected = by_id(score_table(model, world.new, world.new_edges, **world.given))
     found = scores(tmp_path / "out")
     for column in ("id", "score", "p_value", "listed"):
         assert same_bits(found[column], expected[column])
@@ -721,7 +722,7 @@ def test_a_packed_graph_of_the_old_nodes_gives_the_same_scores(run, folder, tmp_
 
 def test_old_nodes_without_edges_are_given_with_a_dash(run, folder, tmp_path, world):
     run("score", "run", "--nodes", "new.csv", "--with", "old.csv", "-", "--out", tmp_path / "out", cwd=folder)
-    expected = load_detector(folder / "run" / "model").score_table(world.new, None, old_nodes=world.old)
+    expected = score_table(load_detector(folder / "run" / "model"), world.new, None, old_nodes=world.old)
     assert same_bits(scores(tmp_path / "out")["score"], by_id(expected)["score"])
 
 

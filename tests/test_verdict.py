@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from recoslip.learning.regions import growth_within
 from rich.console import Console
 
+import recoslip
 from recoslip import NodeGraph, detector
 from recoslip.data.vectors import Vectors
 from recoslip.inference.analysis import analyse, facts
@@ -25,11 +27,10 @@ from recoslip.inference.diagnosis import (
 from recoslip.inference.evidence import BinCounts, Evidence
 from recoslip.inference.groups import Partition, find_groups, inspect_first, merge_alike_communities
 from recoslip.inference.novel_share import NovelShare, most_by_chance
+from recoslip.inference.p_values import p_values
 from recoslip.inference.traits import FeatureStatistics
 from recoslip.inference.verdict import Withheld, decide, guarantee, withheld_regions
 from recoslip.learning.base import Detector
-from recoslip.learning.p_values import p_values
-from recoslip.learning.regions import growth_within
 from recoslip.pipeline.result import Result
 from recoslip.products.cli.detect import print_result
 
@@ -72,7 +73,7 @@ SOURCE = {"a": 300, "b": 300, "c": 300}
 
 def found(source, target, *, seed=0, max_fpr=0.01, names=NAMES, **options):
     graph, kinds = world(source, target, seed, names)
-    fitted = DistanceToSource(random_state=seed, max_fpr=max_fpr).fit(graph, rotations=5)
+    fitted = recoslip.calibrate(DistanceToSource(random_state=seed, max_fpr=max_fpr), graph, rotations=5)
     return analyse(fitted, graph, **options), kinds
 
 
@@ -165,7 +166,7 @@ def test_without_calibration_nodes_nothing_can_be_told():
 def test_a_feature_that_says_the_same_as_the_domain_ends_in_cannot_be_told():
     graph, _ = world(SOURCE, {"a": 100, "b": 100})
     leak = NodeGraph(np.column_stack([graph.x, 9.0 * graph.is_target]), graph.edge_index, graph.is_target)
-    findings = analyse(DistanceToSource().fit(leak, rotations=5), leak, grouped=False)
+    findings = analyse(recoslip.calibrate(DistanceToSource(), leak, rotations=5), leak, grouped=False)
     assert findings.headline().startswith("Inconclusive: source and target are separable")
     assert f"feature {graph.num_features} (AU-ROC 1.00)" in findings.verdict.advice
     assert facts(findings)["diagnosis"]["shift"] is None
@@ -174,7 +175,7 @@ def test_a_feature_that_says_the_same_as_the_domain_ends_in_cannot_be_told():
 
 def test_scores_that_are_all_tied_end_in_cannot_be_told():
     graph = NodeGraph(np.ones((90, 2)), np.empty((2, 0), dtype=int), np.arange(90) >= 60)
-    findings = analyse(DistanceToSource(max_fpr=0.05).fit(graph, rotations=3), graph)
+    findings = analyse(recoslip.calibrate(DistanceToSource(max_fpr=0.05), graph, rotations=3), graph)
     assert findings.headline() == (
         "Inconclusive: all target nodes and all source nodes that they are compared with have the same score."
     )
@@ -318,12 +319,12 @@ def test_clusters_that_grew_are_those_with_enough_source_nodes_and_known_nodes()
 
 def test_clusters_count_every_node_once():
     graph, _ = world(SOURCE, {"a": 100, "new": 100})
-    fitted = DistanceToSource().fit(graph, rotations=3)
-    clusters = find_clusters(fitted, Vectors.of(graph).summary(), fitted.predict(), FeatureStatistics(graph))
+    fitted = recoslip.calibrate(DistanceToSource(), graph, rotations=3)
+    clusters = find_clusters(fitted, Vectors.of(graph).summary(), fitted.select(), FeatureStatistics(graph))
     assert sorted(np.concatenate([cluster.members for cluster in clusters]).tolist()) == list(range(1100))
     assert sum(cluster.source for cluster in clusters) == 900
     assert sum(cluster.target for cluster in clusters) == 200
-    assert sum(cluster.listed for cluster in clusters) == fitted.predict().sum()
+    assert sum(cluster.listed for cluster in clusters) == fitted.select().sum()
     for cluster in clusters:
         assert (cluster.known is None) == (cluster.growth is None) == (cluster.source < 10)
         assert cluster.known is None or cluster.known <= cluster.target
@@ -350,14 +351,14 @@ def test_a_shift_of_nothing_known_is_not_estimated():
 def test_a_cluster_that_grew_within_its_region_raises_what_the_share_allows_for():
     """One region for all, so that the growth is within it."""
     graph, kinds = world({"a": 90, "b": 450, "c": 460}, {"a": 400, "b": 60, "c": 50})
-    fitted = DistanceToSource(random_state=0).fit(graph, rotations=5)
+    fitted = recoslip.calibrate(DistanceToSource(random_state=0), graph, rotations=5)
     fitted.region_ = np.zeros(graph.num_nodes, dtype=int)
     findings = analyse(fitted, graph, grouped=False)
     assert findings.diagnosis.grown
-    within = [growth_in_region(cluster, fitted.region_, fitted.is_target_) for cluster in findings.diagnosis.grown]
+    within = [growth_in_region(cluster, fitted.region_, fitted.is_target) for cluster in findings.diagnosis.grown]
     assert findings.novel_share.max_growth == max(within) > growth_within(10)
     own = (kinds == "a").astype(int)  # a region of its own: nothing grew within it
-    assert growth_in_region(findings.diagnosis.grown[0], own, fitted.is_target_) < 1.5
+    assert growth_in_region(findings.diagnosis.grown[0], own, fitted.is_target) < 1.5
 
 
 def test_rejected_proposals_are_told():
@@ -463,18 +464,18 @@ def test_the_list_is_counted_in_words():
 
 def test_regions_with_too_few_source_nodes_are_named():
     graph, _ = world({"a": 90, "b": 300}, {"a": 50, "b": 50})
-    fitted = DistanceToSource().fit(graph, rotations=3)
+    fitted = recoslip.calibrate(DistanceToSource(), graph, rotations=3)
     fitted.region_ = (graph.x.argmax(axis=1) == 0).astype(int)
     small = int((fitted.region_[:390] == 1).sum())
     features = FeatureStatistics(graph)
-    withheld = withheld_regions(fitted, fitted.predict(), None, features)
+    withheld = withheld_regions(fitted, fitted.select(), None, features)
     inside = int((fitted.region_[390:] == 1).sum())
     assert withheld == (Withheld("region 2, 'apples'", small, inside),)
     words = guarantee(fitted, None, withheld, supported=True)
     assert words.startswith("Expected false-positive rate ≤ 1 %, assuming ")
     assert "in each of the 2 regions" in words
     assert words.endswith(f"region 2, 'apples': {small} source nodes for {inside} target nodes.")
-    assert not fitted.predict()[fitted.region_ == 1].any()
+    assert not fitted.select()[fitted.region_ == 1].any()
 
 
 def test_by_false_discovery_rate_regions_reach_the_list_together():
@@ -492,7 +493,7 @@ def test_by_false_discovery_rate_regions_reach_the_list_together():
 
 def test_guarantees_name_their_assumption():
     graph, _ = world({"a": 200}, {"a": 50})
-    fitted = DistanceToSource(max_fpr=0.05).fit(graph, calibration=0.5)
+    fitted = recoslip.calibrate(DistanceToSource(max_fpr=0.05), graph, rotations=3)
     assumption = "assuming known target nodes are distributed as the hidden source nodes."
     assert guarantee(fitted, None, (), supported=True) == f"Expected false-positive rate ≤ 5 %, {assumption}"
     assert guarantee(fitted, 0.1, (), supported=True) == f"Expected false-discovery rate ≤ 10 %, {assumption}"

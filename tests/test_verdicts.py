@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+import recoslip
 from recoslip import detector, load_detector
 from recoslip.base.errors import SettingError
 from recoslip.data.datasets.block_model import csbm
-from recoslip.learning.feedback import AMPLITUDE, NOISE, VERDICT, VerdictModel
+from recoslip.inference.feedback import AMPLITUDE, NOISE, VERDICT, VerdictModel
 
 
 def margin(f):
@@ -25,7 +26,7 @@ def drawn():
 
 @pytest.fixture(scope="module")
 def fitted(drawn):
-    return detector("domain-discriminator", epochs=60, hidden_channels=16).fit(drawn, rotations=3)
+    return recoslip.calibrate(detector("domain-discriminator", epochs=60, hidden_channels=16), drawn, rotations=3)
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +135,9 @@ def test_twenty_verdicts_improve_the_ranking_of_the_others(fitted, drawn, novel)
 def test_what_was_promised_stays_that_of_the_fit(fitted, drawn, novel):
     learned = fitted.learn(*reviewed(fitted, drawn, novel, 10))
     assert np.array_equal(learned.p_values(), fitted.p_values(), equal_nan=True)
-    assert np.array_equal(learned.predict(), fitted.predict())
+    assert np.array_equal(learned.predict(), fitted.select())
     source = ~drawn.is_target
-    assert np.array_equal(learned.scores_[source], fitted.scores_[source])
+    assert np.array_equal(learned.scores_[source], fitted.scores[source])
 
 
 def test_a_verdict_is_the_score_of_its_node(fitted, drawn):
@@ -165,6 +166,6 @@ def test_wrong_verdicts_are_refused(fitted, drawn):
 
 
 def test_a_fit_without_rotations_says_how_to_learn(drawn):
-    once = detector("domain-discriminator", epochs=2).fit(drawn, calibration=0.2)
+    once = recoslip.calibrate(detector("domain-discriminator", epochs=2), drawn, rotations=3)
     with pytest.raises(SettingError, match="rotations=5"):
         once.learn(drawn.ids[drawn.is_target][:1], [])

@@ -275,9 +275,9 @@ def calibrate(
     """
     Integer(2, MAX_ROTATIONS)("rotations", rotations)
     Number(0, 1)("max_fpr", max_fpr)
-    given = graph
+    require_graph(graph)
+    vectors = _vectors(graph)  # before the nodes are put in another order, so that they are kept with the graph
     graph, split, truth, back = base.prepared(detector, graph, split, truth)
-    vectors = _vectors(given)  # which are kept with the graph
     one: Detector = clone(detector).set_params(**detector._rotation_params())
     hidden = rotate(graph, int(rotations), detector.random_state)
     shown = [_presented(one, graph, split, part, k) for k, part in enumerate(hidden)]

@@ -5,6 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+DEMO := networks,review
 PYTEST := -m pytest -n 3 --dist worksteal  # one more than the cores: tests of clusters wait for processes of their own
 
 .PHONY: demo test quick torture check coverage docs gallery install clean
@@ -44,7 +45,7 @@ install: .venv/.dev
 
 # One stamp for each set of installed packages; that of the tests includes that of the demo.
 .venv/.demo: pyproject.toml constraints.txt
-	$(call install,review)
+	$(call install,$(DEMO))
 	@touch .venv/.demo
 
 .venv/.docs: pyproject.toml constraints.txt

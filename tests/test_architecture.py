@@ -61,6 +61,29 @@ def test_no_module_imports_another_in_a_circle():
     assert not left
 
 
+def imported_at_once(path: Path) -> set[str]:
+    """Libraries that a file imports when it is imported, those for type checking left out."""
+    found: set[str] = set()
+    left: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+        is_lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or (
+            isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        )
+        left += [] if is_lazy else list(ast.iter_child_nodes(node))
+    return found
+
+
+def test_one_folder_alone_needs_pytorch():
+    users = {name for name, path in MODULES.items() if imported_at_once(path) & {"torch", "torch_geometric", "triton"}}
+    assert users
+    assert {name.rpartition(".")[0] for name in users} == {"recoslip.learning.networks"}
+
+
 # Calls that change files outside of base/files.py, by module, and why they may be there.
 ALLOWED = {
     ("learning.networks.batches", "truncate"),  # a temporary file without a name

@@ -21,7 +21,6 @@ import torch
 from threadpoolctl import threadpool_info
 from typer.testing import CliRunner
 
-import recoslip
 from recoslip import RecoSlipPlus, detector, load_dataset
 from recoslip.products.cli import app
 
@@ -178,32 +177,13 @@ def methods() -> dict:
     for name in METHODS:
         method = detector(name)
         little = {key: value for key, value in LITTLE.items() if key in method.get_params()}
-        rotations = 2 if name == "reco-slip-plus" else 1
         little |= {"prior_epochs": 4} if "prior_epochs" in method.get_params() else {}
-        method = recoslip.calibrate(method.set_params(**little), data.graph, data.split, rotations=rotations)
-        found[name] = summed(data.graph.ids.tolist(), method.scores)
+        method = method.set_params(**little).fit(data.graph, data.split)
+        found[name] = summed(data.graph.ids.tolist(), method.scores_)
     return found
 
 
-def helps() -> dict:
-    commands = [
-        "demo",
-        "check",
-        "detect",
-        "score",
-        "watch",
-        "compare",
-        "pack",
-        "report",
-        "review",
-        "methods",
-        "datasets",
-        "bench",
-    ]
-    return {name: [line.rstrip() for line in run(name, "--help").splitlines() if line.strip()] for name in commands}
-
-
-PARTS = (methods, tables, demo, cells, watch, helps)
+PARTS = (methods, tables, demo, cells, watch)
 
 
 def main() -> None:

@@ -5,10 +5,10 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import recoslip
-from recoslip import detector, load_detector
+from recoslip import Calibrated, detector
 from recoslip.base.errors import SettingError
 from recoslip.data.datasets.block_model import csbm
-from recoslip.inference.feedback import AMPLITUDE, NOISE, VERDICT, VerdictModel
+from recoslip.inference.feedback import AMPLITUDE, NOISE, VERDICT, Feedback, VerdictModel
 
 
 def margin(f):
@@ -38,7 +38,7 @@ def reviewed(fitted, drawn, novel, count):
     """Take the queue as a reviewer does; return the ids of confirmed and rejected nodes."""
     confirmed, rejected = [], []
     while len(confirmed) + len(rejected) < count:
-        for node in fitted.queue(confirmed, rejected, 5).tolist():
+        for node in Feedback(fitted, confirmed, rejected).queue(5).tolist():
             (confirmed if novel[node] else rejected).append(drawn.ids[node])
     return confirmed, rejected
 
@@ -126,46 +126,48 @@ def test_the_queue_asks_about_allowed_nodes_alone_and_no_more_than_there_are():
 
 def test_twenty_verdicts_improve_the_ranking_of_the_others(fitted, drawn, novel):
     confirmed, rejected = reviewed(fitted, drawn, novel, 20)
-    learned = fitted.learn(confirmed, rejected)
+    learned = Feedback(fitted, confirmed, rejected).scores()
     rest = drawn.is_target & ~np.isin(drawn.ids, [*confirmed, *rejected])
-    before, after = (roc_auc_score(novel[rest], each.scores_[rest]) for each in (fitted, learned))
+    before, after = (roc_auc_score(novel[rest], scores[rest]) for scores in (fitted.scores, learned))
     assert after > before + (1 - before) / 3
 
 
-def test_what_was_promised_stays_that_of_the_fit(fitted, drawn, novel):
-    learned = fitted.learn(*reviewed(fitted, drawn, novel, 10))
-    assert np.array_equal(learned.p_values(), fitted.p_values(), equal_nan=True)
-    assert np.array_equal(learned.predict(), fitted.select())
+def test_decisions_move_target_nodes_alone_and_not_the_fit(fitted, drawn, novel):
+    before, p = fitted.scores.copy(), fitted.p_values()
+    learned = Feedback(fitted, *reviewed(fitted, drawn, novel, 10)).scores()
+    assert np.array_equal(fitted.scores, before)
+    assert np.array_equal(fitted.p_values(), p, equal_nan=True)
     source = ~drawn.is_target
-    assert np.array_equal(learned.scores_[source], fitted.scores[source])
+    assert np.array_equal(learned[source], before[source])
 
 
 def test_a_verdict_is_the_score_of_its_node(fitted, drawn):
     target = drawn.ids[drawn.is_target]
-    learned = fitted.learn(target[:2], target[2:5])
-    assert learned.scores_[np.isin(drawn.ids, target[:2])].tolist() == [1.0, 1.0]
-    assert learned.scores_[np.isin(drawn.ids, target[2:5])].tolist() == [0.0, 0.0, 0.0]
+    learned = Feedback(fitted, target[:2], target[2:5]).scores()
+    assert learned[np.isin(drawn.ids, target[:2])].tolist() == [1.0, 1.0]
+    assert learned[np.isin(drawn.ids, target[2:5])].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_saved_detector_learns_the_same(fitted, drawn, novel, tmp_path):
     fitted.save(tmp_path / "model")
-    again = load_detector(tmp_path / "model")
+    again = Calibrated.load(tmp_path / "model")
     verdicts = reviewed(fitted, drawn, novel, 10)
-    assert np.array_equal(again.learn(*verdicts).scores_, fitted.learn(*verdicts).scores_)
-    assert again.queue(*verdicts).tolist() == fitted.queue(*verdicts).tolist()
+    own, saved = (Feedback(model, *verdicts) for model in (fitted, again))
+    assert np.array_equal(saved.scores(), own.scores())
+    assert saved.queue().tolist() == own.queue().tolist()
 
 
 def test_wrong_verdicts_are_refused(fitted, drawn):
     target, source = drawn.ids[drawn.is_target], drawn.ids[~drawn.is_target]
     with pytest.raises(SettingError, match="1 of 2 ids are no target nodes"):
-        fitted.learn([target[0], source[0]], [])
+        Feedback(fitted, [target[0], source[0]], [])
     with pytest.raises(SettingError, match="no target nodes \\(first: 'nobody'\\)"):
-        fitted.learn(["nobody"], [])
+        Feedback(fitted, ["nobody"], [])
     with pytest.raises(SettingError, match="confirmed and rejected at once"):
-        fitted.learn(target[:2], target[1:3])
+        Feedback(fitted, target[:2], target[1:3])
 
 
-def test_a_fit_without_rotations_says_how_to_learn(drawn):
-    once = recoslip.calibrate(detector("domain-discriminator", epochs=2), drawn, rotations=3)
-    with pytest.raises(SettingError, match="rotations=5"):
-        once.learn(drawn.ids[drawn.is_target][:1], [])
+def test_a_single_fit_says_how_to_learn(drawn):
+    once = Calibrated.of(detector("lp-pul").fit(drawn))
+    with pytest.raises(SettingError, match=r"recoslip\.calibrate"):
+        Feedback(once, drawn.ids[drawn.is_target][:1], [])

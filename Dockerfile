@@ -22,7 +22,7 @@ COPY constraints.txt /tmp/constraints.txt
 COPY --from=wheel /wheels /tmp/wheels
 # The CPU build of PyTorch is on PyTorch's own index; that of PyPI brings CUDA, which is some gigabytes.
 RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu \
-        --constraint /tmp/constraints.txt "recoslip[excel,review] @ file://$(echo /tmp/wheels/*.whl)" \
+        --constraint /tmp/constraints.txt "recoslip[excel,networks,review] @ file://$(echo /tmp/wheels/*.whl)" \
     && rm -r /tmp/constraints.txt /tmp/wheels \
     && useradd --uid 1000 recoslip \
     && install --directory --owner 1000 --group 1000 /data

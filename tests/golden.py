@@ -1,4 +1,4 @@
-"""What the main uses give with little training, as JSON: hashes of scores, listed ids, verdicts, and every help text.
+"""What the main uses give with little training, as JSON: hashes of scores, listed ids, verdicts.
 
 OMP_NUM_THREADS=1 python tests/golden.py > tests/golden.json    # in a commit that changes a number on purpose
 """

@@ -102,10 +102,8 @@ def test_the_reference_has_every_public_name_and_every_method():
     documented = set().union(*(anchors(path) for path in (DOCS / "api").glob("*.md")))
     assert {f"recoslip.{name}" for name in recoslip.__all__} <= documented
     classes = {method.implementation.replace(":", ".") for method in METHODS.values()}
-    own_pages = {
-        f"recoslip.learning.{name}" for name in ("reco_slip.RecoSlip", "reco_slip_plus.RecoSlipPlus", "scan.Scan")
-    }
-    assert classes - own_pages <= documented
+    public = {f"{getattr(recoslip, name).__module__}.{name}" for name in ("RecoSlip", "RecoSlipPlus", "Scan")}
+    assert classes - public <= documented
     index = {anchor for target in targets(DOCS / "api" / "index.md") for anchor in target.split("#")[1:]}
     assert {f"recoslip.{name}" for name in recoslip.__all__} <= index
 
@@ -149,14 +147,14 @@ def test_the_reference_documents_settings_as_the_detectors_do():
         given = {p.name: str(p.default) for p in described.members["__init__"].parameters if p.name != "self"}
         defaults = inspect.signature(method.kind).parameters
         assert {name: eval(text) for name, text in given.items()} == {k: p.default for k, p in defaults.items()}
-    options = package["read_options.ReadOptions"]
+    options = package["data.options.ReadOptions"]
     for name, (_, own) in declared().items():
         assert options[name].docstring.value == f"{own.help} {own.more}".strip()
     defaults = {p.name: ast.literal_eval(str(p.default)) for p in options.parameters if p.name != "self"}
     assert defaults == vars(ReadOptions())
-    findings = package["findings.analysis.Findings"]
+    findings = package["inference.analysis.Findings"]
     assert findings["listed"].docstring.value == "(nodes,) the target nodes that are listed as novel."
-    assert '```pycon\n>>> Watch("nowhere")\nTraceback' in package["watch.watch.Watch"].docstring.value
+    assert '```pycon\n>>> Watch("nowhere")\nTraceback' in package["products.watch.watch.Watch"].docstring.value
 
 
 class Elements(HTMLParser):

@@ -67,7 +67,7 @@ INJECTIONS = [
 @pytest.fixture(scope="module")
 def data():
     graph = csbm(nodes=120, categories=3, features=4, seed=2)
-    fitted = recoslip.calibrate(detector("domain-discriminator", epochs=60, max_fpr=0.3), graph, rotations=3)
+    fitted = recoslip.calibrate(detector("domain-discriminator", epochs=60), graph, rotations=3, max_fpr=0.3)
     return report(analyse(fitted, graph)).data
 
 

@@ -65,7 +65,7 @@ def is_result(out):
     assert pl.read_csv(out / "scores.csv").height == NODES
     assert json.loads((out / "summary.json").read_text())["nodes"] == NODES
     assert (out / "report.html").read_text().endswith("</html>\n")
-    recoslip.load_detector(out / "model")
+    recoslip.Calibrated.load(out / "model")
 
 
 def is_model(out):

@@ -49,7 +49,7 @@ def run():
         feature_names=["<b>bold</b>", "width", "height", "weight"],
     )
     fitted = recoslip.calibrate(
-        detector("reco-slip-none", epochs=200, hidden_channels=16, max_fpr=0.05), graph, rotations=3
+        detector("reco-slip-none", epochs=200, hidden_channels=16), graph, rotations=3, max_fpr=0.05
     )
     return fitted, graph, analyse(fitted, graph)
 
@@ -170,7 +170,7 @@ def test_no_node_below_the_dashed_line_is_listed(run):
     fitted, _, findings = run
     line = payload(findings, title="")["threshold"]
     assert findings.listed.any()
-    assert fitted.scores_[findings.listed].min() >= line
+    assert fitted.scores[findings.listed].min() >= line
     assert (fitted.p_values()[findings.listed] <= 0.05).all()
 
 
@@ -303,14 +303,14 @@ def test_colours_by_group_and_score(page):
 
 def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     _, graph, _ = run
-    plain = detector("lp-pul").fit(graph)
+    plain = recoslip.Calibrated.of(detector("lp-pul").fit(graph))
     report(analyse(plain, graph)).save(tmp_path / "report.html")
     page = browser.new_page()
     page.goto((tmp_path / "report.html").as_uri())
     page.wait_for_selector("body[data-ready]")
     text = page.locator("body").inner_text()
     page.close()
-    assert "Inconclusive: the detector was fitted without calibration nodes" in text
+    assert "Inconclusive: no source nodes were hidden" in text
     assert "No statistical guarantee" in text
     assert "The number of novel nodes is not estimated." in text
     assert "The shift of known categories is not estimated" in text
@@ -486,7 +486,7 @@ def test_the_slider_lists_what_the_library_lists(visit, run, tmp_path, fdr):
         page.locator("#level").fill(str(step))
         level = float(page.locator("#level-value").inner_text().removesuffix(" %")) / 100
         p = fitted.p_values()
-        listed = p <= level * (1 + 1e-9) if fdr is None else fitted.select(level)
+        listed = p <= level * (1 + 1e-9) if fdr is None else fitted.select(fdr=level)
         text = page.locator("#level-text").inner_text()
         start = f"{listed.sum()} of {graph.is_target.sum()} target nodes" if listed.any() else "none of the"
         assert f", {start}" in text
@@ -626,4 +626,4 @@ def test_a_review_can_add_to_the_report(visit, run, tmp_path):
     assert rows(page).locator("td:first-child button").all_text_contents()[:2] == [graph.ids[9], graph.ids[8]]
     page.evaluate("api.setOrder(null); api.setScores(null); api.announce('done')")
     assert page.locator("#announce").text_content() == "done"
-    assert float(rows(page).first.locator("td").nth(2).inner_text()) == pytest.approx(fitted.scores_.max(), abs=1e-4)
+    assert float(rows(page).first.locator("td").nth(2).inner_text()) == pytest.approx(fitted.scores.max(), abs=1e-4)

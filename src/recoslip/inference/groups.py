@@ -274,14 +274,13 @@ def profile_groups(
     partition: Partition,
     similarity: NDArray[np.float32],
     features: FeatureStatistics,
-    *,
-    with_evidence: bool,
+    bins: BinCounts | None,
 ) -> tuple[Group, ...]:
     """Describe each group of a partition of the listed nodes, those with the most evidence of being new first.
 
-    Nodes that are listed by chance lie where, by chance, no source node is; of these no evidence is given.
+    Without counts in bins no evidence is given: nodes that are listed by chance lie where, by chance, no source node is.
     """
-    neighbours, bins = Neighbours(graph), BinCounts.of(graph)
+    neighbours = Neighbours(graph)
     is_target, label = graph.is_target, partition.label
     groups = []
     for number in range(1, partition.count + 1):
@@ -301,7 +300,7 @@ def profile_groups(
                 edges_to_listed=int((listed[far_ends] & (label[far_ends] != number)).sum()),
                 edges_to_target=int((is_target[far_ends] & ~listed[far_ends]).sum()),
                 edges_to_source=int((~is_target[far_ends]).sum()),
-                evidence=bins.evidence(members) if with_evidence and len(members) >= MIN_GROUP_SIZE else None,
+                evidence=bins.evidence(members) if bins and len(members) >= MIN_GROUP_SIZE else None,
             )
         )
     return tuple(sorted(groups, key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0)))

@@ -138,7 +138,6 @@ def analyse(
                 "calibrated by; analyse a graph that has them, under the ids that they had"
             )
     listed = model.select(fdr=fdr)
-    seed = model.detector.random_state % 2**31  # NumPy's older generators take no larger ones
     similarity = Vectors.of(graph).summary()
     check = check_as_given(graph) if check is None else check
     features = FeatureStatistics(graph if described is None else described)
@@ -146,7 +145,7 @@ def analyse(
     if max_growth is None:
         max_growth = max([ALLOWED_GROWTH, *(cluster.least_growth for cluster in diagnosis.grown)])
     share = novel_share(p[is_target], int(model.calibration.sum()), max_growth=max_growth)
-    partition = find_groups(graph, listed, similarity, seed=seed) if grouped else single_group(listed)
+    partition = find_groups(graph, listed) if grouped else single_group(listed)
     verdict = decide(model, listed, fdr, share, diagnosis, check)
     guaranteed = guarantee(model, fdr, supported=verdict.supported)
     bins = BinCounts.of(graph) if verdict.stands_out else None
@@ -259,7 +258,6 @@ def facts(findings: Findings) -> dict[str, Any]:
         "novel_share": asdict(share) if findings.verdict.supported else None,
         "groups": {
             "count": partition.count,
-            "stability": partition.stability,
             "has_structure": partition.has_structure,
             "found": [group.to_dict() for group in findings.groups],
         },

@@ -90,7 +90,7 @@ def _linked(held: sp.csr_array) -> NDArray[np.int64]:
     first, others = held[:MAX_COMPARED], held[MAX_COMPARED:]
     distance = 1 - (first @ first.T).toarray()
     joined = average(squareform(distance, checks=False))
-    group = fcluster(joined, 1 - MIN_SHARED, "distance").astype(np.int64) - 1
+    group: NDArray[np.int64] = fcluster(joined, 1 - MIN_SHARED, "distance").astype(np.int64) - 1
     if not others.shape[0]:
         return group
     members = sp.csr_array((np.ones(len(group), np.float32), (group, np.arange(len(group)))))

@@ -18,6 +18,7 @@ from recoslip import NodeGraph, detector
 from recoslip.base.errors import RecoslipError
 from recoslip.data.datasets.block_model import csbm
 from recoslip.inference.analysis import analyse
+from recoslip.inference.calibrated import Calibrated
 from recoslip.pipeline.report.html import Report
 from recoslip.pipeline.report.payload import MAX_CHARACTERS, MAX_NODES, TEXT_LENGTHS, payload, projection
 
@@ -303,7 +304,7 @@ def test_colours_by_group_and_score(page):
 
 def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     _, graph, _ = run
-    plain = detector("lp-pul").fit(graph)
+    plain = Calibrated.of(detector("lp-pul").fit(graph))
     report(analyse(plain, graph)).save(tmp_path / "report.html")
     page = browser.new_page()
     page.goto((tmp_path / "report.html").as_uri())

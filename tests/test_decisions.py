@@ -1,6 +1,5 @@
 """From scores to decisions: the promises are kept where they are made, and the findings are what was planted."""
 
-import ctypes
 import random
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
-from sklearn.neighbors import kneighbors_graph
 
 import recoslip
 from recoslip import NodeGraph, detector
@@ -21,7 +19,7 @@ from recoslip.data.split import assign_source, hide
 from recoslip.data.vectors import Vectors
 from recoslip.inference.analysis import analyse
 from recoslip.inference.diagnosis import diagnose
-from recoslip.inference.groups import _nearest, find_groups, single_group
+from recoslip.inference.groups import find_groups, single_group
 from recoslip.inference.novel_share import novel_share
 from recoslip.inference.p_values import ROUNDING, benjamini_hochberg, p_values, threshold
 from recoslip.inference.traits import FeatureStatistics, nearest_source
@@ -243,14 +241,10 @@ def planted(novel_categories, **options):
     return graph.with_target(graph.is_target | novel), novel
 
 
-def groups_of(graph, listed, **options):
-    return find_groups(graph, listed, Vectors.of(graph).summary(), **options)
-
-
 @pytest.mark.parametrize("options", [{"homophily": 0.8}, {"homophily": 0.8, "degree": 2, "noise": 0.4}])
 def test_two_planted_categories_are_found(options):
     graph, novel = planted(2, **options)
-    found = groups_of(graph, novel)
+    found = find_groups(graph, novel)
     assert found.has_structure
     assert found.count == 2
     assert adjusted_rand_score(graph.categories[novel], found.label[novel]) > 0.85
@@ -259,59 +253,56 @@ def test_two_planted_categories_are_found(options):
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_groups_do_not_depend_on_what_the_process_drew_before():
+def test_groups_do_not_depend_on_the_order_of_rows():
     graph, novel = planted(2, homophily=0.4, degree=3)
-    stability = set()
-    for calls in (0, 3, 50):
-        for _ in range(calls):
-            ctypes.CDLL(None).rand()
-        stability.add(groups_of(graph, novel).stability)
-    assert len(stability) == 1
+    order = np.random.default_rng(0).permutation(graph.num_nodes)
+    found = find_groups(graph.permuted(order), novel[order])
+    assert (found.label == find_groups(graph, novel).label[order]).all()
 
 
 def test_one_category_and_noise_have_no_structure():
     graph, novel = planted(1, homophily=0.8)
-    assert not groups_of(graph, novel).has_structure
+    assert not find_groups(graph, novel).has_structure
     rng = np.random.default_rng(0)
     noise = NodeGraph(rng.normal(size=(300, 5)), rng.integers(0, 300, (2, 900)), np.arange(300) % 2 == 0)
-    found = groups_of(noise, noise.is_target)
+    found = find_groups(noise, noise.is_target)
     assert not found.has_structure
     assert set(found.label.tolist()) == {-1, 1}
-    assert groups_of(graph, np.zeros(1500, dtype=bool)).count == 0
+    assert find_groups(graph, np.zeros(1500, dtype=bool)).count == 0
     assert single_group(novel).count == 1
 
 
-@pytest.mark.parametrize(("nodes", "features"), [(50, 2), (200, 2), (100, 3), (200, 8)])
-def test_one_cloud_without_edges_has_no_structure(nodes, features):
+def clouds(nodes, features, novel, seed):
+    """Six clouds of as many nodes each, without edges; the last ones are novel, of the others a third is target."""
+    rng = np.random.default_rng(seed)
+    category = np.repeat(np.arange(6), nodes)
+    angle = 2 * np.pi * np.arange(6) / 6
+    centre = np.zeros((6, features))
+    centre[:, :2] = 6 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    x = centre[category] + rng.normal(size=(6 * nodes, features))
+    is_target = (category >= 6 - novel) | (rng.random(6 * nodes) < 1 / 3)
+    return NodeGraph(x, np.empty((2, 0), dtype=int), is_target, categories=category)
+
+
+@pytest.mark.parametrize(("nodes", "features"), [(50, 2), (200, 2), (200, 8)])
+def test_one_cloud_among_others_has_no_structure(nodes, features):
     found = []
     for seed in range(6):
-        x = np.random.default_rng(seed).normal(size=(nodes, features))
-        cloud = NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(nodes) > 1)
-        found.append(groups_of(cloud, np.ones(nodes, dtype=bool), seed=seed).has_structure)
+        graph = clouds(nodes, features, 1, seed)
+        found.append(find_groups(graph, graph.categories == 5).has_structure)
     assert sum(found) <= 1
 
 
-@pytest.mark.parametrize("compared", [50_000, 70])  # with all others, and with every third of them
-def test_two_clouds_without_edges_have_structure(compared, monkeypatch):
+@pytest.mark.parametrize("compared", [2000, 70])  # all with each other; or some, which the others join
+@pytest.mark.parametrize("nodes", [50, 200])
+def test_two_clouds_among_others_have_structure(nodes, compared, monkeypatch):
     monkeypatch.setattr("recoslip.inference.groups.MAX_COMPARED", compared)
-    rng = np.random.default_rng(0)
-    category = np.repeat([0, 1], 100)
-    x = rng.normal(0, 0.5, (200, 3)) + 4 * category[:, None]
-    clouds = NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(200) > 1)
-    found = groups_of(clouds, np.ones(200, dtype=bool))
-    assert found.has_structure
-    assert adjusted_rand_score(category, found.label) > 0.9
-
-
-def test_the_nearest_are_those_of_scikit_learn_and_never_the_node_itself():
-    rng = np.random.default_rng(0)
-    x, rows = rng.normal(size=(60, 3)), np.arange(0, 60, 7)
-    expected = kneighbors_graph(x, 8)[rows].toarray()
-    found = np.zeros((len(rows), 60))
-    np.put_along_axis(found, _nearest(x, rows, 8), 1, axis=1)
-    assert np.array_equal(found, expected)
-    same = _nearest(np.ones((4, 2)), np.arange(4), 3)
-    assert [sorted(row) for row in same.tolist()] == [[k for k in range(4) if k != node] for node in range(4)]
+    for seed in range(2):
+        graph = clouds(nodes, 2, 2, seed)
+        novel = graph.categories >= 4
+        found = find_groups(graph, novel)
+        assert found.has_structure
+        assert adjusted_rand_score(graph.categories[novel], found.label[novel]) > 0.9
 
 
 def test_two_held_out_categories_of_cora_are_told_apart(paper_data):
@@ -320,7 +311,7 @@ def test_two_held_out_categories_of_cora_are_told_apart(paper_data):
     source = assign_source(y, ratios, Permutations(0))
     graph = NodeGraph(x, edge_index, ~source, categories=y)
     novel = np.isin(graph.categories, (3, 6))
-    found = groups_of(graph, novel)
+    found = find_groups(graph, novel)
     assert found.has_structure
     majority = {n: np.bincount(graph.categories[found.label == n]).argmax() for n in range(1, found.count + 1)}
     grouped = found.label > 0

@@ -114,6 +114,17 @@ def test_depth_counts_the_bins_around_and_levels_go_from_large_to_small(small):
     assert [set(small.depth[level].tolist()) for level in levels] == [{k + 1} for k in range(len(levels))]
 
 
+def test_bins_at_a_size_are_the_largest_that_are_no_larger_or_the_smallest_there_are(small):
+    size = small.count(np.zeros(small.leaf.shape[1], dtype=int), groups=1)[:, 0]
+    for largest in (1, 20, 60, 10_000):
+        for tree, found in enumerate(small.at_size(largest)):
+            for node, place in enumerate(found.tolist()):
+                leaf = int(small.leaf[tree, node])
+                chain = [leaf, *around(small, leaf)]
+                fitting = [each for each in chain if small.parent[each] >= 0 and size[each] <= largest]
+                assert place == (fitting[-1] if fitting else leaf)
+
+
 def test_a_partition_at_a_depth_is_of_the_bins_there_and_of_smallest_bins_above(small):
     first = int(np.argmax(small.view[small.parent < 0]))  # tree of the last view
     for depth in range(4):

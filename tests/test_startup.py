@@ -9,7 +9,7 @@ import pytest
 from recoslip import __version__
 
 HEAVY = {
-    "torch", "torch_geometric", "sklearn", "polars", "pyarrow", "pandas", "scipy", "ray", "sknetwork",
+    "torch", "torch_geometric", "sklearn", "polars", "pyarrow", "pandas", "scipy", "ray",
     "matplotlib", "starlette", "uvicorn",
 }  # fmt: skip
 

@@ -25,7 +25,7 @@ from recoslip.inference.diagnosis import (
     unevenness,
 )
 from recoslip.inference.evidence import BinCounts, Evidence
-from recoslip.inference.groups import Partition, find_groups, inspect_first, merge_alike_communities
+from recoslip.inference.groups import Partition, find_groups, inspect_first
 from recoslip.inference.novel_share import NovelShare, most_by_chance
 from recoslip.inference.p_values import p_values
 from recoslip.inference.traits import FeatureStatistics
@@ -426,7 +426,6 @@ def test_first_looks_take_turns_and_leave_out_groups_without_evidence():
 
 def test_one_kind_is_one_group_and_two_kinds_are_two():
     rng = np.random.default_rng(0)
-    assert merge_alike_communities(np.array([0, 1]), np.eye(2), np.array([[0.5, 0.5]])).tolist() == [0, 1]
     # A novel kind in two halves, nearer to each other than to any known one, and another one far from both.
     centres = {
         "known 1": (5, 0, 0, 0, 0),
@@ -439,13 +438,13 @@ def test_one_kind_is_one_group_and_two_kinds_are_two():
     x = rng.normal([centres[kind] for kind in kinds], 0.15)
     graph = NodeGraph(x, np.empty((2, 0), dtype=int), np.arange(400) >= 160)
     listed = graph.is_target
-    groups = find_groups(graph, listed, Vectors.of(graph).summary())
+    groups = find_groups(graph, listed)
     assert groups.count == 2
     assert len(np.unique(groups.label[np.isin(kinds, ("new", "half"))])) == 1
 
 
 def test_groups_that_are_numbered_anew_keep_their_members():
-    partition = Partition(np.array([1, 2, 2, 0, -1]), 2, 0.9, has_structure=True)
+    partition = Partition(np.array([1, 2, 2, 0, -1]), 2)
     assert partition.renumbered([2, 1]).label.tolist() == [2, 1, 1, 0, -1]
 
 

@@ -124,6 +124,19 @@ class Partitions:
             bins = np.where(self.depth[bins] > depth, self.parent[bins], bins).astype(np.int32)
         return bins
 
+    def at_size(self, largest: float) -> NDArray[np.int64]:
+        """Return the largest bin of each node, tree by tree, that holds at most so many nodes: (trees, nodes).
+
+        It is the smallest bin where that holds more already, and never the one that holds all nodes if it is divided.
+        """
+        size = self.count(np.zeros(self.leaf.shape[1], dtype=np.int64), groups=1)[:, 0]
+        chosen = np.arange(len(self.parent))
+        for level in self.levels():
+            around = chosen[self.parent[level]]
+            fits = (self.parent[around] >= 0) & (size[around] <= largest)
+            chosen[level] = np.where(fits, around, level)
+        return np.asarray(chosen[self.leaf])
+
     def among(self, graph: NodeGraph, vectors: Vectors) -> Partitions:
         """Return the same bins with a graph's nodes in them, which are assigned once and kept with the graph."""
         kept = [each for each in graph.kept(Partitions) if np.shares_memory(each.parent, self.parent)]

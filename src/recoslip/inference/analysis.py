@@ -19,6 +19,7 @@ from recoslip.data.vectors import Vectors
 from recoslip.inference.calibrated import Calibrated, mean_uncertainty
 from recoslip.inference.check import Check, check_as_given
 from recoslip.inference.diagnosis import Diagnosis, diagnose
+from recoslip.inference.evidence import BinCounts
 from recoslip.inference.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
 from recoslip.inference.novel_share import ALLOWED_GROWTH, NovelShare, novel_share
 from recoslip.inference.traits import FeatureStatistics
@@ -45,7 +46,8 @@ class Findings:
     verdict: Verdict
     check: Check  # at the graph, before training
     similarity: NDArray[np.float32] = field(repr=False)  # (nodes, width) whose inner products are similarities
-    described: NodeGraph = field(repr=False)  # the same nodes, with the features that groups and nodes are described by
+    features: FeatureStatistics = field(repr=False)  # that groups and nodes are described by
+    bins: BinCounts | None = field(repr=False)  # the evidence is counted in them; None where nothing stands out
     before_scoring: tuple[tuple[str, str], ...] = ()  # of new nodes: what a look at their table found, row by row
 
     def headline(self) -> str:
@@ -136,21 +138,18 @@ def analyse(
                 "calibrated by; analyse a graph that has them, under the ids that they had"
             )
     listed = model.select(fdr=fdr)
-    seed = model.detector.random_state % 2**31  # NumPy's older generators take no larger ones
     similarity = Vectors.of(graph).summary()
     check = check_as_given(graph) if check is None else check
-    described = graph if described is None else described
-    features = FeatureStatistics(described)
+    features = FeatureStatistics(graph if described is None else described)
     p, diagnosis = model.p_values(), diagnose(model, graph, listed, features)
     if max_growth is None:
         max_growth = max([ALLOWED_GROWTH, *(cluster.least_growth for cluster in diagnosis.grown)])
     share = novel_share(p[is_target], int(model.calibration.sum()), max_growth=max_growth)
-    partition = find_groups(graph, listed, similarity, seed=seed) if grouped else single_group(listed)
+    partition = find_groups(graph, listed) if grouped else single_group(listed)
     verdict = decide(model, listed, fdr, share, diagnosis, check)
     guaranteed = guarantee(model, fdr, supported=verdict.supported)
-    groups = profile_groups(
-        graph, model.scores, listed, partition, similarity, features, with_evidence=verdict.stands_out
-    )
+    bins = BinCounts.of(graph) if verdict.stands_out else None
+    groups = profile_groups(graph, model.scores, listed, partition, similarity, features, bins)
     return Findings(
         model=model,
         graph=graph,
@@ -165,7 +164,8 @@ def analyse(
         verdict=verdict,
         check=check,
         similarity=similarity,
-        described=described,
+        features=features,
+        bins=bins,
     )
 
 
@@ -258,7 +258,6 @@ def facts(findings: Findings) -> dict[str, Any]:
         "novel_share": asdict(share) if findings.verdict.supported else None,
         "groups": {
             "count": partition.count,
-            "stability": partition.stability,
             "has_structure": partition.has_structure,
             "found": [group.to_dict() for group in findings.groups],
         },

@@ -24,7 +24,7 @@ function open(k) {
     ...(data.images ? [image(k, "large")] : []),
     ...valuesTable(k),
   ];
-  if (more?.evidence) content.push(make("p", { class: "evidence" }, more.evidence));
+  if (more?.evidence !== undefined) content.push(make("p", { class: "evidence" }, data.evidence[more.evidence]));
   if (more?.traits?.length) content.push(make("h3", {}, `Compared with the ${counted(more.references, "source node")} most similar to it`), traitTable(more.traits, "most similar"));
   if (more) content.push(make("h3", {}, "Neighbours"), make("p", {}, `${count(more.degree)} in all, ${count(more.source_neighbours)} of them source.`), make("div", { class: "exemplars" }, ...more.neighbours.map(button)));
   else content.push(make("p", { class: "quiet" }, "Neighbours are given for listed nodes and the highest scores only."));

@@ -2,7 +2,7 @@
 
 const MEMBERS = data.images ? 12 : 6; // shown on a card
 const groupCards = []; // [group, container for what others add to its card]
-const { has_structure: hasStructure, count: groupCount, stability } = facts.groups;
+const { has_structure: hasStructure, count: groupCount } = facts.groups;
 
 // What nodes have of features, what those that they are compared with have, and the source.
 const traitTable = (traits, compared) => make("table", { class: "traits" },

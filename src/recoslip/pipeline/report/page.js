@@ -26,7 +26,7 @@ const share = facts.novel_share;
 function showCards() {
   const cards = [[count(counts.listed), `listed, of ${counted(counts.target, "target node")}`]];
   if (share) cards.unshift([share.low > 0 ? `${atLeast(share.low)} to ${percent(share.high)}` : `up to ${percent(share.high)}`, `of the target nodes may be novel. The estimate is ${percent(share.estimate)}.`]);
-  if (counts.listed) cards.push(hasStructure ? [String(groupCount), `groups among them, stability ${stability.toFixed(2)}`] : ["1", "group among them"]);
+  if (counts.listed) cards.push([String(groupCount), `${groupCount > 1 ? "groups" : "group"} among them`]);
   if (facts.verdict === "novel") cards.push([`${share.holds_up_to.toFixed(1)} times`, "is how much more frequent a known category would have to be, among the nodes that it is compared with, to explain all of this."]);
   $("cards").append(...cards.map(([figure, caption]) => make("div", { class: "card" }, make("b", {}, figure), caption)));
   $("warnings").hidden = !facts.diagnosis.warnings.length;

@@ -19,10 +19,9 @@ from recoslip.data.neighbours import Neighbours
 from recoslip.data.split import Mask
 from recoslip.inference.analysis import Findings, facts
 from recoslip.inference.diagnosis import Cluster
-from recoslip.inference.evidence import BinCounts
 from recoslip.inference.groups import Group
 from recoslip.inference.p_values import ROUNDING
-from recoslip.inference.traits import FeatureStatistics, Trait, nearest_source
+from recoslip.inference.traits import Trait, nearest_source
 from recoslip.learning.base import Detector
 
 TEXT_LENGTHS = (400, 200, 100, 50, 25)  # characters of a cell; the first with which all columns fit
@@ -116,7 +115,7 @@ def payload(
     represented = findings.similarity[shown].astype(np.float64) if representation is None else representation
     xy = projection(represented, findings.listed[shown])
     columns, cut_after = shown_columns(graph, shown, show)
-    features = FeatureStatistics(findings.described)
+    details, evidence = _details(findings, shown, position)
     summary = facts(findings)
     lowest_listed = summary["lowest_listed_score"]
     return {
@@ -152,7 +151,8 @@ def payload(
         "histogram": _histogram(findings),
         "groups": [_group(group, position) for group in findings.groups],
         "clusters": [_cluster(cluster) for cluster in findings.diagnosis.clusters],
-        "details": _details(findings, features, shown, position),
+        "details": details,
+        "evidence": evidence,
         "images": _images(graph, shown, image_shape),
         "run": {
             "recoslip": __version__,
@@ -228,9 +228,12 @@ def _histogram(findings: Findings) -> dict[str, list[float]]:
 
 
 def _details(
-    findings: Findings, features: FeatureStatistics, shown: NDArray[np.int64], position: NDArray[np.int64]
-) -> dict[str, dict[str, Any]]:
-    """Return neighbours and traits of the listed nodes and the highest scores, by position."""
+    findings: Findings, shown: NDArray[np.int64], position: NDArray[np.int64]
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return neighbours, evidence and traits of the listed nodes and the highest scores, by position; the sentences.
+
+    The evidence of a node is the place of its sentence, as many nodes lie in the same bin.
+    """
     graph, scores = findings.graph, findings.model.scores
     is_target = graph.is_target
     listed = np.flatnonzero(findings.listed & (position >= 0))
@@ -246,18 +249,18 @@ def _details(
             "source_neighbours": int((~is_target[neighbours]).sum()),
             "neighbours": [int(position[k]) for k in by_score[:MAX_NEIGHBOURS].tolist() if position[k] >= 0],
         }
+    sentences: dict[str, int] = {}
+    evidence = findings.bins.of_nodes(listed) if findings.bins else []
+    for node, own in zip(listed.tolist(), evidence, strict=False):
+        details[str(position[node])]["evidence"] = sentences.setdefault(own.sentence(), len(sentences))
     with_traits = listed[:MAX_WITH_TRAITS].tolist()
-    if with_traits:
-        references = nearest_source(graph, findings.similarity, with_traits).tolist()
-        evidence = BinCounts.of(graph).of_nodes(np.array(with_traits)) if findings.verdict.stands_out else []
-        for node, own in zip(with_traits, evidence, strict=False):
-            details[str(position[node])]["evidence"] = own.sentence()
-        for node, similar in zip(with_traits, references, strict=True):
-            details[str(position[node])] |= {
-                "references": len(similar),
-                "traits": [_trait(trait) for trait in features.traits([node], similar, TRAITS)],
-            }
-    return details
+    references = nearest_source(graph, findings.similarity, with_traits).tolist() if with_traits else []
+    for node, similar in zip(with_traits, references, strict=True):
+        details[str(position[node])] |= {
+            "references": len(similar),
+            "traits": [_trait(trait) for trait in findings.features.traits([node], similar, TRAITS)],
+        }
+    return details, list(sentences)
 
 
 def _group(group: Group, position: NDArray[np.int64]) -> dict[str, Any]:

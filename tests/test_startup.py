@@ -64,8 +64,10 @@ def test_python_runs_the_package_as_the_command():
 
 
 def test_the_packages_import_nothing_heavy():
-    assert not HEAVY & after("import recoslip, recoslip.data.datasets.catalogue, recoslip.learning.methods, recoslip.products.cli")
-    assert not HEAVY & after("from recoslip import __version__\nfrom recoslip.data.datasets.catalogue import CATALOGUE")
+    assert not HEAVY & after(
+        "import recoslip, recoslip.data.datasets.catalogue, recoslip.learning.methods, recoslip.products.cli"
+    )
+    assert not HEAVY & after("from recoslip import __version__\nimport recoslip.data.datasets.catalogue")
 
 
 def test_a_detector_is_built_without_what_only_other_steps_need():
@@ -77,7 +79,5 @@ def test_a_detector_is_built_without_what_only_other_steps_need():
 
 
 def test_every_public_name_can_be_imported():
-    names = after(
-        "import recoslip\nassert all(hasattr(recoslip, name) for name in recoslip.__all__)"
-    )
+    names = after("import recoslip\nassert all(hasattr(recoslip, name) for name in recoslip.__all__)")
     assert {"recoslip.data.datasets.load", "recoslip.pipeline.report.html"} <= names

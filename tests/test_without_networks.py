@@ -20,10 +20,13 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 """
 
-COMMAND = WITHOUT + """
+COMMAND = (
+    WITHOUT
+    + """
 from recoslip.products.cli import app
 app(sys.argv[1:])
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,8 @@ from recoslip.data.neighbours import adjacency_of, mean_distance, within_hops
 from recoslip.inference.metrics import auroc
 from recoslip.learning.graph_rules import LpPul, propagate
 from recoslip.learning.networks.anomaly import Dominant, EnergyOOD, squared_error
-from recoslip.learning.networks.conoc import CoNoC
-from recoslip.learning.networks.discriminators import DomainDiscriminator, ElkanNoto, Oracle
 from recoslip.learning.networks.links import structure_loss
-from recoslip.learning.networks.pu_methods import NNPU, UPU, DistPU, PuGnn
-from recoslip.learning.networks.rates import (
+from recoslip.learning.networks.objectives import (
     best_bin,
     domain_risk,
     entropy,
@@ -30,6 +27,8 @@ from recoslip.learning.networks.rates import (
     posterior_known,
     unbiased_risk,
 )
+from recoslip.learning.networks.pu_methods import NNPU, UPU, DistPU, DomainDiscriminator, ElkanNoto, Oracle, PuGnn
+from recoslip.learning.networks.reco_slip import CoNoC
 from recoslip.learning.networks.sar_em import SarEM
 
 SMALL = {"hidden_channels": 16, "out_channels": 16, "head_channels": 8, "device": "cpu", "max_fpr": 1.0}

@@ -19,8 +19,8 @@ from recoslip.learning.networks.device import memory_needed
 from recoslip.learning.networks.interfaces import Schedule
 from recoslip.learning.networks.links import cut_score
 from recoslip.learning.networks.network import Architecture, NetworkFleet
+from recoslip.learning.networks.objectives import WeightedCrossEntropy
 from recoslip.learning.networks.recall_constrained import RecallConstrained, RunningCut, RunningMean
-from recoslip.learning.networks.risk_objectives import WeightedCrossEntropy
 from recoslip.learning.networks.sampling import NeighbourSampler
 from recoslip.learning.networks.training import BestWeights
 from recoslip.learning.networks.whole_graph import WholeGraph

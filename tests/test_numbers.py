@@ -9,7 +9,7 @@ import torch
 from recoslip import NodeGraph, detector, load_dataset, load_detector
 from recoslip.base.errors import Diverged, RecoslipWarning
 from recoslip.learning.methods import DETECTORS
-from recoslip.learning.networks.discriminators import DomainDiscriminator
+from recoslip.learning.networks.pu_methods import DomainDiscriminator
 
 NARROW = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "device": "cpu"}
 SHORT = {

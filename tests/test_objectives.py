@@ -13,8 +13,7 @@ from recoslip.inference.p_values import benjamini_hochberg, p_values, threshold
 from recoslip.learning.networks import links
 from recoslip.learning.networks.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
 from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
-from recoslip.learning.networks.pseudo_labels import choose_pseudo_labels, label_weights
-from recoslip.learning.networks.rates import (
+from recoslip.learning.networks.objectives import (
     best_bin,
     domain_risk,
     entropy,
@@ -27,6 +26,7 @@ from recoslip.learning.networks.rates import (
     posterior_known,
     soft_rate,
 )
+from recoslip.learning.networks.pseudo_labels import choose_pseudo_labels, label_weights
 from recoslip.learning.networks.sampling import NonEdges
 
 

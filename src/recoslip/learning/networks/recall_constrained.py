@@ -17,8 +17,15 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
 from recoslip.learning.networks.interfaces import BatchObjective, Output, ProblemState
 from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss
-from recoslip.learning.networks.rates import hard_rate, lagrangian, soft_rate
-from recoslip.learning.networks.risk_objectives import DomainNodes, batch_nodes, domain_nodes, positions
+from recoslip.learning.networks.objectives import (
+    DomainNodes,
+    batch_nodes,
+    domain_nodes,
+    hard_rate,
+    lagrangian,
+    positions,
+    soft_rate,
+)
 from recoslip.learning.networks.sampling import NonEdges
 from recoslip.learning.networks.tensors import concatenated_ranges, to_tensor
 

@@ -33,6 +33,7 @@ from recoslip.learning.networks.ensemble import NO_FOLD, Folds, Prediction, assi
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.learning.networks.nearness import Nearness, Presentation
 from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
+from recoslip.learning.networks.objectives import DomainNodes, WeightedCrossEntropy, positions
 from recoslip.learning.networks.pseudo_labels import (
     MAX_SOURCE_RATIO,
     PseudoLabels,
@@ -42,10 +43,9 @@ from recoslip.learning.networks.pseudo_labels import (
     source_ratio,
 )
 from recoslip.learning.networks.recall_constrained import RecallConstrained
-from recoslip.learning.networks.risk_objectives import DomainNodes, WeightedCrossEntropy, positions
 from recoslip.learning.networks.selection import DUAL_LEARNING_RATE, MULTIPLIER, check_recall_targets, member_seed
-from recoslip.learning.networks.side_by_side import Check, side_by_side
 from recoslip.learning.networks.tensors import DeviceNeighbours
+from recoslip.learning.networks.torch_state import Check, side_by_side
 from recoslip.learning.networks.training import Training, train_together
 from recoslip.learning.saving import below
 

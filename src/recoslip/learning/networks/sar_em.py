@@ -16,9 +16,8 @@ from recoslip.learning.base import Attributes, Scores
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Schedule
 from recoslip.learning.networks.network import seed_key
 from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
+from recoslip.learning.networks.objectives import WeightedCrossEntropy, log_likelihood, positions, posterior_known
 from recoslip.learning.networks.random_bits import derive
-from recoslip.learning.networks.rates import log_likelihood, posterior_known
-from recoslip.learning.networks.risk_objectives import WeightedCrossEntropy, positions
 from recoslip.learning.networks.training import BestWeights
 
 NOVELTY, PROPENSITY = 0, 1  # the two networks; their seeds are derived from these numbers

@@ -119,9 +119,7 @@ def main() -> None:
             if arguments.method != "reco-slip-plus"
             else {
                 "batch_size": 2048,
-                "domain_epochs": max(1, arguments.epochs // 5),
                 "epochs": arguments.epochs,
-                "round_epochs": max(1, arguments.epochs // 3),
                 "rounds": arguments.rounds,
                 "device": "cpu",
             }

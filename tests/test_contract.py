@@ -17,12 +17,11 @@ from recoslip.base.memory import memory_errors
 from recoslip.data.ids import id_hashes
 from recoslip.inference.metrics import auroc
 from recoslip.learning.methods import DETECTORS
-from recoslip.learning.networks.ensemble import assign_folds
+from recoslip.learning.networks.committee import assign_folds
 from recoslip.learning.scan import FOLDS as SCAN_FOLDS
 
 QUICK = {
     "epochs": 12,
-    "round_epochs": 6,
     "prior_epochs": 5,
     "em_steps": 3,
     "patience": 5,
@@ -103,7 +102,7 @@ def test_the_constructor_only_stores(quick):
 def test_clone_gives_an_unfitted_equal(fitted):
     cloned = clone(fitted)
     assert cloned.get_params() == fitted.get_params()
-    with pytest.raises(NotFittedError, match=r"call fit\(graph\) first"):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         cloned.decision_function()
 
 
@@ -155,7 +154,7 @@ def induced(graph, nodes):
     return NodeGraph(graph.x[nodes], edges, graph.is_target[nodes], ids=graph.ids[nodes])
 
 
-LONGER = QUICK | {"epochs": 60, "round_epochs": 20, "prior_epochs": 20, "patience": 50, "learning_rate": 0.02}
+LONGER = QUICK | {"epochs": 60, "prior_epochs": 20, "patience": 50, "learning_rate": 0.02}
 LONGER |= {"hidden_channels": 16, "out_channels": 16, "head_channels": 8}
 
 

@@ -20,7 +20,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def fitted(graph):
-    return recoslip.calibrate(detector("reco-slip-plus", round_epochs=5, **QUICK), graph, rotations=3)
+    return recoslip.calibrate(detector("reco-slip-plus", **QUICK), graph, rotations=3)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from recoslip.pipeline.result import Result
 
 QUICK = {
     "epochs": 3,
-    "round_epochs": 2,
     "rounds": 2,
     "prior_epochs": 2,
     "em_steps": 2,

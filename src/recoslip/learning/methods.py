@@ -55,7 +55,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         method.name: method
         for method in (
             _ours("scan", "scan:Scan", "this package", uses_paper_settings=False),
-            _ours("thorough", "networks.thorough:Thorough", "this package", uses_paper_settings=False),
+            _ours("thorough", "networks.reco_slip_plus:Thorough", "this package", uses_paper_settings=False),
             _ours("reco-slip-plus", "networks.reco_slip_plus:RecoSlipPlus", "this package", uses_paper_settings=False),
             _ours("reco-slip", *_RECO_SLIP),
             _ours("reco-slip-none", *_RECO_SLIP, presets={"links": "none"}),

@@ -165,7 +165,7 @@ class Dominant(Detector):
         self.autoencoder_.to("cpu")
         return _standardised(errors, vars(self))
 
-    def computing(self) -> AbstractContextManager[Any]:
+    def _computing(self) -> AbstractContextManager[Any]:
         """Compute in PyTorch's default state, whatever the caller's is."""
         return torch_defaults()
 

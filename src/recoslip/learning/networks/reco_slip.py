@@ -78,7 +78,7 @@ class RecoSlip(NetworkDetector):
             for seed in seeds
             for index, target in enumerate(self.recall_targets)
         ]
-        data = self.graph_input(graph)
+        data = self._graph_input(graph)
         blocks = self._blocks(members, data)
         phases = Phases(progress, len(blocks) * self.epochs)
         solved: list[Solution] = []
@@ -97,7 +97,7 @@ class RecoSlip(NetworkDetector):
         self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[Member], schedule: Schedule
     ) -> list[Solution]:
         """Solve the constrained problem for each member of a block."""
-        fleet = self.build_fleet(graph.num_features, [member.seed for member in members]).to(data.device)
+        fleet = self._build_fleet(graph.num_features, [member.seed for member in members]).to(data.device)
         problem = RecallConstrained(
             graph,
             split,
@@ -164,7 +164,7 @@ class CoNoC(NetworkDetector):
     def _learn_seeds(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
     ) -> list[Attributes]:
-        data = self.graph_input(graph)
+        data = self._graph_input(graph)
         blocks = self._blocks([seed_key(seed) for seed in seeds], data)
         phases = Phases(progress, len(blocks) * self.epochs)
         per_seed: list[dict[str, Any]] = []
@@ -183,7 +183,7 @@ class CoNoC(NetworkDetector):
     ) -> list[dict[str, Any]]:
         """Train a block of networks; return the learned attributes of each."""
         heads = len(self.recall_targets)
-        fleet = self.build_fleet(graph.num_features, keys, self._num_classes()).to(data.device)
+        fleet = self._build_fleet(graph.num_features, keys, self._num_classes()).to(data.device)
         problem = SharedHeads(
             graph,
             split,

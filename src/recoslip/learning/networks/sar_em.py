@@ -49,14 +49,14 @@ class SarEM(NetworkDetector):
     propensity_: Scores = learned("e of each node in the kept step", per_node=True)
     em_step_: int = learned("the step that was kept")
 
-    def networks_per_seed(self) -> int:
+    def _networks_per_seed(self) -> int:
         """Return 2: novelty and propensity."""
         return 2
 
     def _learn_seeds(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
     ) -> list[Attributes]:
-        data = self.graph_input(graph)
+        data = self._graph_input(graph)
         blocks = self._blocks([seed_key(seed) for seed in seeds], data)
         phases = Phases(progress, len(blocks) * self.em_steps)
         per_seed = []
@@ -140,7 +140,7 @@ class ExpectationMaximisation:
     def _fit(self, step: int, *labels: tuple[int, Tensor, Tensor]) -> tuple[Fleet, Tensor]:
         """Fit fresh networks to weighted labels, all at once; return them and σ(margin) of every node."""
         seeds = [int(derive(torch.tensor(key), which, step)) for which, _, _ in labels for key in self.keys]
-        fleet = self.detector.build_fleet(self.features, seeds).to(self.data.device)
+        fleet = self.detector._build_fleet(self.features, seeds).to(self.data.device)
         up = torch.cat([weight for _, weight, _ in labels], dim=1)
         down = torch.cat([weight for _, _, weight in labels], dim=1)
         self.data.train(fleet, WeightedCrossEntropy(up, down, self.train, self.held_out), self.schedule)

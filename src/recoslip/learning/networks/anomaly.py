@@ -214,10 +214,8 @@ class Reconstruction(NamedTuple):
     structure: Tensor
 
 
-class Autoencoder(nn.Module):
+class Autoencoder(Fleet):
     """A fleet of encoders, each with a linear decoder of the features."""
-
-    recordable = True
 
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__()
@@ -228,13 +226,6 @@ class Autoencoder(nn.Module):
         size = (architecture.out_channels, architecture.in_channels)
         drawn = [torch.empty(size).uniform_(-bound, bound, generator=g) for g in generators]
         self.decoder = nn.Parameter(torch.stack(drawn))  # (members, out, features)
-
-    def prepare(self, inputs: Inputs) -> None:
-        """Do nothing: all weights are initialised without the graph."""
-
-    def per_member(self, name: str, tensor: Tensor, values: Tensor) -> Tensor:
-        """Shape (members,) values so that they broadcast against a state tensor, whose first axis is the members."""
-        return self.encoder.per_member(name, tensor, values)
 
     def gather(self, chosen: Sequence[tuple[Self, int]]) -> Self:
         """Build autoencoders, on the CPU, of members picked from others."""

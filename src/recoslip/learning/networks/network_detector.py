@@ -235,7 +235,6 @@ class NetworkDetector(Detector):
 
 def encoders_of(detector: NetworkDetector) -> tuple[Encoder | nn.Module, ...]:
     """Return the encoder of a detector, or each of them where there are several."""
-    one_or_more: Any = detector.encoder
-    encoders: tuple[Encoder | nn.Module, ...]
-    encoders = (one_or_more,) if isinstance(one_or_more, str | nn.Module) else tuple(one_or_more)
-    return encoders
+    encoder: Any = detector.encoder
+    encoders: Any = (encoder,) if isinstance(encoder, str | nn.Module) else encoder
+    return tuple(encoders)

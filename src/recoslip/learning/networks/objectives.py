@@ -30,27 +30,23 @@ def soft_rate(scores: Tensor, nodes: Tensor) -> Tensor:
 
     Args:
         scores: (nodes, members).
-        nodes: positions; or, where sets differ between members, (nodes, members) weights with sum 1.
+        nodes: positions.
 
     >>> import torch
     >>> scores = torch.tensor([[0.2], [0.4], [0.9]])
-    >>> soft_rate(scores, torch.tensor([0, 1])), soft_rate(scores, torch.tensor([[0.5], [0.5], [0.0]]))
-    (tensor([0.3000]), tensor([0.3000]))
+    >>> soft_rate(scores, torch.tensor([0, 1]))
+    tensor([0.3000])
     """
-    if nodes.dim() == 2:
-        return (scores * nodes).sum(dim=0)
     return scores[nodes].mean(dim=0)  # (nodes, members) -> (members,)
 
 
 def hard_rate(scores: Tensor, nodes: Tensor) -> Tensor:
-    r"""Share of a set of nodes called novel, $\frac{1}{|V|}\sum_{v \in V} 1[f(v) > 1/2]$; sets as for `soft_rate`.
+    r"""Share of a set of nodes called novel, $\frac{1}{|V|}\sum_{v \in V} 1[f(v) > 1/2]$.
 
     >>> import torch
     >>> hard_rate(torch.tensor([[0.2], [0.5], [0.9]]), torch.tensor([1, 2]))
     tensor([0.5000])
     """
-    if nodes.dim() == 2:
-        return ((scores > 0.5) * nodes).sum(dim=0).to(scores.dtype)
     return (scores[nodes] > 0.5).to(scores.dtype).mean(dim=0)  # (nodes, members) -> (members,)
 
 

@@ -173,7 +173,7 @@ class RecoSlipPlus(NetworkDetector):
             self._restored_fleet(below(f"{k}.", arrays), networks, encoder=encoder)
             for k, encoder in enumerate(encoders_of(self))
         ]
-        return nn.ModuleList(fleets)  # type: ignore[arg-type]
+        return nn.ModuleList(fleets)
 
 
 class Thorough(RecoSlipPlus):
@@ -290,7 +290,7 @@ class CoTraining:
             "scores_": prediction.f,
             "uncertainty_": prediction.disagreement,
             "rounds_": pl.DataFrame(state.rounds, schema=ROUNDS_SCHEMA, orient="row"),
-            "fleet_": nn.ModuleList(fleets),  # type: ignore[arg-type]
+            "fleet_": nn.ModuleList(fleets),
         }
 
     def _train(

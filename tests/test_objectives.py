@@ -237,8 +237,8 @@ def test_blocks_cover_all_pairs_within_the_budget(members, out, pairs):
 
 
 def test_predictions_are_limited_on_both_sides():
-    nobody = np.array([-1, -1])
-    prediction = out_of_fold_prediction(np.array([[-100.0, -100.0], [100.0, 0.0]]), np.array([0, 1]), nobody)
+    everyone = np.array([0, 0])
+    prediction = out_of_fold_prediction(np.array([[-100.0, -100.0], [100.0, 0.0]]), everyone, everyone)
     assert prediction.margin.tolist() == [-MARGIN_LIMIT, MARGIN_LIMIT / 2]
     assert prediction.disagreement.tolist() == by_hand([0, (1 / (1 + math.exp(-MARGIN_LIMIT)) - 0.5) / 2])
 
@@ -260,7 +260,7 @@ def test_examples_by_hand():
 
 
 def test_weights_of_a_network_left_without_examples_are_those_of_all():
-    weights = label_weights(np.array([1.0, 3.0, 0.0]), np.array([0, 0, 1]), np.array([0, 1, -1]))
+    weights = label_weights(np.array([1.0, 3.0, 0.0]), np.array([0, 0, 1]), np.array([0, 1, 2]))
     assert weights.dtype == torch.float32
     assert weights.t().tolist() == [[0.25, 0.75, 0]] * 3
 

@@ -17,16 +17,14 @@ from recoslip.inference.metrics import auroc
 from recoslip.learning.base import Presentation
 from recoslip.learning.networks.committee import (
     MARGIN_LIMIT,
-    NO_FOLD,
     Round,
     assign_folds,
     choose_pseudo_labels,
-    held_out_folds,
-    is_out_of_fold,
     label_weights,
     out_of_fold_prediction,
     smooth,
 )
+from recoslip.learning.networks.reco_slip_plus import margins_of
 from recoslip.learning.scan import Ranks
 
 QUICK = {"hidden_channels": 32, "out_channels": 32, "head_channels": 16, "epochs": 60}
@@ -44,8 +42,6 @@ def test_a_node_is_predicted_by_the_networks_that_held_its_fold_out():
     half_distance = (sigmoid([1, MARGIN_LIMIT]) - sigmoid([0, 2])) / 2
     np.testing.assert_allclose(prediction.disagreement, [half_distance[0], 0, half_distance[1]], atol=1e-12)
     np.testing.assert_allclose(prediction.f, sigmoid(prediction.margin))
-    everyone = out_of_fold_prediction(margins, np.array([0, 1, 0]), np.full(3, NO_FOLD))
-    np.testing.assert_allclose(everyone.margin, margins.clip(-MARGIN_LIMIT, MARGIN_LIMIT).mean(axis=1))
 
 
 def test_smoothing_weighs_neighbours_and_leaves_the_isolated_alone():
@@ -58,24 +54,19 @@ def test_smoothing_weighs_neighbours_and_leaves_the_isolated_alone():
     np.testing.assert_allclose(smooth(own, Neighbours(graph), 0.0), own)
 
 
-def test_predictions_are_out_of_fold():
-    fold = assign_folds(np.arange(200), 3, seed=1)
-    held_out = np.tile(held_out_folds(3), 3)
-    for own, predicts in zip(fold, is_out_of_fold(fold, held_out), strict=True):
-        assert np.flatnonzero(predicts).tolist() == [own, own + 3, own + 6]  # one for each of three rounds
-    assert is_out_of_fold(fold, held_out_folds(1)).all()
-
-
-def test_networks_that_predict_what_they_learned_do_without_validation():
+def test_networks_remember_the_nodes_they_were_trained_on_and_others_predict_them():
     rng = np.random.default_rng(0)
     target = np.arange(600) % 2 == 0
     noise = NodeGraph(rng.normal(size=(600, 200)), np.empty((2, 0), dtype=int), target)
     split = random_split(noise.is_target, Permutations(0))
-    alone = {"folds": 1, "rounds": 1, "input_dropout": 0, "dropout": 0}
-    fitted = detector("reco-slip-plus", encoder="mlp", **alone).fit(noise, split)
-    unseen = split.test & target
-    assert 0.4 < auroc(target, fitted.scores_, unseen | (split.validation & ~target)) < 0.6
-    assert auroc(target, fitted.scores_, unseen | (split.train & ~target)) > 0.65
+    fitted = RecoSlipPlus(encoder="mlp", rounds=1, folds=2, input_dropout=0, dropout=0).fit(noise, split)
+    margins = margins_of(fitted._graph_input(noise, "mlp").evaluate(fitted.fleet_[0]))
+    fold = assign_folds(noise.ids, 2, fitted.seed_)
+    learned = split.train | split.validation
+    assert margins[np.arange(600), 1 - fold][learned & ~target].max() < -3  # labelled known, and remembered
+    assert 0.4 < auroc(target, margins[np.arange(600), fold], learned) < 0.6
+    expected = out_of_fold_prediction(margins, fold, np.arange(2)).margin
+    np.testing.assert_allclose(fitted.scores_, sigmoid(expected), atol=1e-6)
 
 
 def test_with_calibration_validation_nodes_have_nothing_else_to_do(monkeypatch):
@@ -116,8 +107,8 @@ def test_pseudo_labels_of_the_first_round_and_of_later_ones():
 
 def test_pseudo_labels_of_its_own_fold_weigh_nothing():
     count = np.array([1.0, 0.5, 1.5, 0.0])
-    weights = label_weights(count, np.array([0, 1, 1, 0]), np.array([0, 1, NO_FOLD])).numpy()
-    np.testing.assert_allclose(weights, [[0, 1, 1 / 3], [0.25, 0, 1 / 6], [0.75, 0, 0.5], [0, 0, 0]])
+    weights = label_weights(count, np.array([0, 1, 1, 0]), np.array([0, 1])).numpy()
+    np.testing.assert_allclose(weights, [[0, 1], [0.25, 0], [0.75, 0], [0, 0]])
     alone = label_weights(np.array([1.0, 0.0]), np.array([0, 1]), np.array([0])).numpy()
     np.testing.assert_allclose(alone, [[1], [0]])  # better than learning from nobody
 

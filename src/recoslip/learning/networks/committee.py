@@ -20,7 +20,6 @@ from recoslip.learning.networks.objectives import WeightedCrossEntropy, position
 from recoslip.learning.networks.random_bits import derive
 
 Folds = NDArray[np.int64]
-NO_FOLD = -1  # held-out fold of a network that was trained on all nodes
 MARGIN_LIMIT = 8.0  # margins are clipped there, so that no node outweighs all of its neighbours
 SMOOTHING_STEPS = 3
 
@@ -51,27 +50,16 @@ def assign_folds(ids: Iterable[Any], folds: int, seed: int) -> Folds:
     return ((derive(torch.tensor(seed), 11) + derive(word, 0)) >> 1).remainder(folds).numpy()
 
 
-def held_out_folds(folds: int) -> Folds:
-    """Return the fold that each network of a round and encoder holds out; a single one is trained on all nodes."""
-    return np.arange(folds) if folds > 1 else np.array([NO_FOLD])
-
-
-def is_out_of_fold(folds: Folds, held_out: Folds) -> Mask:
-    """Return which networks predict a node, (nodes, networks): those that held its fold out, or hold none out.
+def out_of_fold_prediction(margins: Scores, folds: Folds, held_out: Folds, weights: Scores | float = 1.0) -> Prediction:
+    """Average margins, (nodes, networks), over the networks that held out a node's fold.
 
     Args:
+        margins: (nodes, networks).
         folds: (nodes,) the fold of each node.
-        held_out: (networks,) the fold that each network was not trained on, or NO_FOLD.
+        held_out: (networks,) the fold that each network was not trained on.
+        weights: (networks,) how much each counts.
     """
-    return np.asarray((held_out == folds[:, None]) | (held_out == NO_FOLD))
-
-
-def out_of_fold_prediction(margins: Scores, folds: Folds, held_out: Folds, weights: Scores | float = 1.0) -> Prediction:
-    """Average margins, (nodes, networks), over each node's out-of-fold networks (see `is_out_of_fold`).
-
-    Networks count by their `weights`, (networks,).
-    """
-    predicts = np.where(is_out_of_fold(folds, held_out), weights, 0.0)
+    predicts = np.where(held_out == folds[:, None], weights, 0.0)
     margins = margins.clip(-MARGIN_LIMIT, MARGIN_LIMIT)
     total = predicts.sum(axis=1)
 
@@ -143,9 +131,9 @@ def label_weights(weight: Scores, folds: Folds, held_out: Folds) -> Tensor:
     Args:
         weight: (nodes,) of the label.
         folds: (nodes,) the fold of each node.
-        held_out: (networks,) the fold that each network is not trained on, or NO_FOLD.
+        held_out: (networks,) the fold that each network is not trained on.
     """
-    weights = weight[:, None] * ((held_out != folds[:, None]) | (held_out == NO_FOLD))
+    weights = weight[:, None] * (held_out != folds[:, None])
     weights = np.where(weights.any(axis=0), weights, weight[:, None])
     return torch.from_numpy((weights / weights.sum(axis=0)).astype(np.float32))
 
@@ -180,12 +168,11 @@ class SeedState:
     def of(cls, shown: Presentation, opinion: Scores, folds: int) -> Self:
         """Begin the training of the seed of a presentation.
 
-        Nothing is chosen by validation, so validation nodes are trained on too, where they are predicted out of fold.
-        Networks that predict what they were trained on do without them: without calibration, they set the threshold.
+        Nothing is chosen by validation, and nodes are predicted out of fold, so validation nodes are trained on, too.
         """
         graph, split, seed = shown
-        nodes = split.train | split.validation if folds > 1 else split.train
-        return cls(seed, split, graph.is_target, nodes, assign_folds(graph.ids, folds, seed), opinion)
+        own_folds = assign_folds(graph.ids, folds, seed)
+        return cls(seed, split, graph.is_target, split.train | split.validation, own_folds, opinion)
 
     def record(self, of_round: Round, labels: PseudoLabels, prediction: Prediction) -> None:
         """Add a round to the table, and take over its opinion."""

@@ -30,7 +30,6 @@ from recoslip.learning.networks.committee import (
     assign_folds,
     choose_pseudo_labels,
     cross_entropy,
-    held_out_folds,
     out_of_fold_prediction,
     smooth,
 )
@@ -85,7 +84,7 @@ class RecoSlipPlus(NetworkDetector):
     source_weight: float = param(
         0.3, Number(0, np.inf, open_ends=True), "weight of a source node's label, where that of a target node is 1"
     )
-    folds: int = param(3, Integer(1), "of which each network holds one out; 1 trains all on all nodes")
+    folds: int = param(3, Integer(2), "of which each network holds one out")
     smoothing: float = param(0.5, Number(0, 1), "weight of the neighbours in a node's prediction; 0 for none")
     input_dropout: float = param(
         0.5, Number(0, 0.99), "fraction of the feature entries that are dropped; none before a PyG module of your own"
@@ -138,7 +137,7 @@ class RecoSlipPlus(NetworkDetector):
         The k-th round counts k times: it has learned from those before.
         """
         rounds = margins[0].shape[1] // self.folds
-        held_out = np.tile(held_out_folds(self.folds), rounds * len(margins))
+        held_out = np.tile(np.arange(self.folds), rounds * len(margins))
         weights = np.tile(np.arange(1, rounds + 1).repeat(self.folds), len(margins))
         prediction = out_of_fold_prediction(np.concatenate(margins, axis=1), folds, held_out, weights)
         return prediction._replace(margin=smooth(prediction.margin, neighbours, self.smoothing))
@@ -352,7 +351,7 @@ class CoTraining:
         schedule = Schedule(
             self.epochs, detector.learning_rate, validate_after=None, stage=of_round.number, progress=progress
         )
-        objective = cross_entropy(chosen, held_out_folds(networks), data.device)
+        objective = cross_entropy(chosen, np.arange(networks), data.device)
         return Job([state for state, _ in chosen], key, fleet, data, objective, schedule)
 
     def _keep(self, job: Job) -> None:

@@ -66,11 +66,6 @@ def concatenated_ranges(lengths: Tensor) -> tuple[Tensor, Tensor]:
     return owner, torch.arange(len(owner), device=lengths.device) - before[owner]
 
 
-def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Return named tensors as arrays, off any device."""
-    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
-
-
 def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
     """Return named arrays as tensors."""
     return {name: to_tensor(array) for name, array in arrays.items()}

@@ -25,7 +25,7 @@ import recoslip
 from recoslip import RecoSlipPlus, detector, load_dataset
 from recoslip.products.cli import app
 
-LITTLE = {"epochs": 30, "rounds": 2, "hidden_channels": 16}
+LITTLE = {"epochs": 50, "rounds": 2, "hidden_channels": 16}
 METHODS = ("lp-pul", "reco-slip", "nnpu", "reco-slip-plus", "nearest-source", "scan")
 
 

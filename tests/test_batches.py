@@ -251,7 +251,7 @@ def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches
 @pytest.mark.parametrize("method", ["reco-slip", "reco-slip-plus"])
 def test_a_member_sees_the_same_batches_alone_and_in_company(method):
     data = load_dataset("csbm", nodes=300, split_seed=0)
-    settings = {"epochs": 20, "batch_size": 64, "max_fpr": 1.0}
+    settings = {"epochs": 20, "batch_size": 64, **({"max_fpr": 1.0} if method == "reco-slip" else {})}
     alone = detector(method, random_state=3, **settings).fit(data.graph, data.split)
     together = detector(method, **settings).fit_seeds(data.graph, [1, 3], data.split)
     np.testing.assert_allclose(together[1].scores_, alone.scores_, atol=1e-3)

@@ -160,6 +160,7 @@ class SeedState:
     nodes: Mask  # that train, or are predicted out of fold
     folds: Folds
     opinion: Scores  # on the nodes, by which pseudo-labels are chosen: that of the scan, then margins
+    labels: PseudoLabels = field(init=False)  # of the present round
     rounds: list[tuple[int, int, int, float]] = field(default_factory=list)
     fleets: dict[tuple[int, Round], Fleet] = field(default_factory=dict)  # of each encoder, on the CPU
     margins: dict[tuple[int, Round], Scores] = field(default_factory=dict)  # of those, (nodes, networks)
@@ -174,24 +175,20 @@ class SeedState:
         own_folds = assign_folds(graph.ids, folds, seed)
         return cls(seed, split, graph.is_target, split.train | split.validation, own_folds, opinion)
 
-    def record(self, of_round: Round, labels: PseudoLabels, prediction: Prediction) -> None:
+    def record(self, of_round: Round, prediction: Prediction) -> None:
         """Add a round to the table, and take over its opinion."""
-        known = (labels.known > 0) & self.is_target
+        novel, known = (int(((label > 0) & self.is_target).sum()) for label in self.labels)
         looks_novel = float((prediction.f[self.is_target] > 0.5).mean())
-        self.rounds.append((of_round.number, int((labels.novel > 0).sum()), int(known.sum()), looks_novel))
+        self.rounds.append((of_round.number, novel, known, looks_novel))
         self.opinion = prediction.margin
 
 
-def cross_entropy(
-    chosen: Sequence[tuple[SeedState, PseudoLabels]], held_out: Folds, device: torch.device
-) -> WeightedCrossEntropy:
-    """Turn the pseudo-labels of each seed into the objective of its networks."""
+def cross_entropy(states: Sequence[SeedState], folds: int, device: torch.device) -> WeightedCrossEntropy:
+    """Turn the pseudo-labels of each seed into the objective of its networks, of which each holds out a fold."""
+    held_out = np.arange(folds)
     novel, known = (
-        torch.cat(
-            [label_weights(weight, state.folds, held_out) for (state, _), weight in zip(chosen, of_kind, strict=True)],
-            dim=1,
-        )
-        for of_kind in zip(*(labels for _, labels in chosen), strict=True)
+        torch.cat([label_weights(getattr(s.labels, kind), s.folds, held_out) for s in states], dim=1)
+        for kind in PseudoLabels._fields
     )
-    nodes = positions(np.any([state.nodes for state, _ in chosen], axis=0), device)
+    nodes = positions(np.any([state.nodes for state in states], axis=0), device)
     return WeightedCrossEntropy(novel.to(device), known.to(device), nodes, nodes)

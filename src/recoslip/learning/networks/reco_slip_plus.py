@@ -24,7 +24,6 @@ from recoslip.learning.networks.batches import SampledGraph
 from recoslip.learning.networks.committee import (
     Folds,
     Prediction,
-    PseudoLabels,
     Round,
     SeedState,
     assign_folds,
@@ -253,8 +252,8 @@ class CoTraining:
         detector = self.detector
         rounds = [Round(number) for number in range(1, detector.rounds + 1)]
         for of_round in rounds:
-            labels = [
-                choose_pseudo_labels(
+            for state in states:
+                state.labels = choose_pseudo_labels(
                     state.opinion,
                     state.is_target,
                     state.nodes,
@@ -262,11 +261,9 @@ class CoTraining:
                     known_below=None if of_round is rounds[0] else detector.known_below,
                     source_weight=detector.source_weight,
                 )
-                for state in states
-            ]
-            self._train(states, of_round, labels, phases.phase(self.epochs * len(self.inputs)))
-            for state, chosen in zip(states, labels, strict=True):
-                state.record(of_round, chosen, self._predict(state, [of_round]))
+            self._train(states, of_round, phases.phase(self.epochs * len(self.inputs)))
+            for state in states:
+                state.record(of_round, self._predict(state, [of_round]))
         learned = [self._attributes(state, rounds) for state in states]
         for state in states:
             state.fleets.clear()
@@ -292,24 +289,16 @@ class CoTraining:
             "fleet_": nn.ModuleList(fleets),
         }
 
-    def _train(
-        self,
-        states: Sequence[SeedState],
-        of_round: Round,
-        labels: Sequence[PseudoLabels],
-        report: Callable[[int], None],
-    ) -> None:
+    def _train(self, states: Sequence[SeedState], of_round: Round, report: Callable[[int], None]) -> None:
         """Train the networks of a round, and keep them and their margins."""
         together = CombinedProgress(report)
         at_once = torch.get_num_threads() if self._independent and self._on_cpu else 1
         parts = min(-(-at_once // len(self.encoders)), len(states))  # of the seeds of an encoder
         prepared = []
         for encoder in range(len(self.encoders)):
-            own_report = together.task()
-            for k, part in enumerate(np.array_split(np.arange(len(states)), parts)):
-                chosen = [(states[j], labels[j]) for j in part]
-                reported = own_report if k == 0 else None
-                prepared.append(partial(self._prepare, (encoder, of_round), chosen, reported))
+            reports = [together.task(), *[None] * (parts - 1)]
+            for k, own_report in enumerate(reports):
+                prepared.append(partial(self._prepare, (encoder, of_round), states[k::parts], own_report))
         if self._independent and not self._on_cpu:  # networks of one encoder leave much of a GPU idle
             jobs = [prepare(lambda: None) for prepare in prepared]
             train_together([Training(job.fleet, job.data, job.objective, job.schedule) for job in jobs])
@@ -327,7 +316,7 @@ class CoTraining:
     def _prepare(
         self,
         key: tuple[int, Round],
-        chosen: Sequence[tuple[SeedState, PseudoLabels]],
+        states: Sequence[SeedState],
         report: Callable[[int], None] | None,
         check: Check,
     ) -> Job:
@@ -340,7 +329,7 @@ class CoTraining:
 
         encoder, of_round = key
         detector, data, networks = self.detector, self.inputs[encoder], self.detector.folds
-        seeds = [of_round.seeds(state.seed, encoder, networks + 1) for state, _ in chosen]
+        seeds = [of_round.seeds(state.seed, encoder, networks + 1) for state in states]
         fleet = detector._build_fleet(
             self.graph.num_features,
             [seed for own in seeds for seed in own[:-1]],
@@ -351,8 +340,7 @@ class CoTraining:
         schedule = Schedule(
             self.epochs, detector.learning_rate, validate_after=None, stage=of_round.number, progress=progress
         )
-        objective = cross_entropy(chosen, np.arange(networks), data.device)
-        return Job([state for state, _ in chosen], key, fleet, data, objective, schedule)
+        return Job(states, key, fleet, data, cross_entropy(states, networks, data.device), schedule)
 
     def _keep(self, job: Job) -> None:
         """Keep trained networks, and their margins."""

@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--degree", type=int, default=20)
     parser.add_argument("--method", default="scan", help="scan, or reco-slip-plus")
     parser.add_argument(
-        "--epochs", type=int, default=100, help="of the proposals; a third in each round, a fifth of the domains"
+        "--epochs", type=int, default=100, help="of each round"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(

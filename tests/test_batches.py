@@ -291,12 +291,12 @@ def test_what_is_free_is_never_more_than_the_process_may_take():
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_AS)
-    unlimited = memory(CPU).free
+    unlimited = memory().free
     used = psutil.Process().memory_info().vms
     try:
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
-        assert memory(CPU).free <= 2**30 <= unlimited
-        assert memory(CPU).total <= used + 2**30
+        assert memory().free <= 2**30 <= unlimited
+        assert memory().total <= used + 2**30
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
 

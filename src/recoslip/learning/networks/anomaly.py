@@ -154,9 +154,7 @@ class Dominant(Detector):
 
     def _errors(self, model: Autoencoder, inputs: Inputs) -> Scores:
         with torch.no_grad():
-            reconstruction = model(inputs)
-        total = self.feature_weight * reconstruction.features + (1 - self.feature_weight) * reconstruction.structure
-        errors: Scores = total.double().cpu().numpy()
+            errors: Scores = model(inputs).total(self.feature_weight).double().cpu().numpy()
         return errors
 
     def _score(self, graph: NodeGraph) -> Scores:
@@ -212,6 +210,10 @@ class Reconstruction(NamedTuple):
 
     features: Tensor
     structure: Tensor
+
+    def total(self, feature_weight: float) -> Tensor:
+        """Weigh both."""
+        return feature_weight * self.features + (1 - feature_weight) * self.structure
 
 
 class Autoencoder(Fleet):
@@ -271,17 +273,13 @@ class MeanError(Objective):
         self.weight = feature_weight
         self.nodes, self.held_out = positions(split.train, device), positions(split.validation, device)
 
-    def _mean(self, errors: Reconstruction, nodes: Tensor) -> Tensor:
-        total = self.weight * errors.features + (1 - self.weight) * errors.structure
-        return total[nodes].mean(dim=0)
-
     def loss(self, output: Reconstruction, epoch: Tensor) -> ProblemState:
         """Compute the training nodes' mean error."""
-        return ProblemState(self._mean(output, self.nodes))
+        return ProblemState(output.total(self.weight)[self.nodes].mean(dim=0))
 
     def validation(self, output: Reconstruction) -> Tensor:
         """Compute the validation nodes' mean error."""
-        return self._mean(output, self.held_out)
+        return output.total(self.weight)[self.held_out].mean(dim=0)
 
 
 def _root(squares: Tensor) -> Tensor:

@@ -90,9 +90,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--degree", type=int, default=20)
     parser.add_argument("--method", default="scan", help="scan, or reco-slip-plus")
-    parser.add_argument(
-        "--epochs", type=int, default=100, help="of each round"
-    )
+    parser.add_argument("--epochs", type=int, default=100, help="of each round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--folder", type=Path, default=None, help="keep tables and packed graph there, and use those there are"

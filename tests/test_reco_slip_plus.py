@@ -105,6 +105,15 @@ def test_pseudo_labels_of_the_first_round_and_of_later_ones():
     assert known.tolist() == [0.3, 0.3, 0, 0, 0, 0, 1, 0]  # σ(-1) = 0.27 is known, σ(-0.5) = 0.38 waits
 
 
+def test_the_scan_has_a_say_in_what_is_labelled_novel_and_none_in_what_is_known():
+    margin, is_target = np.array([3.0, 2.0, 1.0, -5.0]), np.array([True, True, True, False])
+    scan = np.array([0.0, 2.0, -9.0, 0.0])
+    everyone = np.ones(4, dtype=bool)
+    chosen = choose_pseudo_labels(margin, is_target, everyone, scan=scan, core=0.3, known_below=0.8, source_weight=0.3)
+    assert chosen.novel.tolist() == [0, 1, 0, 0]
+    assert chosen.known.tolist() == [0, 0, 1, 0.3]
+
+
 def test_pseudo_labels_of_its_own_fold_weigh_nothing():
     count = np.array([1.0, 0.5, 1.5, 0.0])
     weights = label_weights(count, np.array([0, 1, 1, 0]), np.array([0, 1])).numpy()
@@ -122,7 +131,7 @@ def test_a_network_has_the_same_seed_whoever_else_is_trained():
 
 def test_the_rounds_mend_an_opinion_that_is_often_wrong(small):
     noise = np.random.default_rng(0).normal(size=small.graph.num_nodes)
-    opinion = small.novel + noise  # AU-ROC 0.76
+    opinion = sigmoid(small.novel + noise)  # AU-ROC 0.76
     shown = Presentation(small.graph, small.split, 0)
     (learned,) = RecoSlipPlus(core=0.1, **QUICK)._co_train([shown], [opinion], lambda *_: None)
     before, after = (auroc(small.novel, values, small.split.test) for values in (opinion, learned["scores_"]))

@@ -22,6 +22,7 @@ from recoslip.learning.networks.random_bits import derive
 Folds = NDArray[np.int64]
 MARGIN_LIMIT = 8.0  # margins are clipped there, so that no node outweighs all of its neighbours
 SMOOTHING_STEPS = 3
+LEAST_SCORE = 1e-4  # of the scan, and the distance of the highest from 1, so that log-odds are finite
 
 
 class Prediction(NamedTuple):
@@ -95,19 +96,21 @@ def choose_pseudo_labels(
     is_target: Mask,
     nodes: Mask,
     *,
+    scan: Scores | float = 0.0,
     core: float,
     known_below: float | None,
     source_weight: float,
 ) -> PseudoLabels:
     """Label nodes for the next networks.
 
-    The highest target nodes are labelled novel. The source nodes, and the target nodes with σ(margin) below
-    `known_below`, are labelled known.
+    The highest target nodes, by the margin and the scan together, are labelled novel. The source nodes, and the target
+    nodes with σ(margin) below `known_below`, are labelled known.
 
     Args:
-        margin: (nodes,) the opinion so far.
+        margin: (nodes,) of the networks so far, or of the scan.
         is_target: (nodes,).
         nodes: (nodes,) those that may be labelled.
+        scan: (nodes,) the log-odds of the scan's scores.
         core: fraction of the target nodes that are labelled novel.
         known_below: in [0, 1]; None labels the lower half of the target known, for opinions that only rank nodes.
         source_weight: weight of a source node; that of a target node is 1.
@@ -115,7 +118,8 @@ def choose_pseudo_labels(
     target = np.flatnonzero(nodes & is_target)
     target = target[np.argsort(-margin[target], kind="stable")]
     low = target[-(len(target) // 2) :] if known_below is None else target[_sigmoid(margin[target]) < known_below]
-    highest = target[: max(1, round(core * len(target)))]
+    order = np.argsort(-(margin + scan)[target], kind="stable")
+    highest = target[order[: max(1, round(core * len(target)))]]
     novel, known = np.zeros(len(nodes)), np.where(nodes & ~is_target, source_weight, 0.0)
     known[low] = 1
     known[highest] = 0
@@ -159,28 +163,31 @@ class SeedState:
     is_target: Mask
     nodes: Mask  # that train, or are predicted out of fold
     folds: Folds
-    opinion: Scores  # on the nodes, by which pseudo-labels are chosen: that of the scan, then margins
+    scan: Scores  # log-odds of the scan's scores
+    margin: Scores  # by which pseudo-labels are chosen: that of the scan, then of networks
     labels: PseudoLabels = field(init=False)  # of the present round
     rounds: list[tuple[int, int, int, float]] = field(default_factory=list)
     fleets: dict[tuple[int, Round], Fleet] = field(default_factory=dict)  # of each encoder, on the CPU
     margins: dict[tuple[int, Round], Scores] = field(default_factory=dict)  # of those, (nodes, networks)
 
     @classmethod
-    def of(cls, shown: Presentation, opinion: Scores, folds: int) -> Self:
-        """Begin the training of the seed of a presentation.
+    def of(cls, shown: Presentation, scores: Scores, folds: int) -> Self:
+        """Begin the training of the seed of a presentation at the scores of the scan.
 
         Nothing is chosen by validation, and nodes are predicted out of fold, so validation nodes are trained on, too.
         """
         graph, split, seed = shown
         own_folds = assign_folds(graph.ids, folds, seed)
-        return cls(seed, split, graph.is_target, split.train | split.validation, own_folds, opinion)
+        scores = scores.clip(LEAST_SCORE, 1 - LEAST_SCORE)
+        scan = np.log(scores / (1 - scores))
+        return cls(seed, split, graph.is_target, split.train | split.validation, own_folds, scan, scan)
 
     def record(self, of_round: Round, prediction: Prediction) -> None:
-        """Add a round to the table, and take over its opinion."""
+        """Add a round to the table, and take over its margins."""
         novel, known = (int(((label > 0) & self.is_target).sum()) for label in self.labels)
         looks_novel = float((prediction.f[self.is_target] > 0.5).mean())
         self.rounds.append((of_round.number, novel, known, looks_novel))
-        self.opinion = prediction.margin
+        self.margin = prediction.margin
 
 
 def cross_entropy(states: Sequence[SeedState], folds: int, device: torch.device) -> WeightedCrossEntropy:

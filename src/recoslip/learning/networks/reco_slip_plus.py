@@ -50,11 +50,11 @@ class RecoSlipPlus(NetworkDetector):
 
     In every round the highest target nodes are pseudo-labelled novel, and the source and the target nodes that look
     known are pseudo-labelled known; the rest is unlabelled. In the first round the scan says which are high, afterwards
-    the networks of the round before. Networks of all encoders learn to tell the labels apart, each without one fold of
-    the nodes, and a node is predicted by the networks that were not trained on it. So no network repeats the label it
-    was given: a known node that was among the highest by chance falls back, and a novel one that was not moves up.
-    Predictions are smoothed over neighbours, and the score is their mean over encoders and rounds, of which the k-th
-    counts k times.
+    the scan and the networks of the round before. Networks of all encoders learn to tell the labels apart, each without
+    one fold of the nodes, and a node is predicted by the networks that were not trained on it. So no network repeats
+    the label it was given: a known node that was among the highest by chance falls back, and a novel one that was not
+    moves up. Predictions are smoothed over neighbours, and the score is their mean over encoders and rounds, of which
+    the k-th counts k times.
 
     A graph of more than 20,000 nodes that is trained in batches takes more steps than the epochs below, by the fourth
     root of its size.
@@ -254,9 +254,10 @@ class CoTraining:
         for of_round in rounds:
             for state in states:
                 state.labels = choose_pseudo_labels(
-                    state.opinion,
+                    state.margin,
                     state.is_target,
                     state.nodes,
+                    scan=state.scan,
                     core=detector.core,
                     known_below=None if of_round is rounds[0] else detector.known_below,
                     source_weight=detector.source_weight,

@@ -62,36 +62,17 @@ class SarEM(NetworkDetector):
         per_seed = []
         for keys in blocks:
             report = phases.phase(self.em_steps)
-            schedule = Schedule(self.epochs, self.learning_rate, patience=self.patience)
-            per_seed += ExpectationMaximisation(self, graph, data, split, keys, schedule).run(report)
+            per_seed += ExpectationMaximisation(self, graph, data, split, keys).run(report)
             report(self.em_steps)  # EM may have ended early
         return per_seed
 
 
 class ExpectationMaximisation:
-    """EM for a block of seeds, whose networks are trained together.
+    """EM for a block of seeds, whose networks are trained together; theirs are derived from `keys`, one per seed."""
 
-    Args:
-        detector: its settings.
-        graph: the graph.
-        data: the graph as networks are trained on it.
-        split: who trains and who validates.
-        keys: what the networks' seeds are derived from, one per seed.
-        schedule: of fitting networks in a step.
-    """
-
-    def __init__(
-        self,
-        detector: SarEM,
-        graph: NodeGraph,
-        data: GraphInput,
-        split: Split,
-        keys: Sequence[int],
-        schedule: Schedule,
-    ) -> None:
-        self.detector, self.features, self.data, self.keys, self.schedule = (
-            detector, graph.num_features, data, keys, schedule,
-        )  # fmt: skip
+    def __init__(self, detector: SarEM, graph: NodeGraph, data: GraphInput, split: Split, keys: Sequence[int]) -> None:
+        self.detector, self.features, self.data, self.keys = detector, graph.num_features, data, keys
+        self.schedule = Schedule(detector.epochs, detector.learning_rate, patience=detector.patience)  # in a step
         is_source = torch.from_numpy(~graph.is_target).to(data.device, data.dtype)
         self.s = is_source[:, None].expand(-1, len(keys))  # (nodes, members)
         self.train, self.held_out = positions(split.train, data.device), positions(split.validation, data.device)

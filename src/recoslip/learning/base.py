@@ -269,7 +269,7 @@ def learn(detector: Detector, shown: Sequence[Presentation], progress: Progress,
         try:
             learned = detector._learn(shown, progress, **truth)
             for attributes in learned:
-                _check_scores(detector, attributes["scores_"])
+                check_scores(detector, attributes["scores_"])
             return [{"seed_": each.seed, **attributes} for each, attributes in zip(shown, learned, strict=True)]
         except Diverged as problem:
             if len(shown) > 1:
@@ -279,7 +279,7 @@ def learn(detector: Detector, shown: Sequence[Presentation], progress: Progress,
             derived = derive(shown[0].seed, 97, attempt) & (2**63 - 1)
             with contextlib.suppress(Diverged):
                 (attributes,) = detector._learn([shown[0]._replace(seed=derived)], progress, **truth)
-                _check_scores(detector, attributes["scores_"])
+                check_scores(detector, attributes["scores_"])
                 said = f"training diverged from seed {shown[0].seed} and was begun again from seed {derived}"
                 warnings.warn(said, RecoslipWarning, stacklevel=6)
                 return [{"seed_": derived, **attributes}]
@@ -332,7 +332,7 @@ def score(detector: Detector, graph: NodeGraph, *, again: bool = False) -> Score
     with detector._computing(), memory_errors(graph.nbytes):
         graph, order = as_fitted(detector, graph)
         scores = (detector._rescore if again else detector._score)(graph)
-        _check_scores(detector, scores)
+        check_scores(detector, scores)
         return scores[order]
 
 
@@ -379,7 +379,8 @@ def _check_features(detector: Detector, graph: NodeGraph) -> None:
         )
 
 
-def _check_scores(detector: Detector, scores: Scores) -> None:
+def check_scores(detector: Detector, scores: Scores) -> None:
+    """Raise Diverged unless all scores are numbers between 0 and 1."""
     if not ((scores >= 0) & (scores <= 1)).all():
         raise Diverged(
             f"{detector.name} gave a score that is no number between 0 and 1; look for extreme values among the "

@@ -19,7 +19,7 @@ from recoslip.base.settings import Integer, Number, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours
 from recoslip.data.partitions import TREES
-from recoslip.learning.base import Attributes, Presentation, Scores, computes
+from recoslip.learning.base import Attributes, Presentation, Scores, check_scores, computes
 from recoslip.learning.networks.batches import SampledGraph
 from recoslip.learning.networks.committee import (
     Folds,
@@ -188,6 +188,7 @@ class Thorough(RecoSlipPlus):
 
     def _with_scan(self, committee: Attributes, scan: ScanModel, opinion: Scores) -> Attributes:
         """Return what was learned together with the scan, and the scores of both."""
+        check_scores(self, committee["scores_"])  # ranks would hide what is no number
         ranks = Ranks.of(committee["scores_"])
         scores = _mean_rank(opinion, ranks(committee["scores_"]))
         return committee | {"scores_": scores, "scan_": scan, "ranks_": ranks}

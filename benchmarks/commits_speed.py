@@ -29,7 +29,7 @@ from recoslip.inference.metrics import auroc
 name, root, rotations = json.loads(sys.argv[1])
 data = recoslip.load_dataset(name, root=root)
 more = {"rotations": rotations} if rotations > 1 else {}
-recoslip.RecoSlipPlus(epochs=2, round_epochs=2).fit(data.graph, data.split)
+recoslip.RecoSlipPlus(epochs=2).fit(data.graph, data.split)
 wall, processor = time.perf_counter(), time.process_time()
 fitted = recoslip.RecoSlipPlus().fit(data.graph, data.split, **more)
 wall, processor = time.perf_counter() - wall, time.process_time() - processor

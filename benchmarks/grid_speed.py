@@ -41,8 +41,7 @@ def main() -> None:
         if arguments.default:
             models.append((recoslip.RecoSlipPlus(device=arguments.device), range(1)))
         for model, seeds in models:
-            short = {"epochs": 4} | ({} if model is grid else {"round_epochs": 4, "domain_epochs": 4})
-            recoslip.detector(model.name, device=arguments.device, **short).fit(data.graph, data.split)
+            recoslip.detector(model.name, device=arguments.device, epochs=4).fit(data.graph, data.split)
             start = time.perf_counter()
             fitted = model.fit_seeds(data.graph, seeds, data.split)
             if torch.cuda.is_available():

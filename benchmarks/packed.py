@@ -90,9 +90,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--degree", type=int, default=20)
     parser.add_argument("--method", default="scan", help="scan, or reco-slip-plus")
-    parser.add_argument(
-        "--epochs", type=int, default=100, help="of the proposals; a third in each round, a fifth of the domains"
-    )
+    parser.add_argument("--epochs", type=int, default=100, help="of each round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--folder", type=Path, default=None, help="keep tables and packed graph there, and use those there are"
@@ -119,9 +117,7 @@ def main() -> None:
             if arguments.method != "reco-slip-plus"
             else {
                 "batch_size": 2048,
-                "domain_epochs": max(1, arguments.epochs // 5),
                 "epochs": arguments.epochs,
-                "round_epochs": max(1, arguments.epochs // 3),
                 "rounds": arguments.rounds,
                 "device": "cpu",
             }

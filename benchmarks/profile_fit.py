@@ -20,7 +20,7 @@ import torch
 
 import recoslip
 from recoslip.inference.analysis import analyse
-from recoslip.learning.networks import nearness, network_detector, reco_slip_plus
+from recoslip.learning.networks import network_detector, reco_slip_plus
 from recoslip.learning.networks.device import resolve_device
 from recoslip.pipeline.result import Result
 
@@ -32,11 +32,10 @@ PARTS = (
     (network_detector.SampledGraph, "train", "training"),
     (network_detector.WholeGraph, "evaluate", "evaluation"),
     (network_detector.SampledGraph, "evaluate", "evaluation"),
-    (reco_slip_plus, "similarity_features", "similarity"),
-    (nearness.Nearness, "isolation", "isolation"),
+    (reco_slip_plus.ScanModel, "scores", "scan"),
 )
 BATCHED = {"large"}
-TENTH = {"domain_epochs": 6, "epochs": 40, "round_epochs": 12}
+TENTH = {"epochs": 12}
 
 
 def load(case: str, root: str | None) -> recoslip.data.datasets.Dataset:

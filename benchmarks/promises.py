@@ -37,7 +37,7 @@ from recoslip.inference.metrics import auroc
 from recoslip.inference.p_values import benjamini_hochberg, p_values
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import DEFAULT
-from recoslip.learning.networks.rates import best_bin
+from recoslip.learning.networks.objectives import best_bin
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr", "csbm", "digits")
 CASES = ("mixed0", "mixed1", "mixed2", "unshifted", "grown", "nothing")

@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000]
-QUICK = {"epochs": 40, "round_epochs": 20}
+QUICK = {"epochs": 20}
 
 
 EASY = {"degree": 20.0, "noise": 3.0}

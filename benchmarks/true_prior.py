@@ -10,7 +10,7 @@ from formatting import mean_and_error
 import recoslip
 from recoslip.inference.metrics import auroc
 from recoslip.learning.networks import pu_methods
-from recoslip.learning.networks.rates import BestBin
+from recoslip.learning.networks.objectives import BestBin
 
 
 def main() -> None:

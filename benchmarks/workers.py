@@ -17,7 +17,7 @@ import recoslip
 from recoslip.inference.metrics import auroc
 from recoslip.products import cluster
 
-TINY = {"domain_epochs": 1, "epochs": 2, "round_epochs": 1, "rounds": 1}
+TINY = {"epochs": 1, "rounds": 1}
 
 
 def main() -> None:

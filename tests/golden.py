@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from recoslip import RecoSlipPlus, detector, load_dataset
 from recoslip.products.cli import app
 
-LITTLE = {"epochs": 50, "domain_epochs": 15, "rounds": 2, "round_epochs": 30, "hidden_channels": 16}
+LITTLE = {"epochs": 50, "rounds": 2, "hidden_channels": 16}
 METHODS = ("lp-pul", "reco-slip", "nnpu", "reco-slip-plus", "nearest-source", "scan")
 
 

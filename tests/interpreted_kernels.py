@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from recoslip.learning.networks import kernels
+from recoslip.learning.networks import links, random_bits, sparse_products
 from recoslip.learning.networks.links import inner_products
 from recoslip.learning.networks.random_bits import derive, drop, keep_mask, relu_and_drop_
 from recoslip.learning.networks.sparse_products import Segments, SparseProduct
@@ -15,9 +15,14 @@ KEYS = torch.tensor([5, -77, 2**62])
 CPU = torch.device("cpu")
 
 
+def take(monkeypatch, can_take):
+    for module in (links, random_bits, sparse_products):
+        monkeypatch.setattr(module, "can_take", can_take)
+
+
 @pytest.fixture(autouse=True)
 def tensors_on_the_cpu_are_taken(monkeypatch):
-    monkeypatch.setattr(kernels, "can_take", lambda tensor: tensor.dtype == torch.float32)
+    take(monkeypatch, lambda tensor: tensor.dtype == torch.float32)
 
 
 def test_derived_keys():
@@ -83,7 +88,7 @@ def test_inner_products_and_their_gradient(members, width, monkeypatch):
         return products.detach(), torch.autograd.grad((products * weight).sum(), g)[0]
 
     ours = value_and_gradient()
-    monkeypatch.setattr(kernels, "can_take", lambda tensor: False)
+    take(monkeypatch, lambda tensor: False)
     for mine, plain in zip(ours, value_and_gradient(), strict=True):
         torch.testing.assert_close(mine, plain)
     assert (ours[1][29] == 0).all()

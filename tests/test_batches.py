@@ -19,8 +19,8 @@ from recoslip.learning.networks.device import memory_needed
 from recoslip.learning.networks.interfaces import Schedule
 from recoslip.learning.networks.links import cut_score
 from recoslip.learning.networks.network import Architecture, NetworkFleet
+from recoslip.learning.networks.objectives import WeightedCrossEntropy
 from recoslip.learning.networks.recall_constrained import RecallConstrained, RunningCut, RunningMean
-from recoslip.learning.networks.risk_objectives import WeightedCrossEntropy
 from recoslip.learning.networks.sampling import NeighbourSampler
 from recoslip.learning.networks.training import BestWeights
 from recoslip.learning.networks.whole_graph import WholeGraph
@@ -223,7 +223,7 @@ def test_links_inside_a_batch_are_the_graphs():
 def test_batches_rank_as_the_whole_graph_does(method):
     data = load_dataset("csbm", nodes=700, noise=1.5, split_seed=0)
     short = {
-        "reco-slip-plus": {"epochs": 120, "round_epochs": 40, "domain_epochs": 20},
+        "reco-slip-plus": {"epochs": 40},
         "nnpu": {"epochs": 150, "prior_epochs": 60},
     }
     settings = {"epochs": 200} | short.get(method, {})
@@ -237,7 +237,7 @@ def test_batches_rank_as_the_whole_graph_does(method):
 
 def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches(tmp_path):
     data = load_dataset("csbm", nodes=400, split_seed=0)
-    settings = {"epochs": 30, "round_epochs": 10, "batch_size": 100}
+    settings = {"epochs": 10, "batch_size": 100}
     one, two = (detector("reco-slip-plus", **settings).fit(data.graph, data.split) for _ in range(2))
     assert np.array_equal(one.scores_, two.scores_)
     one.save(tmp_path / "model")
@@ -251,9 +251,7 @@ def test_the_same_seed_gives_the_same_scores_and_a_saved_model_scores_in_batches
 @pytest.mark.parametrize("method", ["reco-slip", "reco-slip-plus"])
 def test_a_member_sees_the_same_batches_alone_and_in_company(method):
     data = load_dataset("csbm", nodes=300, split_seed=0)
-    settings = {"epochs": 20, "batch_size": 64, "max_fpr": 1.0} | (
-        {} if method == "reco-slip" else {"round_epochs": 10}
-    )
+    settings = {"epochs": 20, "batch_size": 64, **({"max_fpr": 1.0} if method == "reco-slip" else {})}
     alone = detector(method, random_state=3, **settings).fit(data.graph, data.split)
     together = detector(method, **settings).fit_seeds(data.graph, [1, 3], data.split)
     np.testing.assert_allclose(together[1].scores_, alone.scores_, atol=1e-3)
@@ -262,7 +260,7 @@ def test_a_member_sees_the_same_batches_alone_and_in_company(method):
 @pytest.mark.parametrize("method", ["reco-slip-plus", "reco-slip", "domain-discriminator", "sar-em", "upu"])
 def test_strange_graphs_in_batches(method):
     rng = np.random.default_rng(0)
-    short = {"reco-slip-plus": {"round_epochs": 3}, "sar-em": {"em_steps": 2}, "upu": {"prior_epochs": 3}}
+    short = {"reco-slip-plus": {"rounds": 2}, "sar-em": {"em_steps": 2}, "upu": {"prior_epochs": 3}}
     for edges in (np.empty((2, 0), dtype=int), rng.integers(0, 12, (2, 60))):
         graph = NodeGraph(rng.random((12, 3)), edges, np.arange(12) >= 3)
         fitted = detector(method, epochs=11, batch_size=1, **short.get(method, {})).fit(graph)
@@ -271,17 +269,17 @@ def test_strange_graphs_in_batches(method):
 
 def test_a_graph_that_does_not_fit_is_trained_in_batches(monkeypatch):
     data = load_dataset("csbm", nodes=300, split_seed=0)
-    assert isinstance(detector("reco-slip-plus").graph_input(data.graph), WholeGraph)
+    assert isinstance(detector("reco-slip-plus")._graph_input(data.graph), WholeGraph)
     one, three = detector("reco-slip", hidden_channels=64, out_channels=64), detector("reco-slip-plus")
     needed = memory_needed(data.graph, 64)
     monkeypatch.setattr(
         "recoslip.learning.networks.network_detector.device_memory", lambda *_: Memory(5 * needed, 5 * needed)
     )
-    assert isinstance(one.graph_input(data.graph), WholeGraph)
-    assert isinstance(three.graph_input(data.graph), SampledGraph)  # three networks at once
+    assert isinstance(one._graph_input(data.graph), WholeGraph)
+    assert isinstance(three._graph_input(data.graph), SampledGraph)  # three networks at once
     monkeypatch.setattr("recoslip.learning.networks.network_detector.device_memory", lambda *_: Memory(2**20, 2**19))
     model = detector("reco-slip-none", epochs=12)
-    assert isinstance(model.graph_input(data.graph), SampledGraph)
+    assert isinstance(model._graph_input(data.graph), SampledGraph)
     assert model.fit(data.graph, data.split).scores_.shape == (300,)
     with pytest.raises(OutOfMemory, match="set batch_size to 2048"):
         detector("reco-slip", batch_size=0).fit(data.graph)
@@ -293,12 +291,12 @@ def test_what_is_free_is_never_more_than_the_process_may_take():
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_AS)
-    unlimited = memory(CPU).free
+    unlimited = memory().free
     used = psutil.Process().memory_info().vms
     try:
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
-        assert memory(CPU).free <= 2**30 <= unlimited
-        assert memory(CPU).total <= used + 2**30
+        assert memory().free <= 2**30 <= unlimited
+        assert memory().total <= used + 2**30
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
 

@@ -194,7 +194,7 @@ def test_a_folder_with_anything_else_in_it_is_never_replaced(run, tables, tmp_pa
 
 
 def test_the_command_line_beats_the_config_file(run, tables, tmp_path):
-    brief = "epochs = 4\ndomain_epochs = 4\nround_epochs = 2\n"
+    brief = "epochs = 2\n"
     (tmp_path / "s.toml").write_text(f"seed = 5\nmax_fpr = 0.05\n{brief}")
     config = [*DETECT[:7], "--json", "--config", tmp_path / "s.toml"]
     assert json.loads(run(*config, "--out", tmp_path / "a", cwd=tables).stdout)["seed"] == 5

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings(  # of Ray, about itself and what it lea
 )  # fmt: skip
 
 QUICK = {
-    "reco-slip-plus": {"epochs": 30, "round_epochs": 12, "rounds": 2},
+    "reco-slip-plus": {"epochs": 12, "rounds": 2},
     "reco-slip": {"epochs": 30, "recall_targets": (0.1,)},
     "nnpu": {"epochs": 40, "patience": 10, "prior_epochs": 12},
     "sar-em": {"epochs": 10, "em_steps": 2},
@@ -110,7 +110,7 @@ def write_dataset(folder) -> None:
     )
 
 
-ROTATED = {"domain_epochs": 8, "epochs": 14, "round_epochs": 7, "rounds": 1, "recall_targets": (0.1,)}
+ROTATED = {"epochs": 7, "rounds": 1}
 
 
 @pytest.fixture(scope="module")

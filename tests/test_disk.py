@@ -48,7 +48,7 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return RecoSlipPlus(epochs=2, round_epochs=2, hidden_channels=16, device="cpu").fit(csbm(nodes=200))
+    return RecoSlipPlus(epochs=2, hidden_channels=16, device="cpu").fit(csbm(nodes=200))
 
 
 def detect(tables, out, *more):

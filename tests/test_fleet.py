@@ -322,7 +322,7 @@ def test_recorded_epochs_give_the_same_bits(graph, split, name, monkeypatch):
 
 
 def test_trainings_side_by_side_all_run_and_an_error_ends_the_others():
-    from recoslip.learning.networks.side_by_side import side_by_side
+    from recoslip.learning.networks.torch_state import side_by_side
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -374,7 +374,7 @@ def test_relu_and_dropout_in_one_have_the_gradient_of_both():
 
 
 def test_trainings_side_by_side_end_when_the_process_is_told_to():
-    from recoslip.learning.networks.side_by_side import side_by_side
+    from recoslip.learning.networks.torch_state import side_by_side
 
     begun = threading.Barrier(3)
 

@@ -435,7 +435,7 @@ def test_any_arguments_are_a_graph_or_an_error():
 
 # From a graph to scores, and from files to a folder.
 
-QUICK = {"epochs": 2, "round_epochs": 2, "rounds": 1, "prior_epochs": 2, "hidden_channels": 4, "device": "cpu"}
+QUICK = {"epochs": 2, "rounds": 1, "prior_epochs": 2, "hidden_channels": 4, "device": "cpu"}
 CHEAP = ["lp-pul", "lp-pul", "lp-pul", "domain-discriminator", "nnpu", "energy", "reco-slip-none", "reco-slip-plus"]
 
 

@@ -14,7 +14,6 @@ from recoslip.base.errors import GraphError
 from recoslip.data import alignment as neighbourhood
 from recoslip.data.alignment import match_moments
 from recoslip.data.neighbours import Neighbours
-from recoslip.learning.networks.tensors import DeviceNeighbours
 
 X = np.eye(4, dtype=np.float32)
 TARGET = [False, False, True, True]
@@ -149,17 +148,6 @@ def test_a_permuted_graph_is_the_same_graph(make):
         return {(str(g.ids[a]), str(g.ids[b])) for a, b in g.edge_index.T.tolist()}
 
     assert named(other) == named(graph)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_averages_over_neighbours_are_the_same_on_a_device(weighted):
-    rng = np.random.default_rng(0)
-    weight = rng.random(900) + 0.1 if weighted else None
-    graph = NodeGraph(rng.random((200, 3)), rng.integers(0, 198, (2, 900)), np.arange(200) >= 100, edge_weight=weight)
-    neighbours = DeviceNeighbours(graph)
-    neighbours.BLOCK = 64  # several blocks; the last two nodes have no neighbours
-    for values in (rng.random((200, 5)), rng.random(200)):
-        np.testing.assert_allclose(neighbours._mean_on_device(values), neighbours.mean(values), rtol=1e-12)
 
 
 def test_vectors_of_a_large_graph_are_in_single_precision_and_the_same(monkeypatch):

@@ -19,7 +19,7 @@ from recoslip.data.datasets.load import load_dataset
 from recoslip.learning.methods import DETECTORS
 from recoslip.learning.saving import FORMAT_VERSION
 
-QUICK = {"epochs": 3, "round_epochs": 2, "prior_epochs": 2, "em_steps": 2, "device": "cpu"}
+QUICK = {"epochs": 3, "prior_epochs": 2, "em_steps": 2, "device": "cpu"}
 QUICK |= {"hidden_channels": 3, "out_channels": 3, "head_channels": 3, "categories": 3, "negatives_per_edge": 2}
 FILES = ("model.json", "model.safetensors")
 CLASSES = [name for name, method in DETECTORS.items() if not method.presets]  # other names only preset a setting
@@ -35,12 +35,10 @@ def originals(small_graph, tmp_path_factory):
     """One saved detector of each class."""
     folder = tmp_path_factory.mktemp("originals")
     novel = small_graph.is_target & (small_graph.x[:, 0] > 0)
-    with pytest.MonkeyPatch.context() as patch:  # networks of rounds, which folds multiply
-        patch.setattr("recoslip.learning.networks.reco_slip_plus.CoTraining._source_ratio", lambda *_: 0.0)
-        for name in CLASSES:
-            known = detector(name).get_params()
-            method = detector(name, **{key: value for key, value in QUICK.items() if key in known})
-            method.fit(small_graph, **({"novel": novel} if method.requires_truth else {})).save(folder / name)
+    for name in CLASSES:
+        known = detector(name).get_params()
+        method = detector(name, **{key: value for key, value in QUICK.items() if key in known})
+        method.fit(small_graph, **({"novel": novel} if method.requires_truth else {})).save(folder / name)
     return folder
 
 

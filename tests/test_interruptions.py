@@ -32,7 +32,7 @@ def tables(tmp_path_factory):
         pl.DataFrame({"a": left, "b": right}).write_csv(folder / f"{name}edges.csv")
     text = '[datasets.shop]\nnodes = "shop-nodes.csv"\nedges = "shop-edges.csv"\ndomain = "domain"\ncategory = "kind"\n'
     (folder / "bench.toml").write_text(text)
-    RecoSlipPlus(epochs=2, round_epochs=2, hidden_channels=4).fit(csbm(nodes=NODES)).save(folder / "saved")
+    RecoSlipPlus(epochs=2, hidden_channels=4).fit(csbm(nodes=NODES)).save(folder / "saved")
     return folder
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recoslip.base.errors import RecoslipWarning
-from recoslip.learning.networks import kernels
+from recoslip.learning.networks.device import can_take, compile_here
 
 
 def test_kernels_compute_what_pytorchs_operators_do():
@@ -62,5 +62,5 @@ def test_every_kernel_compiles_for_a_gpu(tmp_path, monkeypatch):
 def test_without_triton_pytorchs_operators_are_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "recoslip.learning.networks.triton_dropout", None)  # importing it fails
     with pytest.warns(RecoslipWarning, match=r"Triton compiles no kernels here \(.*\); training on the GPU takes"):
-        assert not kernels.compile_here.__wrapped__()
-    assert not kernels.can_take(torch.ones(3))  # a tensor on the CPU
+        assert not compile_here.__wrapped__()
+    assert not can_take(torch.ones(3))  # a tensor on the CPU

@@ -9,14 +9,12 @@ import torch
 from recoslip import NodeGraph, detector, load_dataset, load_detector
 from recoslip.base.errors import Diverged, RecoslipWarning
 from recoslip.learning.methods import DETECTORS
-from recoslip.learning.networks.discriminators import DomainDiscriminator
+from recoslip.learning.networks.pu_methods import DomainDiscriminator
 
 NARROW = {"hidden_channels": 8, "out_channels": 8, "head_channels": 4, "device": "cpu"}
 SHORT = {
     "epochs": 30,
-    "domain_epochs": 5,
     "rounds": 2,
-    "round_epochs": 10,
     "em_steps": 2,
     "prior_epochs": 10,
     "patience": 20,
@@ -36,7 +34,7 @@ IN_BATCHES = [
 @pytest.mark.parametrize("batch_size", [0, 64])
 @pytest.mark.parametrize("name", IN_BATCHES)
 def test_the_same_seed_gives_the_same_bits(name, batch_size, graph, split):
-    settings = {"batch_size": batch_size, "epochs": 12, "round_epochs": 5, "prior_epochs": 5}
+    settings = {"batch_size": batch_size, "epochs": 12, "prior_epochs": 5}
     first, second = (short(name, random_state=3, **settings).fit(graph, split) for _ in range(2))
     assert np.array_equal(first.scores_, second.scores_)
     other = short(name, random_state=4, **settings).fit(graph, split)
@@ -52,7 +50,7 @@ def test_the_number_of_threads_changes_no_more_than_rounding(name, batch_size):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            model = short(name, batch_size=batch_size, epochs=8, round_epochs=5)
+            model = short(name, batch_size=batch_size, epochs=8)
             scores.append(model.fit(data.graph, data.split).scores_)
     finally:
         torch.set_num_threads(before)

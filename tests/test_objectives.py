@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from recoslip.data.neighbours import mean_distance, or_neighbours
 from recoslip.inference.p_values import benjamini_hochberg, p_values, threshold
 from recoslip.learning.networks import links
-from recoslip.learning.networks.ensemble import MARGIN_LIMIT, Prediction, assign_folds, out_of_fold_prediction
+from recoslip.learning.networks.committee import (
+    MARGIN_LIMIT,
+    assign_folds,
+    choose_pseudo_labels,
+    label_weights,
+    out_of_fold_prediction,
+)
 from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
-from recoslip.learning.networks.pseudo_labels import choose_pseudo_labels, label_weights
-from recoslip.learning.networks.rates import (
+from recoslip.learning.networks.objectives import (
     best_bin,
     domain_risk,
     entropy,
@@ -232,8 +237,8 @@ def test_blocks_cover_all_pairs_within_the_budget(members, out, pairs):
 
 
 def test_predictions_are_limited_on_both_sides():
-    nobody = np.array([-1, -1])
-    prediction = out_of_fold_prediction(np.array([[-100.0, -100.0], [100.0, 0.0]]), np.array([0, 1]), nobody)
+    everyone = np.array([0, 0])
+    prediction = out_of_fold_prediction(np.array([[-100.0, -100.0], [100.0, 0.0]]), everyone, everyone)
     assert prediction.margin.tolist() == [-MARGIN_LIMIT, MARGIN_LIMIT / 2]
     assert prediction.disagreement.tolist() == by_hand([0, (1 / (1 + math.exp(-MARGIN_LIMIT)) - 0.5) / 2])
 
@@ -246,18 +251,16 @@ def test_folds_stay_what_they_were():
 def test_examples_by_hand():
     margin = np.array([3.0, 0.0, 2.0, -1.0, 1.0, 3.0])
     is_target, nodes = np.array([True, True, True, True, False, True]), np.array([True] * 5 + [False])
-    prediction = Prediction(margin, margin)
-    half = choose_pseudo_labels(prediction, is_target, nodes, core=0.5, known_below=0.5, source_weight=0.25)
+    half = choose_pseudo_labels(margin, is_target, nodes, core=0.5, known_below=0.5, source_weight=0.25)
     assert half.novel.tolist() == [1, 0, 1, 0, 0, 0]
     assert half.known.tolist() == [0, 0, 0, 1, 0.25, 0]  # f of exactly one half is not below it
-    tied = Prediction(np.zeros(6), margin)
-    first = choose_pseudo_labels(tied, is_target, nodes, core=0.25, known_below=None, source_weight=1)
+    first = choose_pseudo_labels(np.zeros(6), is_target, nodes, core=0.25, known_below=None, source_weight=1)
     assert first.novel.tolist() == [1, 0, 0, 0, 0, 0]
     assert first.known.tolist() == [0, 0, 1, 1, 1, 0]
 
 
 def test_weights_of_a_network_left_without_examples_are_those_of_all():
-    weights = label_weights(np.array([1.0, 3.0, 0.0]), np.array([0, 0, 1]), np.array([0, 1, -1]))
+    weights = label_weights(np.array([1.0, 3.0, 0.0]), np.array([0, 0, 1]), np.array([0, 1, 2]))
     assert weights.dtype == torch.float32
     assert weights.t().tolist() == [[0.25, 0.75, 0]] * 3
 
@@ -265,6 +268,5 @@ def test_weights_of_a_network_left_without_examples_are_those_of_all():
 def test_ties_are_kept_in_the_order_of_nodes():
     everyone = np.ones(100, dtype=bool)
     margin = np.where(np.arange(100) % 7 < 3, 1.0, 0.0)
-    tied = Prediction(margin, margin)
-    examples = choose_pseudo_labels(tied, everyone, everyone, core=0.3, known_below=None, source_weight=1)
+    examples = choose_pseudo_labels(margin, everyone, everyone, core=0.3, known_below=None, source_weight=1)
     assert np.flatnonzero(examples.novel).tolist() == np.flatnonzero(margin)[:30].tolist()

@@ -12,9 +12,9 @@ from recoslip.data.ids import id_order
 from recoslip.learning.methods import DETECTORS
 
 QUICK = {
-    "epochs": 12, "round_epochs": 6, "prior_epochs": 5, "em_steps": 2, "patience": 5, "categories": 3,
-    "negatives_per_edge": 2, "hidden_channels": 8, "out_channels": 8, "head_channels": 4, "random_state": 3,
-    "device": "cpu",
+    "epochs": 12, "prior_epochs": 5, "em_steps": 2, "patience": 5, "categories": 3,
+    "negatives_per_edge": 2, "hidden_channels": 8, "out_channels": 8, "head_channels": 4,
+    "random_state": 3, "device": "cpu",
 }  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def expected(fitted, graph):
 @pytest.mark.parametrize("name", ["domain-discriminator", "reco-slip-plus", "nearest-source", "lp-pul", "energy"])
 @pytest.mark.parametrize("options", [{"rotations": 3}, {"calibration": 0.3}, {}], ids=["rotations", "hidden", "plain"])
 def test_the_rows_fitted_on_have_the_scores_of_the_fit_to_the_last_bit(world, old_graph, name, options, tmp_path):
-    more = {"round_epochs": 3, "epochs": 6} if name == "reco-slip-plus" else {}
+    more = {"epochs": 3} if name == "reco-slip-plus" else {}
     model = quick(name, **more).fit(old_graph, **options)
     model.save(tmp_path / "model")
     nodes, edges = world.old.sample(fraction=1, shuffle=True, seed=1), world.old_edges.reverse()
@@ -349,7 +349,7 @@ def test_a_missing_column_can_be_renamed_or_filled(world, fitted):
 @pytest.mark.parametrize("name", ["domain-discriminator", "reco-slip-plus", "nearest-source", "lp-pul"])
 @pytest.mark.parametrize("options", [{"rotations": 3}, {"calibration": 0.3}], ids=["rotations", "hidden"])
 def test_the_transfer_to_the_graph_that_was_fitted_is_the_detector_itself(old_graph, name, options):
-    more = {"round_epochs": 3, "epochs": 6} if name == "reco-slip-plus" else {}
+    more = {"epochs": 3} if name == "reco-slip-plus" else {}
     model = quick(name, **more).fit(old_graph, **options)
     order = np.random.default_rng(3).permutation(old_graph.num_nodes)
     for graph, back in ((old_graph, np.arange(len(order))), (old_graph.permuted(order), order)):

@@ -14,12 +14,12 @@ import scipy.sparse as sp
 from recoslip import NodeGraph, detector
 from recoslip.base.errors import RecoslipError, RecoslipWarning
 from recoslip.inference.analysis import analyse
+from recoslip.inference.calibrated import Calibrated
 from recoslip.learning.methods import DETECTORS
 from recoslip.pipeline.result import Result
 
 QUICK = {
     "epochs": 3,
-    "round_epochs": 2,
     "rounds": 2,
     "prior_epochs": 2,
     "em_steps": 2,
@@ -176,9 +176,8 @@ def test_it_is_scored_the_same_way_twice_or_refused_with_a_reason(graph_name, me
 @pytest.mark.parametrize("graph_name", [name for name in ALL_GRAPHS if name not in REFUSED_BY_ALL])
 def test_what_is_scored_can_be_put_on_a_page(graph_name):
     graph = build_graph(graph_name)
-    for method in (detector("lp-pul", max_fpr=0.5), detector("domain-discriminator", epochs=2, max_fpr=0.5)):
-        method.fit(graph)
-        findings = analyse(method, graph)
+    for method in (detector("lp-pul"), detector("domain-discriminator", epochs=2)):
+        findings = analyse(Calibrated.of(method.fit(graph)).with_settings(max_fpr=0.5), graph)
         page = Result.of(findings).report()
         assert json.loads(json.dumps(page.data, allow_nan=False))["counts"]["nodes"] == graph.num_nodes
         assert findings.table().height == graph.num_nodes

@@ -27,9 +27,14 @@ def plain(value: Any) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value as JSON holds it: arrays, tuples and numbers of NumPy as lists and numbers."""
+    """Return a value as JSON holds it: arrays, tuples and numbers of NumPy as lists and numbers, modules as None.
+
+    Code is not saved, so who loads a detector with a module of their own gives the module again.
+    """
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
+    if hasattr(value, "state_dict"):
+        return None
     return [json_value(item) for item in value] if isinstance(value, tuple | list) else value
 
 
@@ -167,7 +172,13 @@ def per_node_attributes(estimator: Any) -> set[str]:
 
 
 def check_params(estimator: Any) -> None:
-    """Raise SettingError for a setting that breaks its constraint."""
+    """Raise SettingError for a setting that breaks its constraint, or for settings that exclude each other."""
     for field in dataclasses.fields(estimator):
         if "param" in field.metadata:
             field.metadata["param"].check(field.name, getattr(estimator, field.name))
+    estimator._check_params_jointly()
+
+
+def json_params(estimator: Any) -> dict[str, Any]:
+    """Return the settings of an estimator as JSON values."""
+    return {name: json_value(value) for name, value in estimator.get_params(deep=False).items()}

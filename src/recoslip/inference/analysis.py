@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recoslip._version import __version__
 from recoslip.base.errors import GraphError
+from recoslip.base.settings import json_params
 from recoslip.base.text import counted
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Mask
@@ -208,8 +209,8 @@ def summarise(findings: Findings) -> dict[str, Any]:
     result: dict[str, Any] = {
         "recoslip": __version__,
         "method": model.name,
-        "settings": model.detector.json_params(),
-        "fit_settings": model.fits[0].json_params() if model.guaranteed else {},
+        "settings": json_params(model.detector),
+        "fit_settings": json_params(model.fits[0]) if model.guaranteed else {},
         "seed": model.detector.random_state,
         "nodes": graph.num_nodes,
         "source": int((~is_target).sum()),

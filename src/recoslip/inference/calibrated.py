@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from recoslip.base.files import Folder, writing
 from recoslip.base.progress import Progress
-from recoslip.base.settings import Integer, Number
+from recoslip.base.settings import Integer, Number, check_params, json_params
 from recoslip.data.graph import NodeGraph, require_graph
 from recoslip.data.ids import id_hashes
 from recoslip.data.split import Mask, Split, present, rotate
@@ -52,7 +53,7 @@ class Calibrated:
     @classmethod
     def of(cls, fitted: Detector) -> Calibrated:
         """Compare with the validation nodes of a single fit, which learned that they are source: no guarantee."""
-        fitted.check_is_fitted()
+        check_is_fitted(fitted, "scores_")
         return cls(
             detector=clone(fitted),
             fits=(fitted,),
@@ -184,7 +185,7 @@ class Calibrated:
         max_fpr = settings.pop("max_fpr", self.max_fpr)
         Number(0, 1)("max_fpr", max_fpr)
         detector = clone(self.detector).set_params(**settings)
-        detector.check_params()
+        check_params(detector)
         fits = []
         for fit in self.fits:
             copy = clone(fit).set_params(**settings)
@@ -204,7 +205,7 @@ class Calibrated:
 
     def _contents(self) -> dict[str, bytes]:
         values = {
-            "settings": self.detector.json_params(),
+            "settings": json_params(self.detector),
             "guaranteed": self.guaranteed,
             "max_fpr": self.max_fpr,
             "transferred": self.transferred,

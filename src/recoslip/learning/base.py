@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, cast, da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from recoslip.base import settings
 from recoslip.base.errors import Diverged, GraphError, RecoslipWarning, SettingError, need
@@ -65,7 +65,7 @@ def computes(method: Method) -> Method:
     @functools.wraps(method)
     def call(self: Any, graph: NodeGraph, *args: Any, **kwargs: Any) -> Any:
         require_graph(graph)
-        with self.computing(), memory_errors(graph.nbytes):
+        with self._computing(), memory_errors(graph.nbytes):
             return method(self, graph, *args, **kwargs)
 
     return cast(Method, call)
@@ -129,7 +129,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         # A setting of NumPy's type overflows, is refused by generators and cannot be saved; as Python's it is the same.
         super().__setattr__(name, settings.plain(value))
 
-    def computing(self) -> contextlib.AbstractContextManager[Any]:
+    def _computing(self) -> contextlib.AbstractContextManager[Any]:
         """Return the state of libraries that the method computes in; by default, as it is."""
         return contextlib.nullcontext()
 
@@ -163,11 +163,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def _rotated_seed(self, rotation: int) -> int:
         """Return the seed of one of several fits; the first has the seed itself."""
         return self.random_state if rotation == 0 else derive(self.random_state, 83, rotation) & (2**63 - 1)
-
-    def check_params(self) -> None:
-        """Raise SettingError for a setting that cannot be."""
-        settings.check_params(self)
-        self._check_params_jointly()
 
     def fit(
         self, graph: NodeGraph, split: Split | None = None, *, progress: Progress | None = None, **truth: Any
@@ -207,7 +202,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         split.check(graph)
         own = [clone(self).set_params(random_state=seed) for seed in seeds]
         for copy in own:
-            copy.check_params()
+            settings.check_params(copy)
         shown = [Presentation(graph, split, copy.random_state) for copy in own]
         learned = learn(self, shown, progress or (lambda done, total: None), **truth)
         fitted = [with_learned(*each) for each in zip(own, shown, learned, strict=True)]
@@ -215,7 +210,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def decision_function(self, graph: NodeGraph | None = None) -> Scores:
         """Score the nodes of `graph`, or of the graph it was fitted on: in [0, 1], higher is more novel."""
-        self.check_is_fitted()
+        check_is_fitted(self, "scores_")
         if graph is None:
             return self.scores_.copy()
         return score(self, graph)
@@ -232,15 +227,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
         save([self], folder)
 
-    def json_params(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
-        return {key: settings.json_value(value) for key, value in self.get_params(deep=False).items()}
-
-    def check_is_fitted(self) -> None:
-        """Raise NotFittedError unless `fit` has ended."""
-        if not hasattr(self, "scores_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(graph) first")
-
 
 settings.make_estimator(Detector)
 
@@ -255,7 +241,7 @@ def prepared(
     """
     require_graph(graph)
     graph.require_both_domains()
-    detector.check_params()
+    settings.check_params(detector)
     if truth and not detector.requires_truth:
         raise SettingError(f"{detector.name} must not see the truth; leave {', '.join(truth)} out")
     if split is not None and not isinstance(split, Split):
@@ -279,11 +265,11 @@ def learn(detector: Detector, shown: Sequence[Presentation], progress: Progress,
     Where the loss becomes non-finite, presentations are learned from one by one, and a seed that it became non-finite
     from is replaced by one derived from it.
     """
-    with detector.computing(), memory_errors(shown[0].graph.nbytes):
+    with detector._computing(), memory_errors(shown[0].graph.nbytes):
         try:
             learned = detector._learn(shown, progress, **truth)
             for attributes in learned:
-                _check_scores(detector, attributes["scores_"])
+                check_scores(detector, attributes["scores_"])
             return [{"seed_": each.seed, **attributes} for each, attributes in zip(shown, learned, strict=True)]
         except Diverged as problem:
             if len(shown) > 1:
@@ -293,7 +279,7 @@ def learn(detector: Detector, shown: Sequence[Presentation], progress: Progress,
             derived = derive(shown[0].seed, 97, attempt) & (2**63 - 1)
             with contextlib.suppress(Diverged):
                 (attributes,) = detector._learn([shown[0]._replace(seed=derived)], progress, **truth)
-                _check_scores(detector, attributes["scores_"])
+                check_scores(detector, attributes["scores_"])
                 said = f"training diverged from seed {shown[0].seed} and was begun again from seed {derived}"
                 warnings.warn(said, RecoslipWarning, stacklevel=6)
                 return [{"seed_": derived, **attributes}]
@@ -343,10 +329,10 @@ def score(detector: Detector, graph: NodeGraph, *, again: bool = False) -> Score
         again: whether the graph takes the place of the one that was fitted, so that what is counted is counted in it.
     """
     require_graph(graph)
-    with detector.computing(), memory_errors(graph.nbytes):
+    with detector._computing(), memory_errors(graph.nbytes):
         graph, order = as_fitted(detector, graph)
         scores = (detector._rescore if again else detector._score)(graph)
-        _check_scores(detector, scores)
+        check_scores(detector, scores)
         return scores[order]
 
 
@@ -393,7 +379,8 @@ def _check_features(detector: Detector, graph: NodeGraph) -> None:
         )
 
 
-def _check_scores(detector: Detector, scores: Scores) -> None:
+def check_scores(detector: Detector, scores: Scores) -> None:
+    """Raise Diverged unless all scores are numbers between 0 and 1."""
     if not ((scores >= 0) & (scores <= 1)).all():
         raise Diverged(
             f"{detector.name} gave a score that is no number between 0 and 1; look for extreme values among the "

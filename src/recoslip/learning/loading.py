@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from recoslip.base.errors import ModelFileError, SettingError
+from recoslip.base.settings import check_params
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import DETECTORS, detector
 from recoslip.learning.saving import Arrays, below, read, unpack
@@ -37,7 +39,7 @@ def load(
         saved = {key: tuple(v) if isinstance(v, list) else v for key, v in document["settings"].items()}
         _refuse_learned(saved, changed)
         empty = detector(document["detector"], **(saved | changed))
-        empty.check_params()
+        check_params(empty)
         fits = [_fit(clone(empty), own, below(f"{k}.", arrays)) for k, own in enumerate(document["fits"])]
         return fits, document["values"], below("more.", arrays)
     except ModelFileError:
@@ -70,7 +72,7 @@ def _fit(empty: Detector, values: Mapping[str, Any], arrays: Arrays) -> Detector
     """Give an unfitted detector what it learned, and return it."""
     unpack(empty, values, arrays)
     empty.random_state = values["random_state"]
-    empty.check_is_fitted()
+    check_is_fitted(empty, "scores_")
     return empty
 
 

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from recoslip.base import files
 from recoslip.base.errors import ModelFileError
 from recoslip.base.json_files import read_json
+from recoslip.base.settings import json_params
 from recoslip.data.split import Split
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -42,7 +44,7 @@ def save(
         values: further JSON values.
         arrays: further arrays, by name.
     """
-    fits[0].check_is_fitted()
+    check_is_fitted(fits[0], "scores_")
     with files.writing(folder, "model", replace=True) as written:
         for name, content in contents(fits, values, arrays).items():
             written.write(name, content)
@@ -62,7 +64,7 @@ def contents(fits: Sequence[Any], values: Mapping[str, Any] | None, arrays: Arra
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "detector": fits[0].name,
-        "settings": fits[0].json_params(),
+        "settings": json_params(fits[0]),
         "fits": [own | {"random_state": fit.random_state} for fit, (own, _) in zip(fits, packed, strict=True)],
         "values": values or {},
     }

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from recoslip.base.errors import SettingError
 from recoslip.base.memory import memory_errors
 from recoslip.base.progress import Progress, shown
-from recoslip.base.settings import Choice, Integer, Number, Optional
+from recoslip.base.settings import Choice, Integer, Number, Optional, check_params
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import reads
 from recoslip.data.packed.reader import open_packed
@@ -217,7 +217,7 @@ def _model(
     model: Detector = clone(method) if isinstance(method, Detector) else detector(method, **dict(settings or {}))
     own = {"max_fpr": max_fpr, "random_state": seed, "device": device}
     model.set_params(**{name: own[name] for name in own.keys() & model.get_params().keys() if own[name] is not None})
-    model.check_params()
+    check_params(model)
     return model
 
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from recoslip._version import __version__
 from recoslip.base.errors import TableError
+from recoslip.base.settings import json_params
 from recoslip.base.text import counted
 from recoslip.data.ids import id_hashes
 from recoslip.data.tables.new_nodes import NewNodes, read_new_nodes
@@ -84,7 +85,7 @@ def _summary(model: Calibrated, check: DriftCheck, table: pl.DataFrame) -> dict[
     return {
         "recoslip": __version__,
         "method": model.name,
-        "settings": model.detector.json_params(),
+        "settings": json_params(model.detector),
         "max_fpr": model.max_fpr,
         "check_before_scoring": check.to_dict(),
         "nodes": new,

@@ -23,7 +23,7 @@ from recoslip._version import __version__
 from recoslip.base.errors import ModelFileError, RecoslipError, SettingError
 from recoslip.base.files import MANIFEST, output_lock, printable, write_new
 from recoslip.base.progress import Progress
-from recoslip.base.settings import Integer
+from recoslip.base.settings import Integer, check_params, json_params
 from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import id_hashes
 from recoslip.data.packed.reader import open_packed
@@ -32,7 +32,7 @@ from recoslip.inference.calibrated import MAX_FPR, Calibrated, calibrate
 from recoslip.learning import base
 from recoslip.learning.base import Attributes, Detector, Presentation
 from recoslip.learning.networks.device import BATCH_SIZE
-from recoslip.learning.networks.network_detector import NetworkDetector
+from recoslip.learning.networks.network_detector import NetworkDetector, encoders_of
 from recoslip.learning.saving import pack, unpack
 
 LOCAL = "local"  # stands for an address: start a cluster on this machine, for this call only
@@ -108,8 +108,8 @@ def fit(
 def _alike_everywhere(detector: Detector) -> Detector:
     """Return an unfitted copy that trains alike on machines with more and with less memory."""
     copy: Detector = clone(detector)
-    copy.check_params()
-    if isinstance(copy, NetworkDetector) and not all(isinstance(encoder, str) for encoder in copy.encoders()):
+    check_params(copy)
+    if isinstance(copy, NetworkDetector) and not all(isinstance(encoder, str) for encoder in encoders_of(copy)):
         raise SettingError("a cluster fits named encoders, not a module of your own; use one, or detector.fit")
     if getattr(copy, "batch_size", 0) is None:
         copy.set_params(batch_size=BATCH_SIZE)
@@ -248,7 +248,7 @@ def read_learned(detector: Detector, features: int, path: Path) -> dict[str, Any
 
 def fingerprint(detector: Detector, graph: bytes, is_target: Mask, split: Split, seed: int) -> str:
     """Hash what a training depends on: version, settings, graph (by a digest of it), domains, split and seed."""
-    settings = {name: value for name, value in detector.json_params().items() if name != "device"}
+    settings = {name: value for name, value in json_params(detector).items() if name != "device"}
     digest = hashlib.sha256(json.dumps([__version__, detector.name, settings, seed], sort_keys=True).encode())
     for part in (graph, is_target.tobytes(), split.train.tobytes(), split.validation.tobytes(), split.test.tobytes()):
         digest.update(part)

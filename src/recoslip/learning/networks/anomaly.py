@@ -22,14 +22,14 @@ from recoslip.data.neighbours import Neighbours, adjacency_of, diffuse
 from recoslip.data.split import Split
 from recoslip.learning.base import Attributes, Detector, Presentation, Scores, each_graph
 from recoslip.learning.networks import training as full_batch
-from recoslip.learning.networks.defaults import torch_defaults
 from recoslip.learning.networks.device import block_size, resolve_device
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Output, ProblemState, Product, Schedule
 from recoslip.learning.networks.network import Architecture, NetworkFleet, gathered_state, seed_key
 from recoslip.learning.networks.network_detector import PATIENCE, NetworkDetector
-from recoslip.learning.networks.risk_objectives import DomainNodes, RiskObjective, domain_nodes, positions
+from recoslip.learning.networks.objectives import DomainNodes, RiskObjective, domain_nodes, positions
 from recoslip.learning.networks.sparse_products import SparseProduct
 from recoslip.learning.networks.tensors import to_tensors
+from recoslip.learning.networks.torch_state import torch_defaults
 from recoslip.learning.networks.whole_graph import WholeGraph
 
 
@@ -154,9 +154,7 @@ class Dominant(Detector):
 
     def _errors(self, model: Autoencoder, inputs: Inputs) -> Scores:
         with torch.no_grad():
-            reconstruction = model(inputs)
-        total = self.feature_weight * reconstruction.features + (1 - self.feature_weight) * reconstruction.structure
-        errors: Scores = total.double().cpu().numpy()
+            errors: Scores = model(inputs).total(self.feature_weight).double().cpu().numpy()
         return errors
 
     def _score(self, graph: NodeGraph) -> Scores:
@@ -165,7 +163,7 @@ class Dominant(Detector):
         self.autoencoder_.to("cpu")
         return _standardised(errors, vars(self))
 
-    def computing(self) -> AbstractContextManager[Any]:
+    def _computing(self) -> AbstractContextManager[Any]:
         """Compute in PyTorch's default state, whatever the caller's is."""
         return torch_defaults()
 
@@ -213,11 +211,13 @@ class Reconstruction(NamedTuple):
     features: Tensor
     structure: Tensor
 
+    def total(self, feature_weight: float) -> Tensor:
+        """Weigh both."""
+        return feature_weight * self.features + (1 - feature_weight) * self.structure
 
-class Autoencoder(nn.Module):
+
+class Autoencoder(Fleet):
     """A fleet of encoders, each with a linear decoder of the features."""
-
-    recordable = True
 
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__()
@@ -228,13 +228,6 @@ class Autoencoder(nn.Module):
         size = (architecture.out_channels, architecture.in_channels)
         drawn = [torch.empty(size).uniform_(-bound, bound, generator=g) for g in generators]
         self.decoder = nn.Parameter(torch.stack(drawn))  # (members, out, features)
-
-    def prepare(self, inputs: Inputs) -> None:
-        """Do nothing: all weights are initialised without the graph."""
-
-    def per_member(self, name: str, tensor: Tensor, values: Tensor) -> Tensor:
-        """Shape (members,) values so that they broadcast against a state tensor, whose first axis is the members."""
-        return self.encoder.per_member(name, tensor, values)
 
     def gather(self, chosen: Sequence[tuple[Self, int]]) -> Self:
         """Build autoencoders, on the CPU, of members picked from others."""
@@ -280,17 +273,13 @@ class MeanError(Objective):
         self.weight = feature_weight
         self.nodes, self.held_out = positions(split.train, device), positions(split.validation, device)
 
-    def _mean(self, errors: Reconstruction, nodes: Tensor) -> Tensor:
-        total = self.weight * errors.features + (1 - self.weight) * errors.structure
-        return total[nodes].mean(dim=0)
-
     def loss(self, output: Reconstruction, epoch: Tensor) -> ProblemState:
         """Compute the training nodes' mean error."""
-        return ProblemState(self._mean(output, self.nodes))
+        return ProblemState(output.total(self.weight)[self.nodes].mean(dim=0))
 
     def validation(self, output: Reconstruction) -> Tensor:
         """Compute the validation nodes' mean error."""
-        return self._mean(output, self.held_out)
+        return output.total(self.weight)[self.held_out].mean(dim=0)
 
 
 def _root(squares: Tensor) -> Tensor:

@@ -36,15 +36,7 @@ DrawBatches: TypeAlias = Callable[[Sequence[Tensor], int], Iterator[tuple[list[T
 def train(
     fleet: NetworkFleet, draw: DrawBatches, device: torch.device, objective: BatchObjective, schedule: Schedule
 ) -> Tensor:
-    """Train all members with Adam; the weights are validated on one batch that stays the same.
-
-    Args:
-        fleet: the members; changed in place.
-        draw: draws batches.
-        device: where the fleet is.
-        objective: losses and validation values.
-        schedule: how long to train and which weights to keep.
-    """
+    """Train as `training.train` does, on a batch in each epoch; weights are validated on one that stays the same."""
     learnable = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
     adam = torch.optim.Adam(learnable, lr=schedule.learning_rate, fused=True)
     best = BestWeights(fleet, None if schedule.patience is None else max(schedule.patience, VALIDATE_EVERY))

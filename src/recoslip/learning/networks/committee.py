@@ -1,90 +1,201 @@
-"""Encoders of different kinds -> how much each has to say on a graph, without labels."""
+"""Opinions on nodes -> pseudo-labels that networks learn; margins of many networks -> one out-of-fold prediction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from torch import nn
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from recoslip.base.errors import SettingError
-from recoslip.data.split import Mask
-from recoslip.learning.base import Scores
-from recoslip.learning.networks.ensemble import Folds, out_of_fold_prediction
-from recoslip.learning.networks.network_detector import check_encoder
-from recoslip.learning.networks.whole_graph import Encoder
+from recoslip.data.neighbours import Neighbours, diffuse
+from recoslip.data.split import Mask, Split
+from recoslip.learning.base import Presentation, Scores
+from recoslip.learning.networks.interfaces import Fleet
+from recoslip.learning.networks.objectives import WeightedCrossEntropy, positions
+from recoslip.learning.networks.random_bits import derive
 
-TEMPERATURE = 0.02  # difference of two domain AU-ROCs at which weights differ by a factor of e: about its error
-MIN_WEIGHT = 0.1  # encoders with less weight are left out: they cost more than they bring
+Folds = NDArray[np.int64]
+MARGIN_LIMIT = 8.0  # margins are clipped there, so that no node outweighs all of its neighbours
+SMOOTHING_STEPS = 3
+LEAST_SCORE = 1e-4  # of the scan, and the distance of the highest from 1, so that log-odds are finite
 
-MAX_STAGES = 1000  # so that a stage and an encoder have a number of their own
-DOMAIN_STAGE = MAX_STAGES - 1  # in which encoders learn to tell the domains apart
 
+class Prediction(NamedTuple):
+    """What an ensemble predicts for every node, each array (nodes,)."""
 
-class CommitteeMember(NamedTuple):
-    """An encoder of the committee."""
-
-    position: int  # in the setting `encoder`
-    encoder: Encoder | nn.Module
-
-    @property
-    def name(self) -> str | None:
-        """Its name; None for a module of the user's own."""
-        return self.encoder if isinstance(self.encoder, str) else None
+    margin: Scores  # above 0 it looks novel
+    disagreement: Scores  # standard deviation of f among the networks
 
     @property
-    def label(self) -> str:
-        """Its name, or that of the module's class."""
-        return self.name or type(self.encoder).__name__
-
-    def number(self, stage: int) -> int:
-        """Return the number of a training of this encoder, which its random draws follow from."""
-        return self.position * MAX_STAGES + stage
+    def f(self) -> Scores:
+        """σ(margin), in [0, 1]."""
+        return _sigmoid(self.margin)
 
 
-def check_encoders(name: str, value: Any) -> None:
-    """Raise unless `value` is an encoder or one or more of them."""
-    if isinstance(value, str | nn.Module) or value is None:
-        check_encoder(name, value)
-        return
-    if not isinstance(value, Sequence) or not len(value):
-        raise SettingError(f"{name} must be an encoder or a sequence of encoders; got {value!r}")
-    for encoder in value:
-        check_encoder(f"each of {name}", encoder)
+def _sigmoid(margin: Scores) -> Scores:
+    return np.asarray(1 / (1 + np.exp(-margin)))
 
 
-def domain_auroc(margins: Sequence[Scores], folds: Folds, held_out: Folds, is_target: Mask, nodes: Mask) -> Scores:
-    """Return how well each encoder's networks tell the domains of nodes that they were not trained on apart.
+def assign_folds(ids: Iterable[Any], folds: int, seed: int) -> Folds:
+    """Assign nodes to folds by their ids, so that a node has the same fold in every graph and order.
 
-    That is an AU-ROC, and 0.5 for networks whose training diverged.
+    >>> assign_folds(np.array(["a", "b", "c", "d"]), 2, seed=0)
+    array([0, 1, 0, 0])
+    """
+    word = torch.tensor([zlib.crc32(str(name).encode()) for name in ids], dtype=torch.long)
+    return ((derive(torch.tensor(seed), 11) + derive(word, 0)) >> 1).remainder(folds).numpy()
+
+
+def out_of_fold_prediction(margins: Scores, folds: Folds, held_out: Folds, weights: Scores | float = 1.0) -> Prediction:
+    """Average margins, (nodes, networks), over the networks that held out a node's fold.
 
     Args:
-        margins: (nodes, networks) of each encoder.
+        margins: (nodes, networks).
         folds: (nodes,) the fold of each node.
         held_out: (networks,) the fold that each network was not trained on.
+        weights: (networks,) how much each counts.
+    """
+    predicts = np.where(held_out == folds[:, None], weights, 0.0)
+    margins = margins.clip(-MARGIN_LIMIT, MARGIN_LIMIT)
+    total = predicts.sum(axis=1)
+
+    def mean(values: Scores) -> Scores:
+        return np.asarray((values * predicts).sum(axis=1) / total)
+
+    f = _sigmoid(margins)
+    return Prediction(mean(margins), np.sqrt(mean((f - mean(f)[:, None]) ** 2)))
+
+
+def smooth(margin: Scores, neighbours: Neighbours, alpha: float) -> Scores:
+    """Mix a node's margin with its neighbours' mean, which counts `alpha`, several steps far.
+
+    A node without neighbours keeps its own.
+
+    >>> from recoslip import NodeGraph
+    >>> pair = NodeGraph([[0.0], [0.0], [0.0]], [[0], [1]], [False, False, True])
+    >>> smooth(np.array([4.0, 0.0, 2.0]), Neighbours(pair), 0.5).tolist()
+    [2.5, 1.5, 2.0]
+    """
+    return diffuse(margin, neighbours.mean, alpha, SMOOTHING_STEPS, isolated=neighbours.degree == 0)
+
+
+class PseudoLabels(NamedTuple):
+    """Weight of each label for each node, (nodes,); unlabelled nodes have weight 0 in both."""
+
+    novel: Scores
+    known: Scores
+
+
+def choose_pseudo_labels(
+    margin: Scores,
+    is_target: Mask,
+    nodes: Mask,
+    *,
+    scan: Scores | float = 0.0,
+    core: float,
+    known_below: float | None,
+    source_weight: float,
+) -> PseudoLabels:
+    """Label nodes for the next networks.
+
+    The highest target nodes, by the margin and the scan together, are labelled novel. The source nodes, and the target
+    nodes with σ(margin) below `known_below`, are labelled known.
+
+    Args:
+        margin: (nodes,) of the networks so far, or of the scan.
         is_target: (nodes,).
-        nodes: (nodes,) those that count.
+        nodes: (nodes,) those that may be labelled.
+        scan: (nodes,) the log-odds of the scan's scores.
+        core: fraction of the target nodes that are labelled novel.
+        known_below: in [0, 1]; None labels the lower half of the target known, for opinions that only rank nodes.
+        source_weight: weight of a source node; that of a target node is 1.
     """
-    from sklearn.metrics import roc_auc_score
+    target = np.flatnonzero(nodes & is_target)
+    target = target[np.argsort(-margin[target], kind="stable")]
+    low = target[-(len(target) // 2) :] if known_below is None else target[_sigmoid(margin[target]) < known_below]
+    order = np.argsort(-(margin + scan)[target], kind="stable")
+    highest = target[order[: max(1, round(core * len(target)))]]
+    novel, known = np.zeros(len(nodes)), np.where(nodes & ~is_target, source_weight, 0.0)
+    known[low] = 1
+    known[highest] = 0
+    novel[highest] = 1
+    return PseudoLabels(novel, known)
 
-    opinions = [out_of_fold_prediction(own, folds, held_out).margin[nodes] for own in margins]
-    return np.array(
-        [roc_auc_score(is_target[nodes], opinion) if np.isfinite(opinion).all() else 0.5 for opinion in opinions]
+
+def label_weights(weight: Scores, folds: Folds, held_out: Folds) -> Tensor:
+    """Normalise the weights of a label, (nodes, networks): those of each network sum to 1, and are 0 in its fold.
+
+    A network whose held-out fold holds every node with this label is trained on all of them.
+
+    Args:
+        weight: (nodes,) of the label.
+        folds: (nodes,) the fold of each node.
+        held_out: (networks,) the fold that each network is not trained on.
+    """
+    weights = weight[:, None] * (held_out != folds[:, None])
+    weights = np.where(weights.any(axis=0), weights, weight[:, None])
+    return torch.from_numpy((weights / weights.sum(axis=0)).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of co-training."""
+
+    number: int  # from 1
+
+    def seeds(self, seed: int, encoder: int, count: int) -> list[int]:
+        """Return seeds of networks of an encoder, the same ones whoever else is trained."""
+        key = derive(torch.tensor(seed), self.number, encoder)
+        return [int(derive(key, network)) for network in range(count)]
+
+
+@dataclass(eq=False)
+class SeedState:
+    """How far the training of one seed has come."""
+
+    seed: int
+    split: Split  # of its presentation
+    is_target: Mask
+    nodes: Mask  # that train, or are predicted out of fold
+    folds: Folds
+    scan: Scores  # log-odds of the scan's scores
+    margin: Scores  # by which pseudo-labels are chosen: that of the scan, then of networks
+    labels: PseudoLabels = field(init=False)  # of the present round
+    rounds: list[tuple[int, int, int, float]] = field(default_factory=list)
+    fleets: dict[tuple[int, Round], Fleet] = field(default_factory=dict)  # of each encoder, on the CPU
+    margins: dict[tuple[int, Round], Scores] = field(default_factory=dict)  # of those, (nodes, networks)
+
+    @classmethod
+    def of(cls, shown: Presentation, scores: Scores, folds: int) -> Self:
+        """Begin the training of the seed of a presentation at the scores of the scan.
+
+        Nothing is chosen by validation, and nodes are predicted out of fold, so validation nodes are trained on, too.
+        """
+        graph, split, seed = shown
+        own_folds = assign_folds(graph.ids, folds, seed)
+        scores = scores.clip(LEAST_SCORE, 1 - LEAST_SCORE)
+        scan = np.log(scores / (1 - scores))
+        return cls(seed, split, graph.is_target, split.train | split.validation, own_folds, scan, scan)
+
+    def record(self, of_round: Round, prediction: Prediction) -> None:
+        """Add a round to the table, and take over its margins."""
+        novel, known = (int(((label > 0) & self.is_target).sum()) for label in self.labels)
+        looks_novel = float((prediction.f[self.is_target] > 0.5).mean())
+        self.rounds.append((of_round.number, novel, known, looks_novel))
+        self.margin = prediction.margin
+
+
+def cross_entropy(states: Sequence[SeedState], folds: int, device: torch.device) -> WeightedCrossEntropy:
+    """Turn the pseudo-labels of each seed into the objective of its networks, of which each holds out a fold."""
+    held_out = np.arange(folds)
+    novel, known = (
+        torch.cat([label_weights(getattr(s.labels, kind), s.folds, held_out) for s in states], dim=1)
+        for kind in PseudoLabels._fields
     )
-
-
-def encoder_weights(auroc: Scores) -> Scores:
-    """Turn the domain AU-ROC of each encoder into weights with sum 1; equal ones where it is not known.
-
-    >>> encoder_weights(np.array([0.9, 0.88, 0.8])).round(2).tolist()
-    [0.73, 0.27, 0.0]
-    >>> encoder_weights(np.array([np.nan])).tolist()
-    [1.0]
-    """
-    if np.isnan(auroc).any():
-        return np.full(len(auroc), 1 / len(auroc))
-    weights = np.exp((auroc - auroc.max()) / TEMPERATURE)
-    weights /= weights.sum()
-    weights[weights < MIN_WEIGHT] = 0
-    return np.asarray(weights / weights.sum())
+    nodes = positions(np.any([state.nodes for state in states], axis=0), device)
+    return WeightedCrossEntropy(novel.to(device), known.to(device), nodes, nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
@@ -45,41 +45,31 @@ class Propagation(Protocol):
         """Return the first layer's products with each feature of each node kept with probability `keep`."""
 
 
-class Fleet(Protocol):
-    """Networks of one kind that are evaluated together; a `torch.nn.Module`."""
+class Fleet(nn.Module, ABC):
+    """Networks of one kind that are evaluated together; by default, tensors of the state have a leading member axis."""
 
     members: int  # how many networks
-    recordable: bool  # whether a step on a GPU may be recorded as a CUDA graph
+    recordable = True  # whether a step on a GPU may be recorded as a CUDA graph
 
     def prepare(self, graph: Any) -> None:
-        """Initialise what depends on the graph, before training."""
+        """Initialise what depends on the graph, before training; by default nothing does."""
+        return
 
     def first_layer(self, graph: Any) -> Tensor | None:
-        """Compute what training and evaluation of the same weights have in common, if anything."""
+        """Compute what training and evaluation of the same weights have in common; by default nothing."""
+        return None
 
-    def __call__(self, graph: Any, *, epoch: int | Tensor | None = None, first_layer: Tensor | None = None) -> Any:
+    @abstractmethod
+    def forward(self, graph: Any, *, epoch: int | Tensor | None = None, first_layer: Tensor | None = None) -> Any:
         """Evaluate all members; with `epoch`, in training mode with that epoch's random draws."""
 
     def per_member(self, name: str, tensor: Tensor, values: Tensor) -> Tensor:
         """Shape (members,) values so that they broadcast against the state tensor of this name."""
+        return values.view(-1, *[1] * (tensor.ndim - 1))
 
+    @abstractmethod
     def gather(self, chosen: Sequence[tuple[Self, int]]) -> Self:
         """Build a fleet, on the CPU, of members picked from fleets of this kind."""
-
-    def to(self, device: Any) -> Self:
-        """Move to a device."""
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """Iterate over the parameters."""
-
-    def buffers(self) -> Iterator[Tensor]:
-        """Iterate over the buffers."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters and buffers by name."""
-
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> Any:
-        """Restore parameters and buffers."""
 
 
 @dataclass(frozen=True)

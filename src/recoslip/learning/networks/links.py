@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recoslip.learning.networks import kernels
+from recoslip.learning.networks.device import can_take
 
 
 def cut_score(scores: Tensor, recall_target: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class _InnerProducts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, g: Tensor, left: Tensor, right: Tensor) -> Tensor:
         ctx.save_for_backward(g, left, right)
-        if kernels.can_take(g):
+        if can_take(g):
             from recoslip.learning.networks import triton_sums as sums
 
             return sums.inner_products(g, left, right)
@@ -79,7 +79,7 @@ class _InnerProducts(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         g, left, right = ctx.saved_tensors
-        if kernels.can_take(g):
+        if can_take(g):
             from recoslip.learning.networks import triton_sums as sums
 
             return sums.inner_products_grad(g, left, right, grad), None, None

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recoslip.learning.networks.interfaces import Output, Product, Propagation
+from recoslip.learning.networks.interfaces import Fleet, Output, Product, Propagation
 from recoslip.learning.networks.random_bits import derive, kept_factor, relu_and_drop_
 from recoslip.learning.networks.whole_graph import Encoder
 
@@ -34,7 +34,7 @@ class Architecture:
     input_dropout: float = 0.0  # of the features, the same entries for all members of one input seed
 
 
-class NetworkFleet(nn.Module):
+class NetworkFleet(Fleet):
     """Members of one architecture on one graph, evaluated together.
 
     GCNConv, BatchNorm, ReLU, Dropout, GCNConv, BatchNorm, ReLU; Linear, BatchNorm, ReLU, Dropout, Linear to 2.
@@ -48,7 +48,6 @@ class NetworkFleet(nn.Module):
             with the same one drop the same features, which takes as long as for one of them.
     """
 
-    recordable = True
     keys: Tensor  # (members,) what each member's draws are derived from
     input_keys: Tensor  # (groups,) what the input dropout of members with one input seed is derived from
 
@@ -71,13 +70,6 @@ class NetworkFleet(nn.Module):
         self.linear1 = _layer(a.out_channels, a.head_channels, LINEAR_INIT, generators)
         self.norm3 = MemberBatchNorm(self.members, a.head_channels)
         self.linear2 = _layer(a.head_channels, a.classes, LINEAR_INIT, generators, before_norm=False)
-
-    def prepare(self, graph: Propagation) -> None:
-        """Do nothing: all weights are initialised without the graph."""
-
-    def per_member(self, name: str, tensor: Tensor, values: Tensor) -> Tensor:
-        """Shape (members,) values so that they broadcast against a state tensor, whose first axis is the members."""
-        return values.view(-1, *[1] * (tensor.ndim - 1))
 
     def gather(self, chosen: Sequence[tuple[Self, int]]) -> Self:
         """Build a fleet, on the CPU, of members picked from fleets of this architecture."""

@@ -18,11 +18,11 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
 from recoslip.learning.base import Attributes, Detector, Presentation, Scores, computes, each_graph
 from recoslip.learning.networks.batches import SampledGraph
-from recoslip.learning.networks.defaults import torch_defaults
 from recoslip.learning.networks.device import BATCH_SIZE, block_size, device_memory, memory_needed, resolve_device
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.learning.networks.network import Architecture, NetworkFleet, seed_key
 from recoslip.learning.networks.tensors import to_tensors
+from recoslip.learning.networks.torch_state import torch_defaults
 from recoslip.learning.networks.user_encoder import ModuleFleet
 from recoslip.learning.networks.whole_graph import Encoder, WholeGraph
 
@@ -35,6 +35,17 @@ def check_encoder(name: str, value: Any) -> None:
         raise SettingError("it was fitted with an encoder of the user's own; give it again: load(folder, encoder=...)")
     if not isinstance(value, nn.Module):
         Choice(Encoder)(name, value)
+
+
+def check_encoders(name: str, value: Any) -> None:
+    """Raise unless `value` is an encoder or one or more of them."""
+    if isinstance(value, str | nn.Module) or value is None:
+        check_encoder(name, value)
+        return
+    if not isinstance(value, Sequence) or not len(value):
+        raise SettingError(f"{name} must be an encoder or a sequence of encoders; got {value!r}")
+    for encoder in value:
+        check_encoder(f"each of {name}", encoder)
 
 
 # Settings that some of the networks' detectors have.
@@ -65,25 +76,21 @@ class NetworkDetector(Detector):
 
     supports_batches: ClassVar[bool] = True
 
-    def widest_layer(self) -> int:
+    def _widest_layer(self) -> int:
         """Return the width of the widest layer."""
         return max(self.hidden_channels, self.out_channels, self.head_channels)
 
-    def networks_per_seed(self) -> int:
+    def _networks_per_seed(self) -> int:
         """Return how many networks of one seed are trained at once, at least."""
         return 1
 
-    def encoders(self) -> tuple[Encoder | nn.Module, ...]:
-        """Return the encoder, or each of them where there are several."""
-        return (self.encoder,) if isinstance(self.encoder, str | nn.Module) else tuple(self.encoder)
-
-    def graph_input(self, graph: NodeGraph, encoder: Encoder | nn.Module | None = None) -> GraphInput:
+    def _graph_input(self, graph: NodeGraph, encoder: Encoder | nn.Module | None = None) -> GraphInput:
         """Return the graph as networks are trained on it: whole, or in batches where asked for or needed."""
         device = resolve_device(self.device)
         encoder = self.encoder if encoder is None else encoder
         encoder = None if isinstance(encoder, nn.Module) else encoder
         batch_size: int | None = getattr(self, "batch_size", None)
-        needed = memory_needed(graph, self.networks_per_seed() * self.widest_layer())
+        needed = memory_needed(graph, self._networks_per_seed() * self._widest_layer())
         if self.supports_batches and encoder is not None:
             # By the memory there is, not by what is free just now: the same seed gives the same scores.
             if batch_size is None:
@@ -96,7 +103,7 @@ class NetworkDetector(Detector):
         else:
             remedy = "take a method and encoder that train in batches, such as the default"
         free = device_memory(device).free
-        needed *= len(self.encoders())  # those train at once
+        needed *= len(encoders_of(self))  # those train at once
         if needed > free:
             raise OutOfMemory(
                 f"{self.name} on the whole graph needs about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are "
@@ -104,7 +111,7 @@ class NetworkDetector(Detector):
             )
         return WholeGraph.of(graph, encoder, device)
 
-    def build_fleet(
+    def _build_fleet(
         self,
         features: int,
         seeds: Sequence[int],
@@ -132,7 +139,7 @@ class NetworkDetector(Detector):
 
     def _blocks(self, members: Sequence[T], graph: GraphInput) -> list[Sequence[T]]:
         """Divide members, each of one or more networks, into blocks to train together."""
-        size = block_size(graph.nodes_per_step, self.networks_per_seed() * self.widest_layer(), graph.device)
+        size = block_size(graph.nodes_per_step, self._networks_per_seed() * self._widest_layer(), graph.device)
         return [members[start : start + size] for start in range(0, len(members), size)]
 
     def _num_classes(self) -> int:
@@ -160,12 +167,12 @@ class NetworkDetector(Detector):
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
     ) -> list[Attributes]:
         """Train one network or more for each seed, in blocks of as many as can be trained at once."""
-        data = self.graph_input(graph)
+        data = self._graph_input(graph)
         blocks = self._blocks([seed_key(seed) for seed in seeds], data)
         phases = Phases(progress, len(blocks) * self.epochs)
         learned = []
         for block in blocks:
-            fleet = self.build_fleet(graph.num_features, block, self._num_classes()).to(data.device)
+            fleet = self._build_fleet(graph.num_features, block, self._num_classes()).to(data.device)
             report = phases.phase(self.epochs)
             extra = self._train(fleet, data, graph, split, self._schedule(report), **truth)
             report(self.epochs)  # training may have ended early
@@ -195,7 +202,7 @@ class NetworkDetector(Detector):
 
     def _logits(self, graph: NodeGraph) -> Tensor:
         """Evaluate the learned networks: (nodes, members, classes), on the CPU, in double precision."""
-        data = self.graph_input(graph)
+        data = self._graph_input(graph)
         logits = data.evaluate(self.fleet_.to(data.device))
         self.fleet_.to("cpu")
         return logits
@@ -203,14 +210,14 @@ class NetworkDetector(Detector):
     @computes
     def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the representations of all learned networks side by side, of one alone where the graph is large."""
-        data, fleet = self.graph_input(graph), self.fleet_
+        data, fleet = self._graph_input(graph), self.fleet_
         if data.nodes_per_step < data.num_nodes:
             fleet = fleet.gather([(fleet, 0)])
         result: NDArray[np.float64] = data.evaluate(fleet.to(data.device), "representation")[nodes].flatten(1).numpy()
         fleet.to("cpu")
         return result
 
-    def computing(self) -> AbstractContextManager[Any]:
+    def _computing(self) -> AbstractContextManager[Any]:
         """Compute in PyTorch's default state, whatever the caller's is."""
         return torch_defaults()
 
@@ -221,13 +228,13 @@ class NetworkDetector(Detector):
         self, arrays: Mapping[str, NDArray[Any]], members: int = 1, encoder: Encoder | nn.Module | None = None
     ) -> Fleet:
         """Rebuild the networks that were saved."""
-        fleet = self.build_fleet(self.n_features_in_, [0] * members, self._num_classes(), encoder=encoder)
+        fleet = self._build_fleet(self.n_features_in_, [0] * members, self._num_classes(), encoder=encoder)
         fleet.load_state_dict(to_tensors(arrays))
         return fleet
 
-    def json_params(self) -> dict[str, Any]:
-        """Return the settings as JSON values; a module of the user's is None, as code is not saved."""
-        settings = super().json_params()
-        if isinstance(self.encoder, nn.Module):
-            settings["encoder"] = None  # `load(folder, encoder=...)` brings it back
-        return settings
+
+def encoders_of(detector: NetworkDetector) -> tuple[Encoder | nn.Module, ...]:
+    """Return the encoder of a detector, or each of them where there are several."""
+    encoder: Any = detector.encoder
+    encoders: Any = (encoder,) if isinstance(encoder, str | nn.Module) else encoder
+    return tuple(encoders)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recoslip.learning.networks import kernels
+from recoslip.learning.networks.device import can_take, compile_here
 
 _WEYL = -7046029254386353131  # 0x9E3779B97F4A7C15, as the signed number torch wants
 _DIGITS = 16  # binary digits of a probability
@@ -27,7 +27,7 @@ def mix_(word: Tensor) -> Tensor:
 
 def derive(key: Tensor, *path: int | Tensor) -> Tensor:
     """Keys of independent streams: one for each path of numbers below `key`."""
-    on_gpu = key.is_cuda and kernels.compile_here()
+    on_gpu = key.is_cuda and compile_here()
     for number in path:
         if on_gpu:
             from recoslip.learning.networks.triton_dropout import derive_keys
@@ -94,7 +94,7 @@ def kept_factor(keep: float) -> float:
 
 def drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
     """Multiply by dropout factors: (nodes, members, width), (members,) -> (nodes, members, width)."""
-    if kernels.can_take(values):
+    if can_take(values):
         from recoslip.learning.networks.triton_dropout import dropout
 
         return dropout(values, key, binary_digits(keep), kept_factor(keep))
@@ -104,7 +104,7 @@ def drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
 def relu_and_drop_(values: Tensor, key: Tensor, keep: float) -> Tensor:
     """Do the same with what is positive, and set the rest to 0; in place."""
     nodes, _, width = values.shape
-    if kernels.can_take(values):
+    if can_take(values):
         from recoslip.learning.networks.triton_dropout import dropout
 
         return dropout(values, key, binary_digits(keep), kept_factor(keep), relu=True, out=values)

@@ -17,8 +17,14 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
 from recoslip.learning.networks.interfaces import BatchObjective, Output, ProblemState
 from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss
-from recoslip.learning.networks.rates import hard_rate, lagrangian, soft_rate
-from recoslip.learning.networks.risk_objectives import DomainNodes, batch_nodes, domain_nodes, positions
+from recoslip.learning.networks.objectives import (
+    batch_nodes,
+    domain_nodes,
+    hard_rate,
+    lagrangian,
+    positions,
+    soft_rate,
+)
 from recoslip.learning.networks.sampling import NonEdges
 from recoslip.learning.networks.tensors import concatenated_ranges, to_tensor
 
@@ -38,11 +44,7 @@ class Observed(NamedTuple):
 
 
 class RecallConstrained(BatchObjective):
-    r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ.
-
-    With `of_members`, source and target differ between members: (nodes, members) weights (see `soft_rate`), for
-    training on the whole graph without a link loss.
-    """
+    r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ."""
 
     COLUMNS = ("fpr", "recall", "multiplier", "link_loss")
     MEMORY = 20  # batches that the running recall covers at most: older ones tell of networks long changed
@@ -60,11 +62,8 @@ class RecallConstrained(BatchObjective):
         dual_learning_rate: float = 0.001,
         links: Links = "selective",
         link_weight: float = 0.001,
-        of_members: DomainNodes | None = None,
     ) -> None:
         self.nodes, self.held_out = domain_nodes(graph, split, device)
-        if of_members is not None:
-            self.nodes = of_members
         self.recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
         members = len(recall_targets)
         self.multiplier = torch.full((members,), float(multiplier), device=device, requires_grad=True)

@@ -1,82 +1,69 @@
-"""RECO-SLIP: recall-constrained optimisation with selective link prediction (Algorithm 1 of the paper)."""
+"""RECO-SLIP (Algorithm 1 of the paper) and CoNoC: the false-positive rate is minimised under recall constraints."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from recoslip.base.errors import RecoslipWarning
+from recoslip.base.errors import RecoslipWarning, SettingError
 from recoslip.base.progress import Phases, Progress
 from recoslip.base.settings import Choice, Integer, Number, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
-from recoslip.learning.base import Attributes
-from recoslip.learning.networks.interfaces import GraphInput, Schedule
+from recoslip.learning.base import Attributes, Scores
+from recoslip.learning.networks.interfaces import Fleet, GraphInput, Output, ProblemState, Schedule
+from recoslip.learning.networks.network import seed_key
 from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
+from recoslip.learning.networks.random_bits import derive
 from recoslip.learning.networks.recall_constrained import Dual, Links, RecallConstrained
-from recoslip.learning.networks.selection import (
-    DUAL,
-    DUAL_LEARNING_RATE,
-    MISSED_LIMIT,
-    MULTIPLIER,
-    RECALL_TARGETS,
-    Solution,
-    candidates_table,
-    history_table,
-    member_seed,
-    select,
-    solutions,
+
+MISSED_LIMIT = (
+    "no recall target reached a validation FPR of {limit:g} or less, the lowest ({lowest:.4f}) was taken; "
+    "source and target may overlap too much, or max_fpr may be too strict for this graph"
 )
 
 
-class RecoSlip(NetworkDetector):
-    r"""Minimise the false-positive rate on the source while forcing a recall on the target.
+def check_recall_targets(name: str, targets: Any) -> None:
+    """Raise unless these are one or more numbers between 0 and 1."""
+    if isinstance(targets, str) or not np.iterable(targets) or not len(targets):  # type: ignore[arg-type]
+        raise SettingError(f"{name} must be one or more numbers; got {targets!r}")
+    for target in targets:
+        Number(0, 1, open_ends=True)(f"each of {name}", target)
 
-    $$\min_{g,h} \hat\beta(h \circ g) + \xi \mathcal{L}_{lp}(g)
-    \quad \text{s.t.} \quad \hat\alpha(h \circ g) \ge \tilde\alpha$$
 
-    solved for several recall targets $\tilde\alpha$ at once by primal-dual updates of the Lagrangian. Of the
-    solutions whose validation FPR is at most $\tilde\beta$, the one with the highest validation recall is kept.
-    """
+class ConstrainedDetector(NetworkDetector):
+    """A detector that solves the constrained problem for several recall targets and keeps one of the solutions."""
 
-    name: ClassVar[str] = "reco-slip"
-
-    recall_targets: Sequence[float] = RECALL_TARGETS
-    max_fpr: float = param(0.01, Number(0, 1), r"$\tilde\beta$, the highest FPR of a solution and the threshold")
-    multiplier: float = MULTIPLIER
-    links: Links = param(
-        "selective",
-        Choice(Links),
-        'the pairs of the link loss: "selective" takes those among undecided target nodes, "target" all target nodes, '
-        '"all" all nodes, "none" leaves the loss out',
+    recall_targets: Sequence[float] = param(
+        (0.05, 0.1, 0.15, 0.2, 0.25), check_recall_targets, r"$\tilde\alpha$, the recalls to try"
     )
-    link_weight: float = param(0.001, Number(0, np.inf), r"$\xi$, its weight")
-    dual: Dual = DUAL
+    max_fpr: float = param(0.01, Number(0, 1), r"$\tilde\beta$, the highest validation FPR that a solution may have")
+    multiplier: float = param(0.1, Number(0, np.inf), r"$\lambda^{(0)}$, the dual variable at the start")
+    dual: Dual = param(
+        "hard", Choice(Dual), 'which recall the dual step sees: "hard" counts f > 1/2, "soft" averages f'
+    )
     epochs: int = param(1000, Integer(1), "T")
-    dual_learning_rate: float = DUAL_LEARNING_RATE
-    batch_size: int | None = BATCHES
+    dual_learning_rate: float = param(0.001, Number(0, np.inf), "Adam's for the multiplier")
 
     candidates_: pl.DataFrame = learned(
         "a table of the solutions: recall target, validation FPR and recall, multiplier, the epoch its "
         "weights are from, and whether it was chosen"
     )
-    history_: pl.DataFrame = learned("a table of every epoch: training FPR and recall (hard), multiplier and link loss")
 
     def _learn_seeds(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
     ) -> list[Attributes]:
-        members = [
-            Member(member_seed(seed, 0, index), target)
-            for seed in seeds
-            for index, target in enumerate(self.recall_targets)
-        ]
-        data = self.graph_input(graph)
-        blocks = self._blocks(members, data)
+        data = self._graph_input(graph)
+        blocks = self._blocks(self._members(seeds), data)
         phases = Phases(progress, len(blocks) * self.epochs)
         solved: list[Solution] = []
         for block in blocks:
@@ -90,28 +77,21 @@ class RecoSlip(NetworkDetector):
         count = len(self.recall_targets)
         return [self._select(solved[start : start + count]) for start in range(0, len(solved), count)]
 
-    def _solve(
-        self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[Member], schedule: Schedule
-    ) -> list[Solution]:
-        """Solve the constrained problem for each member of a block."""
-        fleet = self.build_fleet(graph.num_features, [member.seed for member in members]).to(data.device)
-        problem = RecallConstrained(
-            graph,
-            split,
-            [member.recall_target for member in members],
-            data.device,
-            epochs=self.epochs,
-            multiplier=self.multiplier,
-            dual=self.dual,
-            dual_learning_rate=self.dual_learning_rate,
-            links=self.links,
-            link_weight=self.link_weight,
-        )
-        kept = data.train(fleet, problem, schedule)
-        margin = data.evaluate(fleet).diff(dim=-1)[..., 0].to(data.device)
-        return solutions(problem, fleet, margin, kept.tolist(), range(len(members)))
+    @abstractmethod
+    def _members(self, seeds: Sequence[int]) -> Sequence[Any]:
+        """Return what tells the networks of some seeds apart."""
 
-    def _select(self, solved: Sequence[Solution]) -> dict[str, Any]:
+    @abstractmethod
+    def _solve(
+        self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[Any], schedule: Schedule
+    ) -> list[Solution]:
+        """Train a block of networks; return the solution of each recall target."""
+
+    def _dual_settings(self) -> dict[str, Any]:
+        """Return the settings of the problem that both methods have."""
+        return {name: getattr(self, name) for name in ("epochs", "multiplier", "dual", "dual_learning_rate")}
+
+    def _select(self, solved: Sequence[Solution]) -> Attributes:
         """Choose the solution of one seed."""
         index = select(solved, self.max_fpr)
         chosen = solved[index]
@@ -121,14 +101,209 @@ class RecoSlip(NetworkDetector):
         return {
             "scores_": chosen.f,
             "candidates_": candidates_table(solved, index),
-            "history_": history_table(solved),
             "fleet_": chosen.fleet.gather([(chosen.fleet, chosen.member)]),
         }
 
 
-@dataclass(frozen=True)
-class Member:
+class RecoSlip(ConstrainedDetector):
+    r"""Minimise the false-positive rate on the source while forcing a recall on the target.
+
+    $$\min_{g,h} \hat\beta(h \circ g) + \xi \mathcal{L}_{lp}(g)
+    \quad \text{s.t.} \quad \hat\alpha(h \circ g) \ge \tilde\alpha$$
+
+    solved for several recall targets $\tilde\alpha$ at once by primal-dual updates of the Lagrangian. Of the
+    solutions whose validation FPR is at most $\tilde\beta$, the one with the highest validation recall is kept.
+    """
+
+    name: ClassVar[str] = "reco-slip"
+
+    links: Links = param(
+        "selective",
+        Choice(Links),
+        'the pairs of the link loss: "selective" takes those among undecided target nodes, "target" all target nodes, '
+        '"all" all nodes, "none" leaves the loss out',
+    )
+    link_weight: float = param(0.001, Number(0, np.inf), r"$\xi$, its weight")
+    batch_size: int | None = BATCHES
+
+    history_: pl.DataFrame = learned("a table of every epoch: training FPR and recall (hard), multiplier and link loss")
+
+    def _members(self, seeds: Sequence[int]) -> list[Member]:
+        return [
+            Member(int(derive(torch.tensor(seed), 0, index)), target)  # Algorithm 1 initialises each anew
+            for seed in seeds
+            for index, target in enumerate(self.recall_targets)
+        ]
+
+    def _solve(
+        self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[Member], schedule: Schedule
+    ) -> list[Solution]:
+        seeds, targets = zip(*members, strict=True)
+        fleet = self._build_fleet(graph.num_features, seeds).to(data.device)
+        problem = RecallConstrained(
+            graph,
+            split,
+            targets,
+            data.device,
+            links=self.links,
+            link_weight=self.link_weight,
+            **self._dual_settings(),
+        )
+        kept = data.train(fleet, problem, schedule)
+        margin = data.evaluate(fleet).diff(dim=-1)[..., 0].to(data.device)
+        return solutions(problem, fleet, margin, kept.tolist(), range(len(members)))
+
+    def _select(self, solved: Sequence[Solution]) -> Attributes:
+        return super()._select(solved) | {"history_": history_table(solved)}
+
+
+class Member(NamedTuple):
     """One network of the fleet: its seed and the recall it is held to."""
 
     seed: int
     recall_target: float
+
+
+class CoNoC(ConstrainedDetector):
+    r"""Minimise $\sum_k \hat\beta(f_k)$ subject to $\hat\alpha(f_k) \ge \tilde\alpha_k$ for heads $f_k$ on one network.
+
+    The constrained novel-category detection that RECO-SLIP builds on, with the paper's graph network as backbone and no
+    link loss. The heads share all but their last layer and are trained together; the chosen head is the one with the
+    highest validation recall among those with a validation FPR of at most `max_fpr`. Weights are kept where the sum of
+    the heads' validation Lagrangians is lowest, after half of the epochs.
+    """
+
+    name: ClassVar[str] = "conoc"
+    supports_batches: ClassVar[bool] = False
+
+    head_: int = learned("the chosen head")
+
+    def _members(self, seeds: Sequence[int]) -> list[int]:
+        return [seed_key(seed) for seed in seeds]
+
+    def _solve(
+        self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[int], schedule: Schedule
+    ) -> list[Solution]:
+        fleet = self._build_fleet(graph.num_features, members, self._num_classes()).to(data.device)
+        targets = list(self.recall_targets) * len(members)
+        problem = SharedHeads(graph, split, targets, data.device, links="none", **self._dual_settings())
+        kept = data.train(fleet, problem, schedule)
+        margin = by_head(data.evaluate(fleet).to(data.device, data.dtype)).diff(dim=-1)[..., 0]
+        owner = [member for member in range(len(members)) for _ in self.recall_targets]
+        return solutions(problem, fleet, margin, [int(kept[member]) for member in owner], owner)
+
+    def _select(self, solved: Sequence[Solution]) -> Attributes:
+        return super()._select(solved) | {"head_": select(solved, self.max_fpr)}
+
+    def _num_classes(self) -> int:
+        return 2 * len(self.recall_targets)
+
+    def _from_logits(self, logits: Tensor, graph: NodeGraph, attributes: Mapping[str, Any]) -> Scores:
+        head = attributes["head_"]
+        scores: Scores = torch.sigmoid(logits[:, 2 * head + 1] - logits[:, 2 * head]).numpy()
+        return scores
+
+
+class SharedHeads(RecallConstrained):
+    """The constrained problem of every head, each viewed as a network of its own."""
+
+    def loss(self, output: Output, epoch: Tensor) -> ProblemState:
+        """Compute loss and violation of every head, (members * heads,)."""
+        return super().loss(Output(output.representation, by_head(output.logits)), epoch)
+
+    def validation(self, output: Output) -> Tensor:
+        """Sum the validation Lagrangians of a network's heads, (members,)."""
+        per_head = super().validation(Output(output.representation, by_head(output.logits)))
+        return per_head.view(output.logits.shape[1], -1).sum(dim=1)
+
+
+def by_head(logits: Tensor) -> Tensor:
+    """View each head as a network of its own: (nodes, members, 2 heads) -> (nodes, members * heads, 2)."""
+    return logits.reshape(len(logits), -1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A member after training."""
+
+    recall_target: float  # α̃
+    fpr: float  # on validation source nodes, hard; lower is better
+    recall: float  # on validation target nodes, hard; higher is better
+    multiplier: float  # λ when its weights were kept
+    epoch: int  # when its weights were kept
+    f: Scores  # (nodes,) with those weights
+    history: NDArray[np.float32]  # (epochs, columns of RecallConstrained)
+    fleet: Fleet
+    member: int  # its index in that fleet
+
+
+def solutions(
+    problem: RecallConstrained, fleet: Fleet, margin: Tensor, kept: Sequence[int], members: Sequence[int]
+) -> list[Solution]:
+    """Summarise a trained problem, one solution for each of its constraints.
+
+    Args:
+        problem: with its history.
+        fleet: the trained networks.
+        margin: (nodes, constraints) with the kept weights.
+        kept: the epoch that the kept weights are from, of each constraint's network.
+        members: the network that each constraint belongs to.
+    """
+    fpr, recall = problem.validation_rates(margin)
+    f = torch.sigmoid(margin.double()).cpu().numpy()  # double: f near 1 keeps its order
+    history = problem.history.cpu().numpy()
+    multiplier = problem.COLUMNS.index("multiplier")
+    return [
+        Solution(
+            recall_target=target,
+            fpr=float(fpr[k]),
+            recall=float(recall[k]),
+            multiplier=float(history[kept[k] - 1, multiplier, k]),
+            epoch=kept[k],
+            f=f[:, k],
+            history=history[:, :, k],
+            fleet=fleet,
+            member=members[k],
+        )
+        for k, target in enumerate(problem.recall_target.tolist())
+    ]
+
+
+def select(solutions: Sequence[Solution], max_fpr: float) -> int:
+    """Choose the highest recall among those with FPR ≤ β̃, else the lowest FPR; ties go to the other rate."""
+    allowed = [k for k, solution in enumerate(solutions) if solution.fpr <= max_fpr]
+    if allowed:
+        return max(allowed, key=lambda k: (solutions[k].recall, -solutions[k].fpr, -k))
+    return min(range(len(solutions)), key=lambda k: (solutions[k].fpr, -solutions[k].recall, k))
+
+
+CANDIDATES_SCHEMA = {
+    "recall_target": pl.Float64,
+    "fpr": pl.Float64,
+    "recall": pl.Float64,
+    "multiplier": pl.Float64,
+    "epoch": pl.Int64,
+    "chosen": pl.Boolean,
+}
+HISTORY_COLUMNS = ("recall_target", "epoch", *RecallConstrained.COLUMNS)
+
+
+def candidates_table(solutions: Sequence[Solution], chosen: int) -> pl.DataFrame:
+    """List the solutions, a row each."""
+    rows = [(s.recall_target, s.fpr, s.recall, s.multiplier, s.epoch, k == chosen) for k, s in enumerate(solutions)]
+    return pl.DataFrame(rows, schema=CANDIDATES_SCHEMA, orient="row")
+
+
+def history_table(solutions: Sequence[Solution]) -> pl.DataFrame:
+    """List the epochs of every solution, a row each."""
+    frames = [
+        pl.DataFrame(
+            {
+                "recall_target": np.full(len(s.history), s.recall_target),
+                "epoch": np.arange(1, len(s.history) + 1),
+                **{name: s.history[:, k] for k, name in enumerate(RecallConstrained.COLUMNS)},
+            }
+        )
+        for s in solutions
+    ]
+    return pl.concat(frames).select(HISTORY_COLUMNS)

@@ -16,9 +16,8 @@ from recoslip.learning.base import Attributes, Scores
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Schedule
 from recoslip.learning.networks.network import seed_key
 from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
+from recoslip.learning.networks.objectives import WeightedCrossEntropy, log_likelihood, positions, posterior_known
 from recoslip.learning.networks.random_bits import derive
-from recoslip.learning.networks.rates import log_likelihood, posterior_known
-from recoslip.learning.networks.risk_objectives import WeightedCrossEntropy, positions
 from recoslip.learning.networks.training import BestWeights
 
 NOVELTY, PROPENSITY = 0, 1  # the two networks; their seeds are derived from these numbers
@@ -50,49 +49,30 @@ class SarEM(NetworkDetector):
     propensity_: Scores = learned("e of each node in the kept step", per_node=True)
     em_step_: int = learned("the step that was kept")
 
-    def networks_per_seed(self) -> int:
+    def _networks_per_seed(self) -> int:
         """Return 2: novelty and propensity."""
         return 2
 
     def _learn_seeds(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
     ) -> list[Attributes]:
-        data = self.graph_input(graph)
+        data = self._graph_input(graph)
         blocks = self._blocks([seed_key(seed) for seed in seeds], data)
         phases = Phases(progress, len(blocks) * self.em_steps)
         per_seed = []
         for keys in blocks:
             report = phases.phase(self.em_steps)
-            schedule = Schedule(self.epochs, self.learning_rate, patience=self.patience)
-            per_seed += ExpectationMaximisation(self, graph, data, split, keys, schedule).run(report)
+            per_seed += ExpectationMaximisation(self, graph, data, split, keys).run(report)
             report(self.em_steps)  # EM may have ended early
         return per_seed
 
 
 class ExpectationMaximisation:
-    """EM for a block of seeds, whose networks are trained together.
+    """EM for a block of seeds, whose networks are trained together; theirs are derived from `keys`, one per seed."""
 
-    Args:
-        detector: its settings.
-        graph: the graph.
-        data: the graph as networks are trained on it.
-        split: who trains and who validates.
-        keys: what the networks' seeds are derived from, one per seed.
-        schedule: of fitting networks in a step.
-    """
-
-    def __init__(
-        self,
-        detector: SarEM,
-        graph: NodeGraph,
-        data: GraphInput,
-        split: Split,
-        keys: Sequence[int],
-        schedule: Schedule,
-    ) -> None:
-        self.detector, self.features, self.data, self.keys, self.schedule = (
-            detector, graph.num_features, data, keys, schedule,
-        )  # fmt: skip
+    def __init__(self, detector: SarEM, graph: NodeGraph, data: GraphInput, split: Split, keys: Sequence[int]) -> None:
+        self.detector, self.features, self.data, self.keys = detector, graph.num_features, data, keys
+        self.schedule = Schedule(detector.epochs, detector.learning_rate, patience=detector.patience)  # in a step
         is_source = torch.from_numpy(~graph.is_target).to(data.device, data.dtype)
         self.s = is_source[:, None].expand(-1, len(keys))  # (nodes, members)
         self.train, self.held_out = positions(split.train, data.device), positions(split.validation, data.device)
@@ -141,7 +121,7 @@ class ExpectationMaximisation:
     def _fit(self, step: int, *labels: tuple[int, Tensor, Tensor]) -> tuple[Fleet, Tensor]:
         """Fit fresh networks to weighted labels, all at once; return them and σ(margin) of every node."""
         seeds = [int(derive(torch.tensor(key), which, step)) for which, _, _ in labels for key in self.keys]
-        fleet = self.detector.build_fleet(self.features, seeds).to(self.data.device)
+        fleet = self.detector._build_fleet(self.features, seeds).to(self.data.device)
         up = torch.cat([weight for _, weight, _ in labels], dim=1)
         down = torch.cat([weight for _, _, weight in labels], dim=1)
         self.data.train(fleet, WeightedCrossEntropy(up, down, self.train, self.held_out), self.schedule)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recoslip.learning.networks import kernels
+from recoslip.learning.networks.device import can_take
 from recoslip.learning.networks.interfaces import Product
 from recoslip.learning.networks.random_bits import binary_digits, drop, keep_mask, kept_factor
 from recoslip.learning.networks.tensors import concatenated_ranges, csr_of_entries, csr_tensor, to_csr
@@ -92,7 +92,7 @@ class SparseProduct:
     def dropped(self, key: Tensor, keep: float) -> SparseProduct:
         """Return the product with each entry kept with probability `keep`, and scaled up."""
         assert self.order is not None
-        if isinstance(self.matrix, Segments) and kernels.can_take(self.matrix.value):
+        if isinstance(self.matrix, Segments) and can_take(self.matrix.value):
             from recoslip.learning.networks.triton_dropout import drop_entries
 
             matrix, transpose = self.matrix, cast(Segments, self.transpose)
@@ -199,7 +199,7 @@ class Segments:
 
     def __call__(self, dense: Tensor) -> Tensor:
         """Multiply, without a gradient."""
-        if kernels.can_take(dense):
+        if can_take(dense):
             from recoslip.learning.networks.triton_sums import segment_sum
 
             result = segment_sum(dense, self.segment, self.column, self.value)

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recoslip.data.neighbours import Neighbours
 from recoslip.data.sparse import to_csr as to_canonical
 
 
@@ -67,40 +66,6 @@ def concatenated_ranges(lengths: Tensor) -> tuple[Tensor, Tensor]:
     return owner, torch.arange(len(owner), device=lengths.device) - before[owner]
 
 
-def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Return named tensors as arrays, off any device."""
-    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
-
-
 def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
     """Return named arrays as tensors."""
     return {name: to_tensor(array) for name, array in arrays.items()}
-
-
-class DeviceNeighbours(Neighbours):
-    """The rows of a graph's adjacency matrix, averaged on a GPU; the edges are copied there a block at a time."""
-
-    def __init__(self, *args: Any, device: torch.device | str = "cpu", **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.device = torch.device(device)
-
-    def mean(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Average (nodes, ...) over each node's neighbours; 0 for a node without any."""
-        return self._mean_on_device(values) if self.device.type == "cuda" else super().mean(values)
-
-    def _mean_on_device(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Average as `mean` does, each row's sum in a fixed order, so that it has the same bits every time."""
-        columns = torch.from_numpy(values.reshape(self.nodes, -1)).to(self.device)
-        result = np.empty(columns.shape, values.dtype)
-        for block in self.blocks():
-            begin, end = self.start[block.start], self.start[block.stop]
-            start = torch.from_numpy(self.start[block.start : block.stop + 1] - begin).to(self.device)
-            ends = torch.from_numpy(np.ascontiguousarray(self.ends[begin:end])).to(self.device)
-            weight = torch.ones(len(ends)) if self.weight is None else torch.from_numpy(self.weight[begin:end])
-            weight = weight.to(columns)
-            sums = F.embedding_bag(
-                ends, columns, start, mode="sum", per_sample_weights=weight, include_last_offset=True
-            )
-            total = torch.segment_reduce(weight, "sum", offsets=start)
-            result[block] = (sums / torch.where(total > 0, total, 1)[:, None]).cpu().numpy()
-        return result.reshape(values.shape)

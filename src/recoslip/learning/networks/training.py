@@ -75,14 +75,7 @@ def train(fleet: Fleet, graph: Any, objective: Objective, schedule: Schedule) ->
 
 
 class Training:
-    """A fleet on its way: its optimiser, its best weights so far, and the epochs that are done.
-
-    Args:
-        fleet: see `train`.
-        graph: see `train`.
-        objective: see `train`.
-        schedule: see `train`.
-    """
+    """A fleet on its way: its optimiser, its best weights so far, and the epochs that are done."""
 
     def __init__(self, fleet: Fleet, graph: Any, objective: Objective, schedule: Schedule) -> None:
         fleet.prepare(graph)

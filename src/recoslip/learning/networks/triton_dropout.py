@@ -1,4 +1,4 @@
-"""Keys and numbers -> random bits, and values of which these drop some: the draws of `fleet/counter_rng.py`."""
+"""Keys and numbers -> random bits, and values of which these drop some: the draws of `random_bits.py`."""
 
 from __future__ import annotations
 

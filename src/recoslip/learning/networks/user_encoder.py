@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from recoslip.base.errors import SettingError
-from recoslip.learning.networks.interfaces import Output
+from recoslip.learning.networks.interfaces import Fleet, Output
 from recoslip.learning.networks.network import seed_key
 from recoslip.learning.networks.whole_graph import WholeGraph
 
 
-class ModuleFleet(nn.Module):
+class ModuleFleet(Fleet):
     """Copies of `encoder`, freshly initialised, each with the paper's head on top.
 
     Args:
@@ -75,9 +75,6 @@ class ModuleFleet(nn.Module):
         }
         fleet.members, fleet.keys = len(chosen), [0] * len(chosen)
         return fleet
-
-    def first_layer(self, graph: WholeGraph) -> None:
-        """Return None: training and evaluation share nothing here."""
 
     def forward(
         self, graph: WholeGraph, *, epoch: int | Tensor | None = None, first_layer: Tensor | None = None

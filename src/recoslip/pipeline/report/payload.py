@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from recoslip._version import __version__
 from recoslip.base.errors import RecoslipError, nearest
+from recoslip.base.settings import json_params
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours
 from recoslip.data.split import Mask
@@ -197,7 +198,7 @@ def _level(findings: Findings) -> dict[str, Any]:
 
 def _settings(detector: Detector) -> list[dict[str, str]]:
     """Return each setting of a detector with its value and what it means, in words."""
-    values = detector.json_params()
+    values = json_params(detector)
     meaning = {
         field.name: field.metadata["param"].doc for field in dataclasses.fields(detector) if "param" in field.metadata
     }

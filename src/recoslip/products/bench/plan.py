@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recoslip.base.errors import DatasetError, SettingError, nearest
+from recoslip.base.settings import check_params, json_params
 from recoslip.data.datasets.catalogue import GRAPHS
 from recoslip.data.datasets.load import check_arxiv, data_root
 from recoslip.data.datasets.panel import CASES, supported_cases
@@ -113,7 +114,7 @@ def _settings(dataset: str, method: str, sources: Sources, overrides: dict[str, 
     chosen = {name: value for name, value in wanted.items() if name in known}
     try:
         model = detector(method, **chosen)
-        model.check_params()
+        check_params(model)
     except SettingError as problem:
         raise SettingError(f"{method} on {dataset}: {problem}") from problem
     effective, data = effective_settings(model), sources.digest(dataset)
@@ -125,7 +126,7 @@ def effective_settings(model: Detector) -> dict[str, Any]:
 
     Settings that are None are left out, so that records stay valid when a method gets a new setting with that default.
     """
-    settings = model.json_params().items()
+    settings = json_params(model).items()
     return {k: v for k, v in settings if v is not None and k not in ("random_state", "device")}
 
 

@@ -75,7 +75,7 @@ def test_a_signal_ends_training_with_one_line_and_nothing_left(tables, tmp_path,
 
 EARLY = """
 import signal, sys
-import recoslip.products.cli.process as process
+import recoslip.products.cli as process
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "recoslip.products.cli.commands":

@@ -29,7 +29,7 @@ from recoslip.products.bench.plan import parse_seeds, parse_splits, plan, record
 from recoslip.products.bench.records import Records, Summary, is_ranked
 from recoslip.products.bench.run import write_files
 from recoslip.products.bench.tables import Document, Files, Grid, Page
-from recoslip.products.cli.messages import make_console
+from recoslip.products.cli.console import make_console
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 RUNS = (("own", "10"), ("10", "1"))  # splits and seeds of the documents: the authors' split, and ten splits

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recoslip.products.cli.messages import make_console
+from recoslip.products.cli.console import make_console
 
 app = typer.Typer(
     no_args_is_help=True,

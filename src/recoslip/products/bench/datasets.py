@@ -28,7 +28,7 @@ from recoslip.data.options import ReadOptions, current_names, declared
 from recoslip.data.split import Mask, random_split
 from recoslip.data.tables.read import read_graph
 from recoslip.learning.methods import DETECTORS
-from recoslip.products.cli.option_values import read_toml
+from recoslip.products.cli.options import read_toml
 
 DEFAULT_SPLIT = "own"  # the split that a dataset comes with: the authors' for the paper's graphs
 _USER_SPLIT_SEED = 42  # the seed that stands for the default split of a user's dataset

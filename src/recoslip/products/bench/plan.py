@@ -15,8 +15,8 @@ from recoslip.learning.methods import DETECTORS, detector
 from recoslip.products.bench.command import Choices
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources
 from recoslip.products.bench.records import Job, Key, Records, fingerprint, key_of
-from recoslip.products.cli.messages import print_problem
-from recoslip.products.cli.option_values import parse_value, split_names
+from recoslip.products.cli.console import print_problem
+from recoslip.products.cli.options import parse_value, split_names
 
 DATASETS = (*(f"{graph}-s" for graph in GRAPHS), "arxiv")  # by default; those of the panel are the graphs that are here
 VARIANTS = ("reco-slip-none", "reco-slip-all", "reco-slip-target")  # which take part where they are named

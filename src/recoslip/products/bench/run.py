@@ -43,7 +43,7 @@ from recoslip.products.bench.plan import (
 )
 from recoslip.products.bench.records import Job, Records
 from recoslip.products.bench.tables import Files, Page
-from recoslip.products.cli.messages import print_problem, resumable
+from recoslip.products.cli.console import print_problem, resumable
 
 Outcome: TypeAlias = tuple[Job, list[dict[str, Any]], str | None]  # a job, its records, and why it failed
 NUMBERS = (int, float)  # types of what a detector learned that a record holds

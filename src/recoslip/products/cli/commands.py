@@ -18,8 +18,8 @@ from recoslip.base.errors import RecoslipError, RecoslipWarning
 from recoslip.base.files import forget_outputs, placed_outputs
 from recoslip.base.memory import memory_errors
 from recoslip.products.bench.command import app as bench_app
+from recoslip.products.cli.console import exit_if_done, print_problem, stderr
 from recoslip.products.cli.detect import DetectCommand, check, demo, detect, score
-from recoslip.products.cli.messages import exit_if_done, print_problem, stderr
 from recoslip.products.cli.other import datasets, methods, pack, report
 from recoslip.products.cli.review import compare, review
 from recoslip.products.cli.signals import exit_code, received

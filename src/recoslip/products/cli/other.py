@@ -8,13 +8,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from recoslip.data.datasets.catalogue import CATALOGUE
 from recoslip.learning.methods import DETECTORS
-from recoslip.products.cli.messages import make_console, stdout
+from recoslip.products.cli.console import make_console, show_steps, stdout, tabulate
 from recoslip.products.cli.options import Force, Json, Quiet, Show, kept, takes
-from recoslip.products.cli.progress_bars import show_steps
 
 
 @takes()
@@ -64,7 +62,7 @@ def methods(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(rows))
         return
-    table = Table("name", "paper", "inputs", "trains a network", box=None, pad_edge=False)
+    table = tabulate("name", "paper", "inputs", "trains a network")
     for row in rows:
         table.add_row(*(("yes" if v else "no") if isinstance(v, bool) else str(v) for v in row.values()))
     stdout.print(table)
@@ -75,7 +73,7 @@ def datasets(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps({name: {"about": entry.about, "ratios": entry.ratios} for name, entry in CATALOGUE.items()}))
         return
-    table = Table("name", "what", "source ratio per category (0: novel)", box=None, pad_edge=False)
+    table = tabulate("name", "what", "source ratio per category (0: novel)")
     for name, entry in CATALOGUE.items():
         table.add_row(name, entry.about, " ".join(f"{ratio:g}" for ratio in entry.ratios) or "-")
     stdout.print(table)

@@ -12,8 +12,8 @@ from recoslip.data.datasets.load import check_arxiv, data_root
 from recoslip.data.datasets.panel import CASES, supported_cases
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import DETECTORS, detector
-from recoslip.products.bench.command import Choices
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources
+from recoslip.products.bench.options import Choices
 from recoslip.products.bench.records import Job, Key, Records, fingerprint, key_of
 from recoslip.products.cli.console import print_problem
 from recoslip.products.cli.options import parse_value, split_names

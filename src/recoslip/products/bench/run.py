@@ -29,8 +29,8 @@ from recoslip.base.text import counted, duration
 from recoslip.inference.calibrated import MAX_FPR
 from recoslip.inference.metrics import all_metrics, listed_by_validation
 from recoslip.learning.methods import DETECTORS, detector
-from recoslip.products.bench.command import Choices
 from recoslip.products.bench.datasets import Sources, read_sources
+from recoslip.products.bench.options import Choices
 from recoslip.products.bench.plan import (
     choose,
     effective_settings,

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from recoslip.base.errors import SettingError, nearest
 from recoslip.base.files import printable
-from recoslip.learning.methods import AUTO, EFFORTS, Effort
+from recoslip.learning.methods import AUTO, EFFORTS
 from recoslip.products.cli.console import make_console, print_check, print_result, show_steps
 from recoslip.products.cli.options import (
     Align,
@@ -29,6 +29,7 @@ from recoslip.products.cli.options import (
     ScoresFormat,
     Show,
     Title,
+    check_format,
     kept,
     parse_pairs,
     parse_settings,
@@ -114,7 +115,7 @@ def check(
     from recoslip.pipeline.detect import check as check_graph
 
     nodes, edges = input_files(graph_files, nodes_option, edges_option)
-    found = check_graph(nodes, edges, align=align, **read)
+    found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
     if as_json:
         print(json.dumps(found.to_dict()))
     else:
@@ -133,7 +134,7 @@ def detect(
     align: Align = "auto",
     allow_leak: AllowLeak = "",
     effort: Annotated[
-        Effort | None,
+        str | None,
         typer.Option(
             help="quick: counts similar nodes, in seconds; thorough: networks too, in minutes; default: quick."
         ),
@@ -177,14 +178,19 @@ def detect(
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
+    console, scores_format = make_console(quiet or as_json), check_format(table_format)
+    nodes, edges = input_files(graph_files, nodes_option, edges_option)
+    given = f"The graph: {printable(nodes)}" + ("" if edges is None else f" and {printable(edges)}")
+    console.print(escape(given), style="dim", soft_wrap=True)  # before libraries are imported, which takes a second
+
     from recoslip.pipeline.detect import detect as run
     from recoslip.pipeline.folder import check_graph_format, reserved
 
-    console = make_console(quiet or as_json)
-    nodes, edges = input_files(graph_files, nodes_option, edges_option)
     declared = [name for parameter in context.command.params for name in parameter.opts]
     chosen = method or EFFORTS.get(effort or "", AUTO)
     settings = read_settings_file(config) | parse_settings(chosen, context.args, declared)
+    in_file = settings.pop("max_fpr", None)  # a setting of the list, not of the method
+    max_fpr = in_file if max_fpr is None else max_fpr
     graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
     if graph_format is not None:
         check_graph_format(graph_format)
@@ -193,13 +199,13 @@ def detect(
             result = run(
                 nodes,
                 edges,
-                effort=effort,
+                effort=effort,  # type: ignore[arg-type]
                 method=method,
                 settings=settings,
                 max_fpr=max_fpr,
                 fdr=fdr,
                 rotations=rotations,
-                align=align,
+                align=align,  # type: ignore[arg-type]
                 allow_leak=split_names(allow_leak),
                 seed=seed,
                 device=device,
@@ -211,7 +217,7 @@ def detect(
         console.print("making the report", style="dim")
         report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
         more = _annotated_cells(nodes, result)
-        result.save(out, replace=force, table=table_format, graph=graph_format, report=report, more=more)
+        result.save(out, replace=force, table=scores_format, graph=graph_format, report=report, more=more)
     print_result(result, out, console, as_json, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
 
 
@@ -287,7 +293,7 @@ def score(
     from recoslip.pipeline.folder import reserved
     from recoslip.pipeline.result import score as run
 
-    console = make_console(quiet or as_json)
+    console, scores_format = make_console(quiet or as_json), check_format(table_format)
     if old is not None and packed is not None:
         raise SettingError("give the old nodes as tables (--with) or as a packed graph (--with-packed), not both")
     tables = None if old is None else (Path(old[0]), None if old[1] == NO_EDGES else Path(old[1]))
@@ -308,7 +314,7 @@ def score(
         if result.findings is not None:
             console.print("making the report", style="dim")
             report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
-        result.save(out, replace=force, table=table_format, report=report)
+        result.save(out, replace=force, table=scores_format, report=report)
     print_result(result, out, console, as_json)
 
 
@@ -327,7 +333,7 @@ def demo(
     from recoslip.pipeline.detect import detect as run
     from recoslip.pipeline.folder import reserved
 
-    console = make_console(quiet or as_json)
+    console, scores_format = make_console(quiet or as_json), check_format(table_format)
     data = load_dataset("digits")
     console.print("[bold]1,797 handwritten digits, each joined to the 10 images most like it.[/bold]")
     console.print(
@@ -344,7 +350,7 @@ def demo(
         }
         result = replace(result, summary={**result.summary, "dataset": "digits", "truth": truth})
         report = result.report(title="Handwritten digits: what is new?", image_shape=(8, 8))
-        result.save(out, replace=replaces, table=table_format, report=report)
+        result.save(out, replace=replaces, table=scores_format, report=report)
     assert data.graph.categories is not None
     most_novel = data.graph.categories[result.table.head(20)["id"].to_list()].tolist()
     digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in most_novel)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import Field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.columns import Columns
@@ -24,9 +24,7 @@ from recoslip.products.cli.console import stdout
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result in the output folder.")]
-ScoresFormat = Annotated[
-    Literal["csv", "parquet"], typer.Option("--format", help="Format of the table of scores: csv or parquet.")
-]
+ScoresFormat = Annotated[str, typer.Option("--format", help="Format of the table of scores: csv or parquet.")]
 Show = Annotated[str, typer.Option(help="Columns to show beside the nodes in the report, separated by commas.")]
 MaxFpr = Annotated[
     float | None,
@@ -36,8 +34,9 @@ Fdr = Annotated[float | None, typer.Option(help="List nodes by this false-discov
 Title = Annotated[str | None, typer.Option(help="Title of the report.")]
 Device = Annotated[str | None, typer.Option(help="Device to compute on: auto, cpu or cuda; default: auto.")]
 Align = Annotated[
-    Literal["off", "on", "auto"],
+    str,
     typer.Option(
+        "--align",
         help="Bring the target's features to the source's location and scale: off, on, or auto, where that makes the "
         "two comparable.",
     ),
@@ -111,6 +110,13 @@ def kept(read: dict[str, Any], show: str, *, packed: bool = False) -> dict[str, 
     """Return options of reading with which the columns that are shown are kept; a packed graph has its columns."""
     names = list(dict.fromkeys([*split_names(show), *read.get("keep", [])]))
     return read if packed or not names else read | {"keep": names}
+
+
+def check_format(name: str) -> Any:
+    """Return the value of --format, or raise if it is none."""
+    if name not in ("csv", "parquet"):
+        raise SettingError(f"--format must be csv or parquet; got {name!r}")
+    return name
 
 
 def split_names(text: str) -> list[str]:

@@ -1,25 +1,12 @@
-"""The command `bench`: options -> an experiment that is run and rendered.
-
-As in the rest of the command line, what computes is imported when a command is called.
-"""
+"""The options of every experiment of the bench."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from recoslip.products.cli.console import make_console
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Compare methods on the paper's datasets or on your own graphs. "
-    "An interrupted command can be run again: runs that have a record are not repeated.",
-)
 
 
 def _option(text: str, *names: str) -> Any:
@@ -66,25 +53,3 @@ class Choices:
     )
     render_only: Annotated[bool, _option("Train nothing; render the records that exist.", "--render")] = False
     quiet: Annotated[bool, _option("Print errors only.", "--quiet", "-q")] = False
-
-
-def _command(experiment: str) -> Callable[..., None]:
-    """Make the command that runs an experiment; all such commands have the same options."""
-
-    def command(**given: Any) -> None:
-        from recoslip.products.bench.run import Session
-
-        choices = Choices(**given)
-        if Session(choices, make_console(choices.quiet)).run(experiment):
-            raise typer.Exit(1)
-
-    command.__signature__ = inspect.signature(Choices, eval_str=True)  # type: ignore[attr-defined]
-    return command
-
-
-app.command("main", help="AU-ROC of all methods on the paper's five datasets, or on those that you name.")(
-    _command("main")
-)
-app.command("panel", help="All methods on several cases of every graph: other novel categories, shares and edges.")(
-    _command("panel")
-)

@@ -17,7 +17,8 @@ import recoslip
 from recoslip import RecoSlip
 from recoslip.base import files as storage
 from recoslip.base.errors import ModelFileError, RecoslipError
-from recoslip.base.files import check_output, output_lock, put_right, read_manifest, update, write_new, writing
+from recoslip.base.files import check_output, output_lock, put_right, update, write_new, writing
+from recoslip.base.json_files import read_manifest
 
 
 @pytest.fixture

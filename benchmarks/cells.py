@@ -32,8 +32,7 @@ def measure(job: tuple[str, int, str]) -> dict:
     from sklearn.metrics import roc_auc_score
     from sklearn.neighbors import NearestNeighbors
 
-    from recoslip import check, detector
-    from recoslip.products.cells import read_graph
+    import recoslip
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -47,21 +46,26 @@ def measure(job: tuple[str, int, str]) -> dict:
     is_query = rng.random(len(types)) >= share[[names.index(each) for each in types]]
     novel = types == novel_type
     cells.obs["batch"] = np.where(is_query, "query", "reference")
-    graph = read_graph(cells, domain="batch", target="query")
-    look = check(graph)
-    fitted = detector(look.method, random_state=seed).fit(look.prepared, rotations=5)
-    near = detector("nearest-source", random_state=seed).fit(graph)
+    result = recoslip.detect(cells, domain="batch", target="query", seed=seed)
+    fitted = result.calibrated
+    near = recoslip.detector("nearest-source", random_state=seed).fit(result.check.graph)
     vectors = cells.obsm["X_pca"]
     distance = NearestNeighbors(n_neighbors=K).fit(vectors[~is_query]).kneighbors(vectors[is_query])[0].mean(axis=1)
-    record = {"type": novel_type, "seed": seed, "draw": draw, "cells": int(novel.sum()), "method": look.method}
+    record = {
+        "type": novel_type,
+        "seed": seed,
+        "draw": draw,
+        "cells": int(novel.sum()),
+        "method": result.summary["method"],
+    }
     for name, scores in (
-        ("auto", fitted.scores_[is_query]),
+        ("auto", fitted.scores[is_query]),
         ("nearest-source", near.scores_[is_query]),
         ("distance", distance),
     ):
         record[name] = float(roc_auc_score(novel[is_query], scores))
     for level in LEVELS:
-        listed = fitted.select(level)
+        listed = fitted.select(fdr=level)
         record[f"listed {level}"] = int(listed.sum())
         record[f"false {level}"] = float((listed & ~novel).sum() / max(1, listed.sum()))
         record[f"found {level}"] = float((listed & novel).sum() / novel.sum())

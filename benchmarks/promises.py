@@ -33,9 +33,9 @@ from recoslip.data.datasets.load import load_labelled
 from recoslip.data.datasets.panel import Case, Labelled, panel_case
 from recoslip.data.split import Mask, default_rotations
 from recoslip.inference.analysis import analyse
+from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.metrics import auroc
 from recoslip.inference.p_values import benjamini_hochberg, p_values
-from recoslip.learning.base import Detector
 from recoslip.learning.methods import DEFAULT
 from recoslip.learning.networks.objectives import best_bin
 
@@ -54,7 +54,7 @@ def load_case(graph: str, case: str, draw: int, root: str | None) -> Case:
     if graph == "csbm":
         made = csbm(**CSBM)
         assert made.categories is not None
-        labelled = Labelled(made.x.numpy(), made.edge_index, made.categories)
+        labelled = Labelled(made.x, made.edge_index, made.categories)
     else:
         labelled = load_labelled(graph, root)
     return panel_case(graph, labelled, case, 7 + draw)
@@ -66,16 +66,15 @@ def measure(graph: str, case: str, draw: int, root: str | None) -> Record:
     warnings.simplefilter("ignore", RecoslipWarning)
     shown = load_case(graph, case, draw, root)
     start = time.perf_counter()
-    fitted = recoslip.calibrate(
-        detector(DEFAULT, random_state=draw), shown.graph, rotations=default_rotations(shown.graph)
-    )
+    rotations = default_rotations(shown.graph)
+    fitted = recoslip.calibrate(detector(DEFAULT, random_state=draw), shown.graph, rotations=rotations)
     seconds = time.perf_counter() - start
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU, one thread"
     key = {"graph": graph, "case": case, "draw": draw, "seconds": round(seconds, 1), "device": device}
     return key | compare(fitted, shown)
 
 
-def compare(fitted: Detector, shown: Case) -> Record:
+def compare(fitted: Calibrated, shown: Case) -> Record:
     """Compare what is said of a fitted detector with the truth."""
     graph, categories = shown.graph, shown.graph.categories
     assert categories is not None
@@ -87,21 +86,20 @@ def compare(fitted: Detector, shown: Case) -> Record:
         "source": int((~target).sum()),
         "target": int(target.sum()),
         "truth": float(novel.sum() / target.sum()),
-        "auroc": auroc(novel, fitted.scores_, target) if novel.any() else None,
+        "auroc": auroc(novel, fitted.scores, target) if novel.any() else None,
         "verdict": findings.verdict.kind,
         "fpr": float(findings.listed[known].mean()),
         "known with p up to 0.05": float((p[known] <= 0.05).mean()),
-        "regions": len(np.unique(fitted.region_)),
         "low": share.low,
         "high": share.high,
         "max_growth": share.max_growth,
-        "estimates": {"regions": share.estimate} | other_estimates(fitted, target),
+        "estimates": {"quiet nodes": share.estimate} | other_estimates(fitted, target),
     }
     for level in LEVELS:
-        record |= compare_list(f"at {level}", fitted.select(level), known, novel)
+        record |= compare_list(f"at {level}", fitted.select(fdr=level), known, novel)
     # The list of before: one fit that hides a fifth of the source, compared with all of it.
     first = fitted.fits[0]
-    p_once = p_values(first.scores_[target], first.scores_[first.calibration_])
+    p_once = p_values(first.scores_[target], first.scores_[fitted.hidden[0]])
     for level in LEVELS:
         once = np.zeros_like(target)
         once[target] = benjamini_hochberg(p_once, level)
@@ -141,19 +139,12 @@ def compare_list(name: str, listed: Mask, known: Mask, novel: Mask) -> Record:
     }
 
 
-def other_estimates(fitted: Detector, target: Mask) -> dict[str, float]:
+def other_estimates(fitted: Calibrated, target: Mask) -> dict[str, float]:
     """Estimate the novel share as positive-unlabelled methods do, from the same scores."""
-    source_like = 1 - fitted.scores_
-    source = source_like[fitted.calibration_]
-    by_region = 0.0
-    for region in np.unique(fitted.region_[target]):
-        inside = fitted.region_ == region
-        own_source, own_target = source_like[inside & fitted.calibration_], source_like[inside & target]
-        if len(own_source):
-            by_region += best_bin(own_source, own_target).prior * len(own_target)
+    source_like = 1 - fitted.scores
+    source = source_like[fitted.calibration]
     return {
         "best bin": 1 - best_bin(source, source_like[target]).prior,
-        "best bin in each region": float(1 - by_region / target.sum()),
         "dedpul": 1 - dedpul(source, source_like[target]),
     }
 

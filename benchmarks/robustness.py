@@ -51,7 +51,7 @@ def main() -> None:
             target = data.graph.is_target
             for method in METHODS if data.novel.any() else ():
                 fitted = detector(method, random_state=seed).fit(data.graph, data.split)
-                ranked[method].append(auroc(data.novel, fitted.scores, target))
+                ranked[method].append(auroc(data.novel, fitted.scores_, target))
             for method, fractions in listed.items():
                 fitted = recoslip.calibrate(
                     detector(method, random_state=seed), data.graph, rotations=default_rotations(data.graph)

@@ -65,7 +65,7 @@ def measure(name: str, case: str, draw: int, root: Path, device: str) -> dict[st
         record[key] = {
             "known": {str(u): float((p[aside & ~novel] <= u * (1 + 1e-9)).mean()) for u in LEVELS},
             "novel": {str(u): float((p[aside & novel] <= u * (1 + 1e-9)).mean()) for u in LEVELS},
-            "auroc": float(roc_auc_score(novel[aside], view.scores_[aside])),
+            "auroc": float(roc_auc_score(novel[aside], view.scores[aside])),
         }
     return record
 

@@ -245,8 +245,9 @@ def measure_size(batches: int = 1000, nodes: int = 10_000) -> None:
     import polars as pl
 
     from recoslip import Watch
+    from recoslip.base.files import update
     from recoslip.products.watch.page import render
-    from recoslip.products.watch.state import read_state, write_state
+    from recoslip.products.watch.state import files_of, read_state
 
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((20, 32))
@@ -271,10 +272,10 @@ def measure_size(batches: int = 1000, nodes: int = 10_000) -> None:
             entry = replace(state.batches[-1], number=number, fingerprint=number)
             seen = rng.integers(-(2**63), 2**63 - 1, nodes)
             state = replace(state, batches=(*state.batches, entry), seen=(*state.seen, seen))
-            write_state(folder, state, "")
+            update(folder, files_of(state, ""), "watch")
         last, edges = frames(batches, nodes)
         table = state.nodes.table.with_columns(batch=pl.col("batch") + (batches - 8) * (pl.col("batch") > 0))
-        write_state(folder, replace(state, nodes=replace(state.nodes, table=table)), render(state))
+        update(folder, files_of(replace(state, nodes=replace(state.nodes, table=table)), render(state)), "watch")
         last.write_csv(Path(name) / "last.csv")
         edges.write_csv(Path(name) / "last-edges.csv")
         size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20

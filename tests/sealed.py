@@ -1,6 +1,6 @@
 """A folder of recoslip's that a test changed -> the same with a manifest that fits, as a forger would make it."""
 
-from recoslip.base.files import MANIFEST, entry_of, read_manifest
+from recoslip.base.json_files import MANIFEST, entry_of, read_manifest
 
 
 def seal(folder):

@@ -22,11 +22,12 @@ from recoslip.base.errors import RecoslipError
 from recoslip.data.datasets.block_model import csbm
 from recoslip.inference.metrics import auroc
 from recoslip.learning.methods import DETECTORS, detector
-from recoslip.products.bench import render, statistics
+from recoslip.products.bench import records as statistics
+from recoslip.products.bench import tables
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, read_sources
-from recoslip.products.bench.plan import Cell, missing, plan, recorded
-from recoslip.products.bench.records import Records, code_version, key_of, revision
-from recoslip.products.bench.render import Page
+from recoslip.products.bench.plan import missing, plan, recorded
+from recoslip.products.bench.records import Job, Records, code_version, key_of, revision
+from recoslip.products.bench.tables import Page
 from recoslip.products.cli import app
 
 RECOSLIP = [sys.executable, "-c", "from recoslip.products.cli import main; main()"]
@@ -98,8 +99,8 @@ def record(
     } | values
 
 
-def cell(method="upu", dataset="cora-s", split=DEFAULT_SPLIT, seeds=(10, 20)):
-    return Cell(dataset, split, method, {}, "s", tuple(seeds))
+def job(method="upu", dataset="cora-s", split=DEFAULT_SPLIT, seeds=(10, 20)):
+    return Job(dataset, split, method, {}, "s", tuple(seeds))
 
 
 def test_a_users_own_tables_join_the_bench_and_nothing_is_done_twice(shop, tmp_path):
@@ -335,7 +336,7 @@ def test_another_packages_detector_joins_by_its_entry_point(shop, tmp_path):
     points = ["few-neighbours = other:FewNeighbours", "broken = other:Missing", "upu = other:FewNeighbours"]
     (site / "other-1.0.dist-info" / "entry_points.txt").write_text("\n".join(["[recoslip.detectors]", *points]))
     (site / "other.py").write_text(documented_detector())
-    environment = os.environ | {"PYTHONPATH": str(site)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
 
     def run(*arguments):
         command = [*RECOSLIP, *map(str, arguments)]
@@ -377,9 +378,9 @@ def test_records_of_other_code_count_only_if_told(tmp_path):
     records = Records(tmp_path)
     now = code_version(DETECTORS["upu"].kind)
     records.add([record(seed=10, code=now), record(seed=20, code="older")])
-    assert [c.seeds for c in missing([cell()], records)] == [(20,)]
-    assert missing([cell()], records, any_version=True) == []
-    assert [c.seeds for c in missing([cell(seeds=(10, 20, 30))], records, any_version=True)] == [(30,)]
+    assert [c.seeds for c in missing([job()], records)] == [(20,)]
+    assert missing([job()], records, any_version=True) == []
+    assert [c.seeds for c in missing([job(seeds=(10, 20, 30))], records, any_version=True)] == [(30,)]
 
 
 def test_records_by_the_code_as_it_is_go_before_newer_ones(tmp_path):
@@ -387,9 +388,9 @@ def test_records_by_the_code_as_it_is_go_before_newer_ones(tmp_path):
     now = code_version(DETECTORS["upu"].kind)
     records.add([record(auroc=0.1, code=now, when="2030-01-01")])
     records.add([record(auroc=0.2, code="other", when="2031-01-01")])
-    found = recorded([cell(seeds=(10,))], records)
+    found = recorded([job(seeds=(10,))], records)
     assert [r["auroc"] for r in found.values()] == [0.1]
-    assert recorded([cell(method="nnpu")], records) == {}
+    assert recorded([job(method="nnpu")], records) == {}
 
 
 def test_damaged_records_are_named(tmp_path):
@@ -414,10 +415,10 @@ def test_means_and_standard_errors_are_over_seeds_or_over_splits(tmp_path):
     records.add([record(seed=10, auroc=0.6), record(seed=20, auroc=0.8)])
     for split, values in (("0", (0.5, 0.7)), ("1", (0.9, 0.9))):
         records.add([record(split=split, seed=s, auroc=v) for s, v in zip((10, 20), values, strict=True)])
-    one = statistics.summarise([cell()], recorded([cell()], records), "auroc")["upu", "cora-s"]
+    one = statistics.summarise([job()], recorded([job()], records), "auroc")["upu", "cora-s"]
     assert (one.mean, one.error) == (pytest.approx(0.7), pytest.approx(0.1))
-    cells = [cell(split="0"), cell(split="1"), cell(split="2")]
-    several = statistics.summarise(cells, recorded(cells, records), "auroc")["upu", "cora-s"]
+    jobs = [job(split="0"), job(split="1"), job(split="2")]
+    several = statistics.summarise(jobs, recorded(jobs, records), "auroc")["upu", "cora-s"]
     assert several.mean == pytest.approx(0.75)
     assert several.error == pytest.approx(np.std([0.6, 0.9], ddof=1) / np.sqrt(2))
     assert several.by_split == {"0": pytest.approx(0.6), "1": pytest.approx(0.9)}
@@ -428,31 +429,31 @@ def summaries(values, split="0"):
 
 
 def test_the_best_is_bold_the_second_underlined_and_the_oracle_neither():
-    drawn = render.method_grid(
+    drawn = tables.method_grid(
         summaries(
             {("oracle", "cora-s"): 0.99, ("upu", "cora-s"): 0.6, ("nnpu", "cora-s"): 0.7, ("x_y", "cora-s"): 0.5}
         ),
         ["oracle", "upu", "nnpu", "x_y", "absent"],
         ["cora-s"],
-        render.format_mean,
+        tables.format_mean,
     )
     assert drawn.markdown().splitlines() == [
-        "|  | Cora-S |",
+        "|  | cora-s |",
         "|---|---|",
-        "| Oracle | 0.990 ± 0.010 |",
-        "| uPU | <u>0.600 ± 0.010</u> |",
-        "| nnPU | **0.700 ± 0.010** |",
+        "| oracle | 0.990 ± 0.010 |",
+        "| upu | <u>0.600 ± 0.010</u> |",
+        "| nnpu | **0.700 ± 0.010** |",
         "| x_y | 0.500 ± 0.010 |",
         "| absent | – |",
     ]
     assert drawn.latex().splitlines() == [
         r"\begin{tabular}{lc}",
         r"\toprule",
-        r"\textbf{Method} & \textbf{Cora-S} \\",
+        r"\textbf{Method} & \textbf{cora-s} \\",
         r"\midrule",
-        r"Oracle & 0.990 $\pm$ 0.010 \\",
-        r"uPU & \underline{0.600 $\pm$ 0.010} \\",
-        r"nnPU & \textbf{0.700 $\pm$ 0.010} \\",
+        r"oracle & 0.990 $\pm$ 0.010 \\",
+        r"upu & \underline{0.600 $\pm$ 0.010} \\",
+        r"nnpu & \textbf{0.700 $\pm$ 0.010} \\",
         r"x\_y & 0.500 $\pm$ 0.010 \\",
         r"absent & -- \\",
         r"\bottomrule",
@@ -465,10 +466,10 @@ def test_incomplete_means_say_so_and_do_not_compete(tmp_path):
     records.add([record("upu", seed=s, auroc=0.6) for s in (10, 20)])
     records.add([record("nnpu", seed=s, auroc=0.7) for s in (10, 20)])
     records.add([record("pu-gnn", seed=10, auroc=0.9)])
-    cells = [cell("upu"), cell("nnpu"), cell("pu-gnn")]
-    text = Page("main", cells, recorded(cells, records)).files()["main.md"]
-    assert "| PU-GNN | 0.900 (1 of 2 runs) |" in text
-    assert "| nnPU | **0.700 ± 0.000** |" in text
+    jobs = [job("upu"), job("nnpu"), job("pu-gnn")]
+    text = Page("main", jobs, recorded(jobs, records)).files()["main.md"]
+    assert "| pu-gnn | 0.900 (1 of 2 runs) |" in text
+    assert "| nnpu | **0.700 ± 0.000** |" in text
     assert "5 of 6 planned runs" in text
 
 
@@ -487,11 +488,11 @@ def test_paired_comparison_is_scipys_over_splits():
 def test_tables_name_changed_settings_and_say_where_nothing_was_run(tmp_path):
     records = Records(tmp_path)
     records.add([record(seed=s) for s in (10, 20)])
-    page = Page("main", [cell()], recorded([cell()], records), changed={"epochs": 20})
+    page = Page("main", [job()], recorded([job()], records), changed={"epochs": 20})
     assert "With epochs = 20, not the paper's." in page.files()["main.md"]
-    files = Page("main", [cell()], {}).files()
+    files = Page("main", [job()], {}).files()
     assert sorted(files) == ["main-ap.tex", "main-f1.tex", "main-fpr95.tex", "main-seconds.tex", "main.md", "main.tex"]
-    assert "| uPU | – |" in files["main.md"]
+    assert "| upu | – |" in files["main.md"]
     assert "None of the planned runs has a record yet." in files["main.md"]
 
 

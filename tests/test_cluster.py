@@ -73,43 +73,6 @@ def quick(name: str, **more):
     return detector(name, **{key: value for key, value in (QUICK[name] | NARROW | more).items() if key in known})
 
 
-def test_a_bench_on_a_cluster_gives_the_records_of_one_process(machines, tmp_path):
-    from typer.testing import CliRunner
-
-    from recoslip.products.cli import app
-
-    common = ["bench", "main", "--datasets", "mine", "--methods", "domain-discriminator,lp-pul", "--seeds", "2",
-              "--set", "epochs=5", "--device", "cpu", "--config", str(tmp_path / "mine.toml"), "-q"]  # fmt: skip
-    write_dataset(tmp_path)
-    for out, more in (("ray", ["--ray", "local", "--jobs", "2"]), ("plain", [])):
-        result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / out), *more])
-        assert result.exit_code == 0, result.output
-    rows = [
-        pl.concat(pl.read_ndjson(path) for path in sorted((tmp_path / out / "records").glob("*.jsonl"))).sort(
-            "method", "seed"
-        )
-        for out in ("ray", "plain")
-    ]
-    assert rows[0].height == rows[1].height == 3
-    np.testing.assert_allclose(rows[0]["auroc"], rows[1]["auroc"], atol=1e-6)
-
-
-def write_dataset(folder) -> None:
-    graph: NodeGraph = load_dataset("csbm", nodes=200, categories=4, features=4).graph
-    pl.DataFrame(
-        {
-            "id": range(200),
-            "domain": graph.is_target.astype(int),
-            "truth": graph.categories,
-            **{f"x{k}": graph.x[:, k] for k in range(4)},
-        }
-    ).write_csv(folder / "nodes.csv")
-    pl.DataFrame({"a": graph.edge_index[0], "b": graph.edge_index[1]}).write_csv(folder / "edges.csv")
-    (folder / "mine.toml").write_text(
-        '[datasets.mine]\nnodes = "nodes.csv"\nedges = "edges.csv"\ncategory = "truth"\nnovel = ["3"]\n'
-    )
-
-
 ROTATED = {"epochs": 7, "rounds": 1}
 
 

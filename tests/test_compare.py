@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from typer.testing import CliRunner
 
 from recoslip.base.errors import RecoslipError
+from recoslip.pipeline.result import Result
 from recoslip.pipeline.saved import for_spreadsheets, read_scores, read_summary
 from recoslip.products.cli import app
 from recoslip.products.compare import compare, write_changes
@@ -97,6 +98,13 @@ def test_the_same_result_twice_did_not_change(tmp_path):
     assert not compared.differences
     assert kinds(compared) == {("same", (1,), (1,))}
     assert "nothing changed" in run(one, one).output
+
+
+def test_results_in_memory_and_folders_are_the_same(tmp_path):
+    one = result(tmp_path / "one", {1: ids("a", 0, 5)}, ids("t", 0, 5))
+    two = result(tmp_path / "two", {1: ids("a", 1, 5)}, ids("t", 0, 6))
+    in_memory = [Result(read_scores(folder), read_summary(folder), folder=folder) for folder in (one, two)]
+    assert compare(*in_memory).to_dict() == compare(one, two).to_dict()
 
 
 def test_a_score_that_moved_is_a_change_even_where_the_list_stays(tmp_path):

@@ -77,10 +77,10 @@ class Fragile(DomainDiscriminator):
     bad = (7,)
     always = False
 
-    def _learn(self, graph, split, seeds, callbacks, **truth):
-        per_seed = super()._learn(graph, split, seeds, callbacks, **truth)
-        for seed, attributes in zip(seeds, per_seed, strict=True):
-            if self.always or seed in self.bad:
+    def _learn(self, shown, progress, **truth):
+        per_seed = super()._learn(shown, progress, **truth)
+        for each, attributes in zip(shown, per_seed, strict=True):
+            if self.always or each.seed in self.bad:
                 attributes["scores_"] = np.full_like(attributes["scores_"], np.nan)
         return per_seed
 

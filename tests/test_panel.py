@@ -14,8 +14,8 @@ from recoslip.data.datasets.load import load_labelled, panel_graphs
 from recoslip.data.datasets.panel import CASES, NATURAL, Labelled, panel_case, read_labelled, supported_cases
 from recoslip.inference.metrics import auroc
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources, read_sources
-from recoslip.products.bench.render import Document, add_panel
-from recoslip.products.bench.statistics import Summary
+from recoslip.products.bench.records import Summary
+from recoslip.products.bench.tables import Document, add_panel
 from recoslip.products.cli import app
 
 
@@ -231,9 +231,9 @@ def test_the_table_counts_wins_and_worst_cases():
     add_panel(document, summaries, ["oracle", "nnpu", "upu"], datasets)
     text = document.files()["panel.md"]
     assert "| all 3 | mixed | grown | best | worst |" in text
-    assert "| Oracle | 1.000 | 1.000 | 1.000 |  |  |" in text
-    assert "| nnPU | 0.700 | 0.700 | **0.700** | 2 | −0.300 |" in text
-    assert "| uPU | **0.767** | **0.800** | **0.700** | 2 | −0.100 |" in text
+    assert "| oracle | 1.000 | 1.000 | 1.000 |  |  |" in text
+    assert "| nnpu | 0.700 | 0.700 | **0.700** | 2 | −0.300 |" in text
+    assert "| upu | **0.767** | **0.800** | **0.700** | 2 | −0.100 |" in text
     assert "| a-mixed1 | 1.000 | 0.600 | **0.900** |" in text
     assert "Cases left out for want of a record of every method: 1." in text
 
@@ -249,7 +249,7 @@ def test_the_command_runs_every_case_of_a_graph_and_does_nothing_twice(tmp_path)
     assert "20 have a record, 0 to do" in CliRunner().invoke(app, command).output
     text = (tmp_path / "panel.md").read_text()
     mean = records.filter(method="lp-pul")["auroc"].mean()
-    assert f"| LP-PUL | {mean:.3f} |" in text.replace("**", "")
+    assert f"| lp-pul | {mean:.3f} |" in text.replace("**", "")
     assert "a fifth of the source was presented as target" in text
     assert json.loads(records["settings"][0])
 

@@ -8,9 +8,9 @@ import pytest
 
 from recoslip.data.datasets.catalogue import GRAPHS
 from recoslip.data.datasets.load import load_dataset
-from recoslip.products.bench import statistics
+from recoslip.products.bench import records as statistics
 from recoslip.products.bench.datasets import Sources
-from recoslip.products.bench.plan import DATASETS, methods_of, plan, recorded
+from recoslip.products.bench.plan import plan, recorded
 from recoslip.products.bench.records import Records
 
 ROOT = Path(__file__).parent.parent
@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "paper"))
 
 figures = pytest.importorskip("figures", reason="needs matplotlib", exc_type=ImportError)
 
+import experiments  # noqa: E402
 import printed  # noqa: E402
 import ranks  # noqa: E402
 import render  # noqa: E402
@@ -32,7 +33,7 @@ def test_the_papers_figure_stands_beside_ours():
     ours = summaries({("reco-slip", "cora-s"): 0.735, ("oracle", "cora-s"): 0.900})
     found = render.compare_with_paper(ours, ["oracle", "reco-slip", "energy"], ["cora-s", "digits"])
     lines = found.markdown().splitlines()
-    assert lines[2:] == ["| Oracle | 0.953 ± 0.004, −0.053 ✗ |", "| RECO-SLIP | 0.770 ± 0.025, −0.035 ✓ |"]
+    assert lines[2:] == ["| oracle | 0.953 ± 0.004, −0.053 ✗ |", "| reco-slip | 0.770 ± 0.025, −0.035 ✓ |"]
     assert render.compare_with_paper(ours, ["energy"], ["digits"]) is None
 
 
@@ -88,7 +89,7 @@ def test_the_critical_difference_is_demsars():
 
 def test_shift_has_ranks_figures_and_tests(tmp_path):
     splits = [str(k) for k in range(6)]
-    cells = plan(DATASETS["shift"], methods_of("shift"), splits, [10], Sources())
+    cells = plan(experiments.DATASETS["shift"], experiments.METHODS["shift"], splits, [10], Sources())
     found = recorded(cells, shift_records(tmp_path, cells))
     files = render.PaperPage("shift", cells, found).files()
     text = files["shift-splits.md"]

@@ -75,7 +75,7 @@ def test_a_signal_ends_training_with_one_line_and_nothing_left(tables, tmp_path,
 
 EARLY = """
 import signal, sys
-import recoslip.products.cli.process as process
+import recoslip.products.cli as process
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "recoslip.products.cli.commands":
@@ -217,13 +217,13 @@ def test_signals_after_the_first_do_not_disturb_its_clean_up():
 
 TURNED = """
 import os, signal, sys
-from recoslip import packed
+from recoslip.data.packed import writer
 def pack(*_, **__):
     try:
         os.kill(os.getpid(), signal.SIGTERM)
     except KeyboardInterrupt:
         raise RecursionError("as numpy does while it is imported")
-packed.pack = pack
+writer.pack = pack
 from recoslip.products.cli import main
 sys.argv[1:] = ["pack", "n.csv", "e.csv", "out"]
 main()

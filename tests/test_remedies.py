@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import recoslip
 from recoslip import NodeGraph, read_graph
 from recoslip.base.errors import RecoslipError, TableError
-from recoslip.products.cli.messages import ARGUMENT
+from recoslip.products.cli.console import ARGUMENT
 
 ROWS = 40
 IDS = [f"n{k}" for k in range(ROWS)]

@@ -32,7 +32,7 @@ from recoslip.inference.traits import FeatureStatistics
 from recoslip.inference.verdict import Withheld, decide, guarantee, withheld_regions
 from recoslip.learning.base import Detector
 from recoslip.pipeline.result import Result
-from recoslip.products.cli.detect import print_result
+from recoslip.products.cli.console import print_result
 
 CENTRES = {"a": (5, 0, 0, 0), "b": (0, 5, 0, 0), "c": (0, 0, 5, 0), "new": (0, 0, 0, 5)}
 NAMES = ("apples", "beans", "cabbage", "dates")

@@ -8,15 +8,14 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from experiments import SHIFTS, title
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from proportions import Proportions
 from ranks import CriticalDifference
 
 from recoslip.data.datasets.catalogue import GRAPHS
-from recoslip.products.bench.plan import SHIFTS
-from recoslip.products.bench.render import title
-from recoslip.products.bench.statistics import Summary
+from recoslip.products.bench.records import Summary
 
 COLOURS = ("#4C6EF5", "#F08C00", "#2F9E44", "#C2255C", "#868E96", "#0C8599", "#9C36B5", "#5C940D")
 SOURCE, TARGET, NOVEL = "#4C6EF5", "#ADB5BD", "#C2255C"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
-from recoslip.products.bench.statistics import Summary, is_ranked
+from recoslip.products.bench.records import Summary, is_ranked
 
 
 class CriticalDifference(NamedTuple):

@@ -1,7 +1,7 @@
 """Records of the paper's experiments -> their documents, with the paper's numbers beside ours, and the figures.
 
 python benchmarks/paper/render.py                         # docs/results again, from the records there
-python benchmarks/paper/render.py --out recoslip-bench    # the records of `recoslip bench main`, for example
+python benchmarks/paper/render.py --out recoslip-bench    # the records of experiments.py, or of `recoslip bench main`
 python benchmarks/paper/render.py --distributions         # the proportions of categories; needs the paper's graphs
 
 It trains nothing. Datasets and methods without any record are left out. Arxiv may be in a folder of its own.
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import figures
 import numpy as np
+from experiments import DATASETS, HEADINGS, METHODS, SHIFTS, title
 from printed import AUROC, RANKS, PaperMean
 from proportions import proportions
 from ranks import critical_difference, ranks
@@ -23,21 +25,11 @@ from ranks import critical_difference, ranks
 from recoslip.data.datasets.catalogue import GRAPHS
 from recoslip.data.datasets.load import Dataset
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources
-from recoslip.products.bench.plan import (
-    DATASETS,
-    REPRESENTATIVE,
-    SHIFTS,
-    methods_of,
-    parse_seeds,
-    parse_splits,
-    plan,
-    recorded,
-)
-from recoslip.products.bench.records import Records
-from recoslip.products.bench.render import Document, Files, Grid, Page, title
-from recoslip.products.bench.session import write_files
-from recoslip.products.bench.statistics import Summary, is_ranked
-from recoslip.products.cli.messages import make_console
+from recoslip.products.bench.plan import parse_seeds, parse_splits, plan, recorded
+from recoslip.products.bench.records import Records, Summary, is_ranked
+from recoslip.products.bench.run import write_files
+from recoslip.products.bench.tables import Document, Files, Grid, Page
+from recoslip.products.cli.console import make_console
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 RUNS = (("own", "10"), ("10", "1"))  # splits and seeds of the documents: the authors' split, and ten splits
@@ -52,17 +44,40 @@ ARXIV = (
 )
 
 
-class PaperPage(Page):
+class PaperDocument(Document):
+    """A document with the paper's names of methods and datasets, and with images."""
+
+    def add_table(self, heading: str, grid: Grid, suffix: str, text: str | None = None) -> None:
+        """Add a table, with the paper's names in it."""
+        rows = [(title(name), texts) for name, texts in grid.rows]
+        named = replace(grid, corner=_titled(grid.corner), columns=[title(name) for name in grid.columns], rows=rows)
+        super().add_table(_titled(heading), named, suffix, text)
+
+    def add_image(self, suffix: str, description: str, by_ending: Mapping[str, bytes]) -> None:
+        """Add an image, given as the content of a file for each file ending."""
+        self.attachments |= {f"{self.stem}{suffix}.{ending}": content for ending, content in by_ending.items()}
+        self.add_text(f"![{description}]({self.stem}{suffix}.svg)")
+
+
+def _titled(text: str) -> str:
+    """A text that ends in the name of a method or dataset, with the paper's name."""
+    before, space, name = text.rpartition(" ")
+    return f"{before}{space}{title(name)}"
+
+
+class PaperPage(PaperDocument, Page):
     """The document of an experiment, with the paper's numbers and figures."""
+
+    headings: ClassVar[Mapping[str, str]] = HEADINGS
 
     def add_auroc(self) -> None:
         """Add our AU-ROC and, for the paper's split and settings, the paper's; of shifts, ranks by intensity too."""
         super().add_auroc()
         grid = compare_with_paper(self.auroc, self.methods, self.datasets)
         if self.has_default_split and grid is not None:
-            self.document.add_table("## Beside the paper", grid, "-paper", EXPLANATION)
+            self.add_table("## Beside the paper", grid, "-paper", EXPLANATION)
             if "arxiv" in self.datasets:
-                self.document.add_text(ARXIV)
+                self.add_text(ARXIV)
         if self.name == "shift":
             self._add_shift_intensity()
 
@@ -76,16 +91,16 @@ class PaperPage(Page):
             for method in self.ranked:
                 lists = [each[method] for each in found]
                 means = dict(zip(columns, map(np.mean, (*lists, np.concatenate(lists))), strict=True))
-                theirs = RANKS.get(method, {}) if set(self.ranked) == set(REPRESENTATIVE) else {}
+                theirs = RANKS.get(method, {}) if set(self.ranked) == set(METHODS["shift"]) else {}
                 notes = {s: f" (paper {rank:.2f})" for s, rank in theirs.items()}
-                rows.append((title(method), [f"{mean:.2f}{notes.get(s, '')}" for s, mean in means.items()]))
+                rows.append((method, [f"{mean:.2f}{notes.get(s, '')}" for s, mean in means.items()]))
             grid = Grid("", [*(s.upper() for s in SHIFTS), "overall"], rows)
-            self.document.add_table("## Average rank by intensity", grid, "-average-ranks")
+            self.add_table("## Average rank by intensity", grid, "-average-ranks")
         else:
-            self.document.add_text("Average ranks need every method on every version of the four graphs.")
+            self.add_text("Average ranks need every method on every version of the four graphs.")
         figure = figures.shift_intensity(self.auroc, self.methods)
         if figure is not None:
-            self.document.add_image("-intensity", "AU-ROC against shift intensity", figures.save(figure))
+            self.add_image("-intensity", "AU-ROC against shift intensity", figures.save(figure))
 
     def add_tests(self) -> None:
         """Add paired tests; mean ranks, their critical difference and its diagram."""
@@ -94,7 +109,7 @@ class PaperPage(Page):
         cd = None if by_method is None else critical_difference(by_method)
         if cd is None:
             return
-        rows = [(title(m), [f"{rank:.2f}"]) for m, rank in sorted(cd.ranks.items(), key=lambda pair: pair[1])]
+        rows = [(m, [f"{rank:.2f}"]) for m, rank in sorted(cd.ranks.items(), key=lambda pair: pair[1])]
         text = (
             f"Mean rank over {cd.blocks} datasets. Friedman: p = {cd.p:.3g}. Two methods differ at 5 % (Nemenyi) if "
             f"their mean ranks are {cd.difference:.2f} apart."
@@ -103,9 +118,9 @@ class PaperPage(Page):
             text += " Versions of one graph are not independent datasets, so the test is too sure of itself."
         elif cd.blocks < 10:
             text += " With so few datasets it finds large differences only."
-        self.document.add_table("## Ranks and the critical difference", Grid("", ["mean rank"], rows), "-ranks", text)
+        self.add_table("## Ranks and the critical difference", Grid("", ["mean rank"], rows), "-ranks", text)
         diagram = figures.save(figures.critical_difference(cd))
-        self.document.add_image("-ranks", "critical-difference diagram", diagram)
+        self.add_image("-ranks", "critical-difference diagram", diagram)
 
     @property
     def ranked(self) -> list[str]:
@@ -119,11 +134,11 @@ def compare_with_paper(
     """Show the paper's AU-ROC, ours minus it, and whether that is within two standard errors; None without either."""
     shared = [d for d in datasets if any((m, d) in AUROC for m in methods)]
     rows = [
-        (title(m), [_difference(summaries.get((m, d)), AUROC.get((m, d))) for d in shared])
+        (m, [_difference(summaries.get((m, d)), AUROC.get((m, d))) for d in shared])
         for m in methods
         if any((m, d) in AUROC for d in shared)
     ]
-    return Grid("paper, ours − paper", [title(d) for d in shared], rows) if rows else None
+    return Grid("paper, ours − paper", list(shared), rows) if rows else None
 
 
 def _difference(ours: Summary | None, theirs: PaperMean | None) -> str:
@@ -153,7 +168,7 @@ def documents(records: Records, sources: Sources) -> Iterator[Files]:
     """Yield the files of each document that there are records for."""
     for experiment in ("main", "ablation", "shift"):
         for splits, seeds in RUNS:
-            methods = (*methods_of(experiment), *ADDED.get((experiment, splits), ()))
+            methods = (*METHODS[experiment], *ADDED.get((experiment, splits), ()))
             cells = plan(DATASETS[experiment], methods, parse_splits(splits), parse_seeds(seeds), sources)
             found: Mapping[Any, dict[str, Any]] = recorded(cells, records)
             used = {(key.dataset, key.method) for key in found}
@@ -165,7 +180,7 @@ def documents(records: Records, sources: Sources) -> Iterator[Files]:
 
 def render_distributions(datasets: Iterable[Dataset]) -> Files:
     """Render the proportions of categories in source and target: a table and a figure for each graph."""
-    document = Document("Proportions of categories in source and target", "distributions")
+    document = PaperDocument("Proportions of categories in source and target", "distributions")
     by_graph: dict[str, list[Dataset]] = {}
     for data in datasets:
         graph, _, version = data.name.rpartition("-")

@@ -17,20 +17,22 @@ import logging
 import os
 import secrets
 import shutil
-import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Literal, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import BinaryIO, Literal, TypeAlias
 
 from recoslip.base.errors import RecoslipError
-from recoslip.base.json_files import read_json
+from recoslip.base.json_files import MANIFEST as MANIFEST
+from recoslip.base.json_files import Entry, is_as_written, is_below, read_manifest
+from recoslip.base.json_files import Manifest as Manifest
+from recoslip.base.json_files import ManifestError as ManifestError
+from recoslip.base.json_files import entry_of as entry_of
 
 log = logging.getLogger("recoslip")
 
-MANIFEST, FORMAT, VERSION = "recoslip.json", "recoslip folder", 1
 JOURNAL, HEADER = "journal", "files of a recoslip folder that is being written"
 NEW, WORK = "new/", "work/"  # in a hidden folder: files of the folder, and intermediate ones
 HIDDEN = ".recoslip-"  # how its name begins, within the folder that is written
@@ -38,45 +40,12 @@ HIDDEN = ".recoslip-"  # how its name begins, within the folder that is written
 Kind: TypeAlias = Literal["result", "scores", "model", "packed graph", "watch", "bench"]
 PathLike: TypeAlias = "str | os.PathLike[str]"
 Content: TypeAlias = "str | bytes | Callable[[BinaryIO], object]"  # of a file, or what writes it
-Entry: TypeAlias = tuple[int, str]  # size and SHA-256 of a file
 
 _placed: dict[Path, tuple[int, ...]] = {}  # what this process puts in place -> what tells whether it is there still
 
 
 class HeldError(RecoslipError):
     """Another process writes the same output."""
-
-
-class ManifestError(ValueError):
-    """A folder is not what was written; the message is the reason, without the folder's name."""
-
-
-class Manifest(NamedTuple):
-    """What a folder is, and the files that recoslip wrote into it."""
-
-    kind: str
-    files: Mapping[str, Entry]
-
-    def content(self) -> bytes:
-        """Return the content of `recoslip.json`."""
-        document = {"format": FORMAT, "version": VERSION, "kind": self.kind, "files": dict(sorted(self.files.items()))}
-        return json.dumps(document, indent=1).encode() + b"\n"
-
-
-def entry_of(content: bytes) -> Entry:
-    """Return what a manifest says of a file with this content."""
-    return len(content), hashlib.sha256(content).hexdigest()
-
-
-def read_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder, None where there is none of this version."""
-    try:
-        found = read_json(folder / MANIFEST)
-        files = {name: (int(size), str(digest)) for name, (size, digest) in found["files"].items()}
-        is_ours = (found["format"], found["version"]) == (FORMAT, VERSION) and all(map(_is_below, files))
-        return Manifest(str(found["kind"]), files) if is_ours else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
 
 
 def check_manifest(folder: Path, kind: Kind, but: str = "") -> Manifest:
@@ -86,30 +55,9 @@ def check_manifest(folder: Path, kind: Kind, but: str = "") -> Manifest:
     if manifest is None or manifest.kind != kind:
         raise ManifestError(f"its {MANIFEST} is missing, damaged, or not that of a {kind}")
     for name in manifest.files:
-        if name != but and not _is_as_written(folder, name, manifest):
+        if name != but and not is_as_written(folder, name, manifest):
             raise ManifestError(f"{name} is missing, or not what was written: it is truncated, damaged or changed")
     return manifest
-
-
-def _is_below(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts and not set(name) & set("\\:\0") and name != MANIFEST
-
-
-def _is_as_written(folder: Path, name: str, manifest: Manifest | None) -> bool:
-    """Return whether a file is the one that the manifest names, and not reached through a link."""
-    path, entry = folder / name, manifest.files.get(name) if manifest else None
-    try:
-        status = path.lstat()
-        is_plain = stat.S_ISREG(status.st_mode) and path.parent.resolve() == (folder.resolve() / name).parent
-        if name == MANIFEST:
-            return manifest is not None and is_plain
-        if entry is None or not is_plain or status.st_size != entry[0]:
-            return False
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == entry[1]
-    except OSError:
-        return False
 
 
 def resolve(path: PathLike) -> Path:
@@ -190,7 +138,7 @@ def check_update(folder: Path, names: Iterable[str]) -> None:
     """Raise if a folder holds a file of one of these names that recoslip did not write, or that was changed since."""
     manifest = read_manifest(folder)
     for name in (*names, MANIFEST):
-        if os.path.lexists(folder / name) and not _is_as_written(folder, name, manifest):
+        if os.path.lexists(folder / name) and not is_as_written(folder, name, manifest):
             what = "was changed since" if manifest and name in manifest.files else "was not written by this version"
             raise RecoslipError(
                 f"{printable(folder)} holds {printable(name)!r}, which {what}; move it away, or choose another folder"
@@ -377,7 +325,7 @@ def _left(final: Path) -> Iterator[Folder]:
                     header, *lines = (root / JOURNAL).read_text(encoding="utf-8").split("\n") if is_own else [""]
                     names = [json.loads(line) for line in lines[:-1]]  # a last line without an end is of no file
                     if header == HEADER:
-                        yield Folder(root, [name for name in names if _is_below(name)])
+                        yield Folder(root, [name for name in names if is_below(name)])
 
 
 @contextmanager

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Progress: TypeAlias = Callable[[int, int], None]  # (steps done, steps in all)
 
@@ -73,13 +76,16 @@ class CombinedProgress:
 
 
 @contextmanager
-def shown(activity: str, unit: str, progress: Progress | bool) -> Iterator[Progress | None]:
+def shown(
+    activity: str, unit: str, progress: Progress | bool, console: Console | None = None
+) -> Iterator[Progress | None]:
     """Yield what to call with the steps done and the steps in all.
 
     Args:
         activity: what is done.
         unit: of its steps.
         progress: what is called; True: bars in a terminal or a notebook, where there is one; False: nothing.
+        console: of rich, where bars go; by default standard error.
     """
     if not isinstance(progress, bool):
         yield progress
@@ -88,7 +94,7 @@ def shown(activity: str, unit: str, progress: Progress | bool) -> Iterator[Progr
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    console = Console(stderr=True, emoji=False)
+    console = console or Console(stderr=True, emoji=False)
     if not progress or not (console.is_terminal or console.is_jupyter):
         yield None
         return

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import polars as pl
 
@@ -15,8 +15,15 @@ from recoslip.base.files import printable, write_new
 from recoslip.base.text import counted
 from recoslip.pipeline.saved import AGAIN, for_spreadsheets, read_scores, read_summary
 
+if TYPE_CHECKING:
+    from recoslip.pipeline.result import Result
+
 NodeChange: TypeAlias = Literal["joined", "left", "new", "gone", "regrouped"]
 GroupKind: TypeAlias = Literal["same", "split", "merged", "rearranged", "new", "gone"]
+
+KINDS: Mapping[tuple[int, int], GroupKind] = {  # by how many belong together in the first and in the second; 2: several
+    (0, 1): "new", (1, 0): "gone", (1, 1): "same", (1, 2): "split", (2, 1): "merged", (2, 2): "rearranged",
+}  # fmt: skip
 
 COMPARED = ("domain", "score", "p_value", "listed", "group")  # columns of both results, side by side
 CHANGES = ("id", "change", *(f"{name}_{side}" for name in COMPARED for side in ("first", "second")))
@@ -26,6 +33,7 @@ SUMMARY_VALUES = (
     "recoslip", "method", "seed", "nodes", "source", "target", "edges", "features", "calibrated", "calibration_nodes",
     "rotations", "regions", "fdr", "guarantee",
 )  # fmt: skip
+ENDS = ("estimate", "low", "high")  # of the novel share
 SUMMARY_SETTINGS = ("settings", "rotation_settings")
 
 
@@ -62,23 +70,13 @@ class GroupChange:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        sides = (
-            ("first", self.first, self.first_names, self.first_size),
-            ("second", self.second, self.second_names, self.second_size),
+        sides = [(self.first, self.first_names, self.first_size), (self.second, self.second_names, self.second_size)]
+        first, second = (
+            {"groups": [{"number": k, "name": name} for k, name in zip(numbers, names, strict=True)], "size": size}
+            for numbers, names, size in sides
         )
-        return {
-            "kind": self.kind,
-            **{
-                side: {
-                    "groups": [{"number": number, "name": name} for number, name in zip(numbers, names, strict=True)],
-                    "size": size,
-                }
-                for side, numbers, names, size in sides
-            },
-            "shared": self.shared,
-            "found_again": self.found_again,
-            "known_before": self.known_before,
-        }
+        rates = {"found_again": self.found_again, "known_before": self.known_before}
+        return {"kind": self.kind, "first": first, "second": second, "shared": self.shared, **rates}
 
 
 @dataclass(frozen=True)
@@ -97,18 +95,10 @@ class Outcome:
     folder: str
     verdict: str | None  # None where new nodes were scored without the old ones
     headline: str | None
-    novel_share: Mapping[str, float] | None
+    novel_share: dict[str, float] | None  # estimate, low and high
     target: int  # target nodes in the table of scores
     listed: int
     groups: int | None  # None where listed nodes were not divided into groups
-
-    def says_the_same(self, other: Outcome) -> bool:
-        """Say whether another result comes to the same, whatever its folder."""
-        return replace(self, folder=other.folder) == other
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {**vars(self), "novel_share": None if self.novel_share is None else dict(self.novel_share)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,46 +138,36 @@ class Comparison:
 
     def sentences(self) -> list[str]:
         """Say what changed in words."""
-        count: dict[str, int] = dict(self.changes["change"].value_counts().iter_rows())
+        count = {kind: self.changed(kind).height for kind in get_args(NodeChange)}
         nodes = f"{counted(self.both, 'node')} {'is' if self.both == 1 else 'are'} in both results"
-        only = f"{self.only_first:,} only in the first, {self.only_second:,} only in the second."
         if self.identical:
             return [f"{nodes}, and nothing changed."]
-        found = [f"{nodes}, {only}"]
-        if self.same_list:
-            found.append("No node changed its place on the list or its group.")
-        else:
-            joined, left = count.get("joined", 0), count.get("left", 0)
-            found.append(f"Of the nodes in both, {joined:,} joined the list and {left:,} left it.")
-        if count.keys() & {"new", "gone"}:
-            new, gone = count.get("new", 0), count.get("gone", 0)
-            found.append(f"Listed nodes that only one result has: {gone:,} in the first, {new:,} in the second.")
-        if regrouped := count.get("regrouped", 0):
-            found.append(f"{counted(regrouped, 'node')} on both lists changed group.")
-        if self.changed_domain:
-            found.append(f"{counted(self.changed_domain, 'node')} changed from source to target or back.")
-        if self.rank_correlation is not None:
-            found.append(
-                f"The rank correlation of the scores of {counted(self.ranked, 'target node')} in both is "
-                f"{self.rank_correlation:.2f}."
-            )
-        for side, outcome in (("first", self.first), ("second", self.second)):
-            if outcome.groups is None:
-                found.append(f"The {side} result has no groups, so groups are not compared.")
-        return found
+        on_list = f"Of the nodes in both, {count['joined']:,} joined the list and {count['left']:,} left it."
+        correlation = (
+            f"The rank correlation of the scores of {counted(self.ranked, 'target node')} in both is "
+            f"{self.rank_correlation or 0:.2f}."
+        )
+        said = {
+            f"{nodes}, {self.only_first:,} only in the first, {self.only_second:,} only in the second.": True,
+            "No node changed its place on the list or its group." if self.same_list else on_list: True,
+            f"Listed nodes that only one result has: {count['gone']:,} in the first, {count['new']:,} in the second.": (
+                count["gone"] or count["new"]
+            ),
+            f"{counted(count['regrouped'], 'node')} on both lists changed group.": count["regrouped"],
+            f"{counted(self.changed_domain, 'node')} changed from source to target or back.": self.changed_domain,
+            correlation: self.rank_correlation is not None,
+            "The first result has no groups, so groups are not compared.": self.first.groups is None,
+            "The second result has no groups, so groups are not compared.": self.second.groups is None,
+        }
+        return [sentence for sentence, holds in said.items() if holds]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
         return {
-            "first": self.first.to_dict(),
-            "second": self.second.to_dict(),
+            "first": vars(self.first),
+            "second": vars(self.second),
             "identical": self.identical,
-            "nodes": {
-                "both": self.both,
-                "only_first": self.only_first,
-                "only_second": self.only_second,
-                "changed_domain": self.changed_domain,
-            },
+            "nodes": {name: getattr(self, name) for name in ("both", "only_first", "only_second", "changed_domain")},
             "ranked": self.ranked,
             "rank_correlation": self.rank_correlation,
             "sentences": self.sentences(),
@@ -197,42 +177,41 @@ class Comparison:
         }
 
 
-def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Comparison:
+def compare(first: Result | str | os.PathLike[str], second: Result | str | os.PathLike[str]) -> Comparison:
     """Compare two results: two weeks, two settings, or before and after a review.
 
-    Nodes are matched by id, as text. The same folder may be given twice; then nothing changed.
+    Nodes are matched by id, as text. The same one may be given twice; then nothing changed.
 
     Args:
-        first: a folder that detect, demo or score wrote.
+        first: a result, or a folder that detect, demo or score wrote.
         second: another one, with some of the same nodes.
     """
-    tables = read_scores(first), read_scores(second)
-    summaries = read_summary(first), read_summary(second)
-    outcomes = (_outcome(first, tables[0], summaries[0]), _outcome(second, tables[1], summaries[1]))
-    nodes = _side_by_side(*tables)
+    one, two = _read(first), _read(second)
+    nodes = _side_by_side(one.table, two.table)
     both = nodes.filter(pl.col("score_first").is_not_null() & pl.col("score_second").is_not_null())
     if both.is_empty():
         raise RecoslipError(
-            f"{printable(first)} and {printable(second)} have no node in common (their first ids are "
-            f"{tables[0]['id'][0]!r} and {tables[1]['id'][0]!r}); if ids were renamed, give the nodes the same ids in "
+            f"{one.outcome.folder} and {two.outcome.folder} have no node in common (their first ids are "
+            f"{one.table['id'][0]!r} and {two.table['id'][0]!r}); if ids were renamed, give the nodes the same ids in "
             "both runs"
         )
-    groups: tuple[GroupChange, ...] = ()
-    if outcomes[0].groups is not None and outcomes[1].groups is not None:
-        names = (_group_names(first, summaries[0]), _group_names(second, summaries[1]))
-        groups = _group_changes(nodes, *names)
-    differences = _differences(*summaries)
+    divided = one.outcome.groups is not None and two.outcome.groups is not None
+    groups = _group_changes(nodes, one.names, two.names) if divided else ()
+    differences = _differences(one.summary, two.summary)
     targets = both.filter((pl.col("domain_first") == "target") & (pl.col("domain_second") == "target"))
+    correlation = targets.select(pl.corr("score_first", "score_second", method="spearman")).item()
+    same = [pl.col(f"{name}_first").eq_missing(pl.col(f"{name}_second")).all().alias(name) for name in COMPARED]
+    says_the_same = replace(one.outcome, folder=two.outcome.folder) == two.outcome
     return Comparison(
-        first=outcomes[0],
-        second=outcomes[1],
-        identical=_same_values(nodes) and outcomes[0].says_the_same(outcomes[1]) and not differences,
+        first=one.outcome,
+        second=two.outcome,
+        identical=all(nodes.select(same).row(0)) and says_the_same and not differences,
         both=both.height,
-        only_first=tables[0].height - both.height,
-        only_second=tables[1].height - both.height,
+        only_first=one.table.height - both.height,
+        only_second=two.table.height - both.height,
         changed_domain=both.filter(pl.col("domain_first") != pl.col("domain_second")).height,
         ranked=targets.height,
-        rank_correlation=_rank_correlation(targets),
+        rank_correlation=None if correlation is None or math.isnan(correlation) else correlation,
         groups=groups,
         differences=differences,
         changes=_changes(nodes, groups),
@@ -244,40 +223,53 @@ def write_changes(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     write_new(path, for_spreadsheets(comparison.changes).write_csv())
 
 
-def _rank_correlation(nodes: pl.DataFrame) -> float | None:
-    """Return Spearman's rank correlation of the scores; None if all scores of a result are equal."""
-    value: float | None = nodes.select(pl.corr("score_first", "score_second", method="spearman")).item()
-    return None if value is None or math.isnan(value) else value
+class _Read(NamedTuple):
+    """A result, checked as far as it is compared."""
+
+    table: pl.DataFrame
+    summary: Mapping[str, Any]
+    outcome: Outcome
+    names: dict[int, str | None]  # of its groups, by number
 
 
-def _outcome(folder: str | os.PathLike[str], table: pl.DataFrame, summary: dict[str, Any]) -> Outcome:
-    listed = table.filter("listed")
-    divided = listed.is_empty() or listed["group"].is_not_null().any()
-    share = summary.get("novel_share")
-    ends = ("low", "estimate", "high")
-    if share is not None and not (isinstance(share, dict) and all(_is_number(share.get(end)) for end in ends)):
-        raise _damaged(folder, "novel_share")
+def _read(given: Result | str | os.PathLike[str]) -> _Read:
+    if isinstance(given, str | os.PathLike):
+        folder, table, summary = printable(given), read_scores(given), read_summary(given)
+    else:
+        folder, summary = str(given.folder or "the result"), dict(given.summary)
+        table = given.table.with_columns(pl.col("id").cast(pl.String))
+    listed, share = table.filter("listed"), summary.get("novel_share")
+    if share is not None:
+        ends = [share.get(end) if isinstance(share, dict) else None for end in ENDS]
+        if not all(type(end) in (int, float) for end in ends):
+            raise _damaged(folder, "novel_share")
+        share = dict(zip(ENDS, (float(end) for end in ends if end is not None), strict=True))
     for name in ("verdict", "headline"):
         if not isinstance(summary.get(name, ""), str):
             raise _damaged(folder, name)
-    return Outcome(
-        folder=printable(folder),
+    try:
+        found = summary.get("groups", {"found": []})["found"]
+        names = {group["number"]: group["name"] for group in found}
+    except (KeyError, TypeError) as problem:
+        raise _damaged(folder, "groups") from problem
+    if not all(name is None or isinstance(name, str) for name in names.values()):
+        raise _damaged(folder, "groups")
+    divided = listed.is_empty() or listed["group"].is_not_null().any()
+    outcome = Outcome(
+        folder=folder,
         verdict=summary.get("verdict"),
         headline=summary.get("headline"),
-        novel_share=None if share is None else {end: float(share[end]) for end in ends},
+        novel_share=share,
         target=table.filter(pl.col("domain") == "target").height,
         listed=listed.height,
         groups=listed.filter(pl.col("group") > 0)["group"].n_unique() if divided else None,
     )
+    return _Read(table, summary, outcome, names)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _damaged(folder: str | os.PathLike[str], name: str) -> RecoslipError:
+def _damaged(folder: str, name: str) -> RecoslipError:
     return RecoslipError(
-        f"{printable(folder)}/summary.json is damaged or not recoslip's: {name} is not as detect writes it; {AGAIN}"
+        f"{folder}/summary.json is damaged or not recoslip's: {name} is not as detect writes it; {AGAIN}"
     )
 
 
@@ -292,34 +284,16 @@ def _side_by_side(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([joined, only_first], how="diagonal")
 
 
-def _same_values(nodes: pl.DataFrame) -> bool:
-    """Say whether both results have the same nodes, with the same values."""
-    same = [pl.col(f"{name}_first").eq_missing(pl.col(f"{name}_second")).all() for name in COMPARED]
-    return all(nodes.select(same_column.alias(str(k)) for k, same_column in enumerate(same)).row(0))
-
-
-# Groups.
-
-
-def _group_names(folder: str | os.PathLike[str], summary: dict[str, Any]) -> dict[int, str | None]:
-    """Return the names of a result's groups by number."""
-    try:
-        found = summary.get("groups", {"found": []})["found"]
-        names = {group["number"]: group["name"] for group in found}
-    except (KeyError, TypeError) as problem:
-        raise _damaged(folder, "groups") from problem
-    if not all(name is None or isinstance(name, str) for name in names.values()):
-        raise _damaged(folder, "groups")
-    return names
-
-
 def _group_changes(
     nodes: pl.DataFrame, first_names: dict[int, str | None], second_names: dict[int, str | None]
 ) -> tuple[GroupChange, ...]:
     """Say what became of each group; `GroupChange` states the rule. The largest of the second come first."""
     import networkx as nx
 
-    first, second = (_sizes(nodes, side) for side in ("first", "second"))
+    first, second = (
+        dict(nodes.filter(f"listed_{side}", pl.col(column) > 0)[column].value_counts().iter_rows())
+        for side, column in (("first", "group_first"), ("second", "group_second"))
+    )
     grouped = nodes.filter("listed_first", "listed_second", pl.col("group_first") > 0, pl.col("group_second") > 0)
     counts = grouped.group_by("group_first", "group_second").len()
     overlap = {(one, other): shared for one, other, shared in counts.iter_rows()}
@@ -335,7 +309,7 @@ def _group_changes(
         ones, others = (tuple(sorted(number for side, number in together if side == wanted)) for wanted in (1, 2))
         found.append(
             GroupChange(
-                kind=_kind(len(ones), len(others)),
+                kind=KINDS[min(len(ones), 2), min(len(others), 2)],
                 first=ones,
                 second=others,
                 first_names=tuple(first_names.get(number) for number in ones),
@@ -346,24 +320,6 @@ def _group_changes(
             )
         )
     return tuple(sorted(found, key=lambda group: (-group.second_size, -group.first_size, group.second, group.first)))
-
-
-def _sizes(nodes: pl.DataFrame, side: str) -> dict[int, int]:
-    """Return the number of listed nodes of each group of one result."""
-    members = nodes.filter(f"listed_{side}", pl.col(f"group_{side}") > 0)
-    return dict(members[f"group_{side}"].value_counts().iter_rows())
-
-
-def _kind(ones: int, others: int) -> GroupKind:
-    """Name what happened to groups that belong together, by how many there are in each result."""
-    if not ones or not others:
-        return "gone" if ones else "new"
-    if ones > 1:
-        return "rearranged" if others > 1 else "merged"
-    return "split" if others > 1 else "same"
-
-
-# Nodes.
 
 
 def _changes(nodes: pl.DataFrame, groups: tuple[GroupChange, ...]) -> pl.DataFrame:
@@ -393,24 +349,17 @@ def _regrouping(groups: tuple[GroupChange, ...]) -> pl.Expr:
     return pl.when(expected != pl.col("group_second")).then(pl.lit("regrouped"))
 
 
-# Summaries.
-
-
-def _differences(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, ...]:
+def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the values that two summaries do not agree on, in the order of the first."""
-    flat = [_flat(summary) for summary in (first, second)]
-    return tuple(
-        Difference(name, flat[0].get(name), flat[1].get(name))
-        for name in dict.fromkeys([*flat[0], *flat[1]])
-        if flat[0].get(name) != flat[1].get(name)
-    )
+    one, two = _flat(first), _flat(second)
+    names = dict.fromkeys([*one, *two])
+    return tuple(Difference(k, one.get(k), two.get(k)) for k in names if one.get(k) != two.get(k))
 
 
-def _flat(summary: dict[str, Any]) -> dict[str, Any]:
+def _flat(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values to compare; each setting has the name of its table before it."""
     values = {name: summary.get(name) for name in SUMMARY_VALUES}
     for table in SUMMARY_SETTINGS:
-        settings = summary.get(table)
-        if isinstance(settings, dict):
+        if isinstance(settings := summary.get(table), dict):
             values |= {f"{table}.{name}": value for name, value in settings.items()}
     return values

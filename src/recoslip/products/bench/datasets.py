@@ -28,7 +28,7 @@ from recoslip.data.options import ReadOptions, current_names, declared
 from recoslip.data.split import Mask, random_split
 from recoslip.data.tables.read import read_graph
 from recoslip.learning.methods import DETECTORS
-from recoslip.products.cli.option_values import read_toml
+from recoslip.products.cli.options import read_toml
 
 DEFAULT_SPLIT = "own"  # the split that a dataset comes with: the authors' for the paper's graphs
 _USER_SPLIT_SEED = 42  # the seed that stands for the default split of a user's dataset
@@ -45,37 +45,42 @@ class UserDataset:
     name: str
     nodes: Path
     edges: Path | None
-    novel: tuple[Any, ...] | None  # novel values of the column of categories; None: those that no source node has
+    novel: tuple[str, ...] | None  # novel values of the column of categories; None: those that no source node has
     read: dict[str, Any]  # arguments of `read_graph`
     settings: dict[str, Any]  # settings of those detectors that have them
 
     def load(self, seed: int) -> Dataset:
         """Read the tables and draw a split."""
-        graph = read_graph(self.nodes, self.edges, **self.read)
+        graph, categories = self._graph()
         split = random_split(graph.is_target, Permutations(seed))
-        return Dataset(self.name, graph, split, self._novel_nodes(graph), NO_PAPER_SETTINGS)
+        return Dataset(self.name, graph, split, self._novel(categories, ~graph.is_target), NO_PAPER_SETTINGS)
 
     def labelled(self) -> Labelled:
         """Read the tables as a graph with categories, for cases of the panel; the domains in them do not matter."""
-        graph = read_graph(self.nodes, self.edges, **self.read)
-        _, categories = np.unique(_texts(graph.categories), return_inverse=True)
-        return Labelled(graph.x, graph.edge_index, categories)
+        graph, categories = self._graph()
+        return Labelled(graph.x, graph.edge_index, np.unique(categories, return_inverse=True)[1])
 
-    def _novel_nodes(self, graph: NodeGraph) -> Mask:
+    def _graph(self) -> tuple[NodeGraph, Any]:
+        """Return the graph and its categories as text."""
+        graph = read_graph(self.nodes, self.edges, **self.read)
+        assert graph.categories is not None
+        return graph, np.array([str(category) for category in graph.categories.tolist()])
+
+    def _novel(self, categories: Any, source: Mask) -> Mask:
         """Return which nodes are of a novel category, or raise if that cannot be scored."""
-        source, categories, column = ~graph.is_target, _texts(graph.categories), self.read["category"]
         if self.novel is None:
             novel = ~np.isin(categories, categories[source])
         else:
-            named = [str(category) for category in self.novel]
-            novel = np.isin(categories, named)
-            if absent := sorted(set(named) - set(categories.tolist())):
-                raise DatasetError(f"{self.name}: no node is of the novel category {absent[0]!r} in {column!r}")
+            novel = np.isin(categories, self.novel)
+            if absent := sorted(set(self.novel) - set(categories.tolist())):
+                raise DatasetError(
+                    f"{self.name}: no node is of the novel category {absent[0]!r} in {self.read['category']!r}"
+                )
         if not novel.any() or novel[source].any():
             problem = "a source node is" if novel.any() else "no node is"
             raise DatasetError(
-                f"{self.name}: {problem} novel by column {column!r}; novel categories have target nodes only, "
-                'name them: novel = ["..."]'
+                f"{self.name}: {problem} novel by column {self.read['category']!r}; novel categories have target nodes "
+                'only, name them: novel = ["..."]'
             )
         return novel
 
@@ -83,18 +88,17 @@ class UserDataset:
         """Hash the tables and how they are read, so that records of other data are told apart."""
         read = sorted((name, value) for name, value in self.read.items() if name != "category")
         content = hashlib.sha256(repr((self.read["category"], self.novel, read)).encode())
-        for path in (self.nodes, self.edges):
-            if path is not None:
-                try:
-                    with path.open("rb") as file:
-                        content.update(hashlib.file_digest(file, "sha256").digest())
-                except OSError as problem:
-                    raise TableError(f"{self.name}: cannot read {path}: {problem.strerror}") from problem
+        for path in filter(None, (self.nodes, self.edges)):
+            try:
+                content.update(hashlib.sha256(path.read_bytes()).digest())
+            except OSError as problem:
+                raise TableError(f"{self.name}: cannot read {path}: {problem.strerror}") from problem
         return content.hexdigest()[:12]
 
 
-def _texts(categories: Any) -> Any:
-    return np.array([str(category) for category in categories.tolist()])
+def read_sources(config: Path | None, root: Path | None) -> Sources:
+    """Return the catalogue's datasets with their files in `root`, and those that a TOML file describes."""
+    return Sources(root, {} if config is None else _read_user_datasets(config))
 
 
 def _read_user_datasets(path: Path) -> dict[str, UserDataset]:
@@ -131,24 +135,19 @@ def _user_dataset(folder: Path, name: str, entry: Any) -> UserDataset:
             raise SettingError(f"{option} must be a {_TYPES[option].__name__}; got {value!r}")
     read = {option: value for option, value in given.items() if option in _READ}
     ReadOptions(**read)
-    novel = given.get("novel")
+    novel, edges, settings = given.get("novel"), given.get("edges"), given.get("settings", {})
+    known = {own for method in DETECTORS.values() for own in method().get_params()} - {"device", "random_state"}
+    for own in settings:
+        if own not in known:
+            raise SettingError(f"settings: no method has {own!r}{nearest(own, known)}")
     return UserDataset(
-        name=name,
-        nodes=folder / given["nodes"],
-        edges=folder / given["edges"] if "edges" in given else None,
-        novel=None if novel is None else tuple(novel) if isinstance(novel, list) else (novel,),
-        read=read,
-        settings=_checked_settings(given.get("settings", {})),
+        name,
+        folder / given["nodes"],
+        None if edges is None else folder / edges,
+        None if novel is None else tuple(map(str, novel if isinstance(novel, list) else [novel])),
+        read,
+        {own: tuple(value) if isinstance(value, list) else value for own, value in settings.items()},
     )
-
-
-def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings as detectors take them, or raise if one is of no method."""
-    known = {name for method in DETECTORS.values() for name in method().get_params()} - {"device", "random_state"}
-    for name in settings:
-        if name not in known:
-            raise SettingError(f"settings: no method has {name!r}{nearest(name, known)}")
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
 
 
 @dataclass(frozen=True)
@@ -157,6 +156,7 @@ class Sources:
 
     root: Path | None = None  # folder of the catalogue's files
     user_datasets: dict[str, UserDataset] = field(default_factory=dict)
+    _last: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False)
 
     def check(self, name: str) -> None:
         """Raise if there is no dataset of this name."""
@@ -183,7 +183,13 @@ class Sources:
         return load_labelled(graph, self.root) if own is None else own.labelled()
 
     def load(self, name: str, split: str) -> Dataset:
-        """Load a dataset with one of its splits: the default one, or that of a seed."""
+        """Load a dataset with one of its splits: the default one, or that of a seed. The last one stays loaded."""
+        if self._last.keys() != {(name, split)}:
+            self._last.clear()
+            self._last[name, split] = self._load(name, split)
+        return self._last[name, split]
+
+    def _load(self, name: str, split: str) -> Dataset:
         seed = None if split == DEFAULT_SPLIT else int(split)
         if (found := self.panel_case(name)) is not None:
             graph, case = found
@@ -209,8 +215,3 @@ class Sources:
             return self.user_datasets[graph].digest()
         archive = panel_archive(graph, self.root)
         return archive_digest(archive) if case is not None and archive.is_file() else None
-
-
-def read_sources(config: Path | None, root: Path | None) -> Sources:
-    """Return the catalogue's datasets with their files in `root`, and those that a TOML file describes."""
-    return Sources(root, {} if config is None else _read_user_datasets(config))

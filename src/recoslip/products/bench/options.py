@@ -40,12 +40,6 @@ class Choices:
         int,
         _option("Number of processes that share the work. On one GPU they take turns, unless NVIDIA's MPS is running."),
     ] = 1
-    ray: Annotated[
-        str | None,
-        _option(
-            "Address of a Ray cluster to train on; auto: the running one, local: start one here with --jobs processes."
-        ),
-    ] = None
     out: Annotated[Path, _option("Folder of records and tables.")] = Path("recoslip-bench")
     root: Annotated[
         Path | None, _option("Folder of the paper's graphs; default: RECOSLIP_DATA, or the cache folder.")

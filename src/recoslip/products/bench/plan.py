@@ -1,9 +1,9 @@
-"""Texts of the bench's options -> the cells to train, each a fleet of seeds on one split of one dataset."""
+"""What is compared, as the options say it -> the jobs: each a fleet of seeds, on one split of one dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from recoslip.base.errors import DatasetError, SettingError, nearest
@@ -15,67 +15,13 @@ from recoslip.learning.base import Detector
 from recoslip.learning.methods import DETECTORS, detector
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources
 from recoslip.products.bench.options import Choices
-from recoslip.products.bench.records import Key, Records, code_version, fingerprint, key_of
-from recoslip.products.cli.messages import print_problem
-from recoslip.products.cli.option_values import parse_value, split_names
+from recoslip.products.bench.records import Job, Key, Records, fingerprint, key_of
+from recoslip.products.cli.console import print_problem
+from recoslip.products.cli.options import parse_value, split_names
 
-TITLES = {  # in the order of the paper, then of the others
-    "oracle": "Oracle",
-    "domain-discriminator": "Domain discriminator",
-    "upu": "uPU",
-    "nnpu": "nnPU",
-    "sar-em": "SAR-EM",
-    "lp-pul": "LP-PUL",
-    "pu-gnn": "PU-GNN",
-    "reco-slip": "RECO-SLIP",
-    "reco-slip-none": "w/o link prediction",
-    "reco-slip-all": "w/ full link prediction",
-    "reco-slip-target": "w/ target link prediction",
-    "reco-slip-plus": "RECO-SLIP+",
-    "scan": "Scan",
-    "conoc": "CoNoC",
-    "dist-pu": "Dist-PU",
-    "elkan-noto": "Elkan-Noto",
-    "energy": "Energy",
-    "nearest-source": "Nearest source",
-    "dominant": "DOMINANT",
-}
-ABLATION = ("reco-slip-none", "reco-slip-all", "reco-slip-target", "reco-slip")
-REPRESENTATIVE = ("domain-discriminator", "sar-em", "pu-gnn", "reco-slip")
-SHIFTS = ("ns", "ms", "s")  # versions of each graph: no, minor and strong shift
-_STRONG = (*(f"{graph}-s" for graph in GRAPHS), "arxiv")
-DATASETS = {  # of each experiment; those of the panel are the graphs that are here
-    "main": _STRONG,
-    "ablation": _STRONG,
-    "shift": tuple(f"{graph}-{shift}" for graph in GRAPHS for shift in SHIFTS),
-    "panel": (),
-}
-
-
-def methods_of(experiment: str) -> tuple[str, ...]:
-    """Return the methods that an experiment compares."""
-    chosen = {"ablation": ABLATION, "shift": REPRESENTATIVE}
-    return chosen.get(experiment) or tuple(m for m in dict.fromkeys((*TITLES, *DETECTORS)) if m not in ABLATION[:3])
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Runs that share a graph, a split, a method and its settings, and so are trained as one fleet."""
-
-    dataset: str
-    split: str
-    method: str
-    settings: dict[str, Any]  # those that differ from the method's defaults
-    settings_hash: str  # of all settings of the method, and of the data where they are the user's
-    seeds: tuple[int, ...]
-
-    def runs(self) -> list[Key]:
-        """Return the key of every run."""
-        return [Key(self.dataset, self.split, self.method, self.settings_hash, seed) for seed in self.seeds]
-
-    def code(self) -> str:
-        """Return the version of the code that its results depend on."""
-        return code_version(DETECTORS[self.method].kind)
+DATASETS = (*(f"{graph}-s" for graph in GRAPHS), "arxiv")  # by default; those of the panel are the graphs that are here
+VARIANTS = ("reco-slip-none", "reco-slip-all", "reco-slip-target")  # which take part where they are named
+NOT_SETTINGS = ("random_state", "device")  # of a detector
 
 
 def plan(
@@ -84,9 +30,9 @@ def plan(
     splits: Sequence[str],
     seeds: Sequence[int],
     sources: Sources,
-    settings: dict[str, Any] | None = None,
-) -> list[Cell]:
-    """List the cells of a comparison, ordered by dataset, split and method.
+    settings: Mapping[str, Any] | None = None,
+) -> list[Job]:
+    """List the jobs of a comparison, ordered by dataset, split and method.
 
     Args:
         datasets: names.
@@ -96,21 +42,22 @@ def plan(
         sources: where datasets come from, with their settings.
         settings: settings for all methods that have them; they override those of the datasets.
     """
-    cells = []
+    jobs = []
     for dataset in datasets:
         sources.check(dataset)
         chosen = {method: _settings(dataset, method, sources, settings or {}) for method in methods}
-        for split in splits:
-            for method in methods:
-                runs = tuple(seeds) if DETECTORS[method].trains else tuple(seeds[:1])
-                cells.append(Cell(dataset, split, method, *chosen[method], runs))
-    return cells
+        jobs += [
+            Job(dataset, split, method, *chosen[method], tuple(seeds if DETECTORS[method].trains else seeds[:1]))
+            for split in splits
+            for method in methods
+        ]
+    return jobs
 
 
-def _settings(dataset: str, method: str, sources: Sources, overrides: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _settings(dataset: str, method: str, sources: Sources, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the settings of a method on a dataset, and the hash that identifies its results."""
     known = detector(method).get_params()
-    wanted = sources.settings(dataset, method) | overrides
+    wanted = {**sources.settings(dataset, method), **overrides}
     chosen = {name: value for name, value in wanted.items() if name in known}
     try:
         model = detector(method, **chosen)
@@ -126,25 +73,22 @@ def effective_settings(model: Detector) -> dict[str, Any]:
 
     Settings that are None are left out, so that records stay valid when a method gets a new setting with that default.
     """
-    settings = json_params(model).items()
-    return {k: v for k, v in settings if v is not None and k not in ("random_state", "device")}
+    return {k: v for k, v in json_params(model).items() if v is not None and k not in NOT_SETTINGS}
 
 
-def missing(cells: Sequence[Cell], records: Records, *, any_version: bool = False) -> list[Cell]:
+def missing(jobs: Sequence[Job], records: Records, *, any_version: bool = False) -> list[Job]:
     """Leave out the runs that have a record, made by the present code or, with `any_version`, by any."""
     done = {(key_of(record), None if any_version else record["code"]) for record in records}
-    remaining = []
-    for cell in cells:
-        code = None if any_version else cell.code()
-        seeds = tuple(key.seed for key in cell.runs() if (key, code) not in done)
-        if seeds:
-            remaining.append(replace(cell, seeds=seeds))
-    return remaining
+    left = []
+    for job in jobs:
+        code = None if any_version else job.code()
+        left.append(replace(job, seeds=tuple(key.seed for key in job.runs() if (key, code) not in done)))
+    return [job for job in left if job.seeds]
 
 
-def recorded(cells: Sequence[Cell], records: Records) -> dict[Key, dict[str, Any]]:
+def recorded(jobs: Sequence[Job], records: Records) -> dict[Key, dict[str, Any]]:
     """Return the record of each planned run: the latest by the present code, else the latest of all."""
-    codes = {key: cell.code() for cell in cells for key in cell.runs()}
+    codes = {key: job.code() for job in jobs for key in job.runs()}
     found: dict[Key, dict[str, Any]] = {}
     for record in sorted(records, key=lambda r: (r["code"] == codes.get(key_of(r)), r["time"]), reverse=True):
         if (key := key_of(record)) in codes:
@@ -154,17 +98,17 @@ def recorded(cells: Sequence[Cell], records: Records) -> dict[Key, dict[str, Any
 
 def choose(experiment: str, choices: Choices, sources: Sources) -> tuple[list[str], list[str]]:
     """Return the datasets and the methods to compare: those that the user names, else those of the experiment."""
-    methods = list(methods_of(experiment)) if choices.methods is None else split_names(choices.methods)
+    every = [method for method in DETECTORS if method not in VARIANTS]
+    methods = every if choices.methods is None else split_names(choices.methods)
     without = split_names(choices.without)
     for method in (*methods, *without):
         if method not in DETECTORS:
             raise SettingError(f"no method is called {method!r}{nearest(method, DETECTORS)}; see recoslip methods")
     named = None if choices.datasets is None else split_names(choices.datasets)
-    datasets = list(DATASETS[experiment]) if named is None else named
     if experiment == "panel":
         datasets = _panel_cases(named, sources, check=not choices.render_only)
-    elif named is None and not choices.render_only:
-        datasets = _available(datasets, sources)
+    else:
+        datasets = _available(sources, check=not choices.render_only) if named is None else named
     methods = [method for method in dict.fromkeys(methods) if method not in without]
     if not methods or not datasets:
         raise SettingError("nothing to compare: choose at least one dataset and one method")
@@ -187,21 +131,25 @@ def _panel_cases(names: Sequence[str] | None, sources: Sources, *, check: bool) 
         except DatasetError as problem:
             if names is not None:
                 raise
-            print_problem(f"{name} is left out", str(problem), "bold yellow")
-            continue
-        datasets += [f"{name}-{case}" for case in cases]
+            _leave_out(name, problem)
+        else:
+            datasets += [f"{name}-{case}" for case in cases]
     return datasets
 
 
-def _available(datasets: Sequence[str], sources: Sources) -> list[str]:
-    """Leave arxiv out, with a message, where its files are not here: those of all others are downloaded."""
-    if "arxiv" in datasets:
-        try:
+def _available(sources: Sources, *, check: bool) -> list[str]:
+    """List the datasets by default, without arxiv where its files are not here: those of all others are downloaded."""
+    try:
+        if check:
             check_arxiv(data_root(sources.root))
-        except DatasetError as problem:
-            print_problem("arxiv is left out", str(problem), "bold yellow")
-            return [name for name in datasets if name != "arxiv"]
-    return list(datasets)
+        return list(DATASETS)
+    except DatasetError as problem:
+        _leave_out("arxiv", problem)
+        return [name for name in DATASETS if name != "arxiv"]
+
+
+def _leave_out(name: str, problem: DatasetError) -> None:
+    print_problem(f"{name} is left out", str(problem), "bold yellow")
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -231,7 +179,7 @@ def parse_splits(text: str) -> list[str]:
 
 
 def _parse_whole(option: str, text: str) -> int:
-    if not text.strip().isascii() or not text.strip().isdigit():
+    if not text.isascii() or not text.isdigit():
         raise SettingError(f"{option}: expected a whole number, not negative; got {text!r}")
     return int(text)
 
@@ -245,7 +193,7 @@ def parse_settings(texts: Sequence[str], methods: Sequence[str]) -> dict[str, An
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
-        if not equals or name not in defaults or name in ("random_state", "device"):
+        if not equals or name not in defaults or name in NOT_SETTINGS:
             raise SettingError(
                 f"--set {text}: expected NAME=VALUE with a setting of the methods{nearest(name, defaults)}"
             )

@@ -1,4 +1,4 @@
-"""Runs -> one JSON line each, in files that appear complete or not at all."""
+"""Runs of the bench: what identifies them, their records on the disk, and means and paired tests of these."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ import inspect
 import json
 import math
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.stats import wilcoxon
 
 from recoslip._version import __version__
 from recoslip.base.errors import RecoslipError
 from recoslip.base.files import write_new
 from recoslip.base.json_files import parse_json
 from recoslip.learning.base import Detector
+from recoslip.learning.methods import DETECTORS
 
-PACKAGE = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parents[2]
+TEXTS = ("dataset", "split", "method", "settings_hash", "code", "time", "device", "torch")  # of a record
+MEASURES = ("auroc", "ap", "f1", "fpr95", "seconds")
 
 
 class Key(NamedTuple):
@@ -29,6 +37,26 @@ class Key(NamedTuple):
     method: str
     settings: str  # fingerprint of the method's settings and of the data, where they are the user's
     seed: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs that share a graph, a split, a method and its settings, and so are trained as one fleet."""
+
+    dataset: str
+    split: str
+    method: str
+    settings: dict[str, Any]  # those that differ from the method's defaults
+    settings_hash: str  # of all settings of the method, and of the data where they are the user's
+    seeds: tuple[int, ...]
+
+    def runs(self) -> list[Key]:
+        """Return the key of every run."""
+        return [Key(self.dataset, self.split, self.method, self.settings_hash, seed) for seed in self.seeds]
+
+    def code(self) -> str:
+        """Return the version of the code that its results depend on."""
+        return code_version(DETECTORS[self.method].kind)
 
 
 class Records:
@@ -68,13 +96,9 @@ class Records:
                 ) from problem
 
 
-_TEXTS = ("dataset", "split", "method", "settings_hash", "code", "time", "device", "torch")
-MEASURES = ("auroc", "ap", "f1", "fpr95", "seconds")
-
-
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record, or raise if a field that is read later is missing or of the wrong type."""
-    for name in _TEXTS:
+    for name in TEXTS:
         if not isinstance(record[name], str):
             raise ValueError(f"{name} is {record[name]!r}, not a text")
     for name in MEASURES:
@@ -124,3 +148,89 @@ def revision(folder: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return commit + (f".{fingerprint(changes)[:8]}" if changes else "")
+
+
+def is_ranked(method: str) -> bool:
+    """Whether a method competes with the others: the oracle does not, because it is given the truth."""
+    return method != "oracle"
+
+
+class Summary(NamedTuple):
+    """The result of a method on a dataset: the mean over the seeds of one split, or over the means of splits."""
+
+    mean: float
+    error: float | None  # standard error; None for a single value
+    by_split: dict[str, float]  # mean over seeds
+    runs: int
+    planned: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run has a record."""
+        return self.runs == self.planned
+
+
+def summarise(jobs: Sequence[Job], found: Mapping[Key, dict[str, Any]], metric: str) -> dict[tuple[str, str], Summary]:
+    """Summarise the records of planned jobs by method and dataset; those without any are left out."""
+    by_split: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
+    planned: Counter[tuple[str, str]] = Counter()
+    for job in jobs:
+        planned[job.method, job.dataset] += len(job.seeds)
+        values = [found[key][metric] for key in job.runs() if key in found]
+        if values:
+            by_split[job.method, job.dataset][job.split] = values
+    result = {}
+    for key, splits in by_split.items():
+        means = {split: float(np.mean(values)) for split, values in splits.items()}
+        sample = list(means.values()) if len(means) > 1 else next(iter(splits.values()))
+        error = float(np.std(sample, ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else None
+        result[key] = Summary(float(np.mean(sample)), error, means, sum(map(len, splits.values())), planned[key])
+    return result
+
+
+Summaries: TypeAlias = Mapping[tuple[str, str], Summary]  # by method and dataset
+
+
+class Comparison(NamedTuple):
+    """A method against the reference, on the pairs of dataset and split that both have."""
+
+    method: str
+    pairs: int
+    difference: float  # mean of the method's value minus the reference's
+    wins: int
+    losses: int
+    p: float  # two-sided Wilcoxon signed-rank
+
+
+def compare(summaries: Summaries, methods: Sequence[str], datasets: Sequence[str], reference: str) -> list[Comparison]:
+    """Compare every method with the reference; those with fewer than five pairs are left out."""
+    result = []
+    for method in methods:
+        pairs = [(summaries.get((method, dataset)), summaries.get((reference, dataset))) for dataset in datasets]
+        differences = np.array(
+            [
+                own.by_split[split] - other.by_split[split]
+                for own, other in pairs
+                if own is not None and other is not None
+                for split in own.by_split
+                if split in other.by_split
+            ]
+        )
+        if method == reference or not is_ranked(method) or len(differences) < 5:
+            continue
+        p = float(wilcoxon(differences).pvalue) if differences.any() else 1.0
+        wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+        result.append(Comparison(method, len(differences), float(differences.mean()), wins, losses, p))
+    return result
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Adjust p-values for multiple comparisons (Holm's step-down).
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(np.array(p)[order] * np.arange(len(p), 0, -1)))
+    return [float(value) for value in adjusted]

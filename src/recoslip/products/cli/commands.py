@@ -17,10 +17,9 @@ from recoslip._version import __version__
 from recoslip.base.errors import RecoslipError, RecoslipWarning
 from recoslip.base.files import forget_outputs, placed_outputs
 from recoslip.base.memory import memory_errors
-from recoslip.products.bench.command import app as bench_app
+from recoslip.products.cli.console import exit_if_done, print_problem, stderr
 from recoslip.products.cli.detect import DetectCommand, check, demo, detect, score
-from recoslip.products.cli.messages import exit_if_done, print_problem, stderr
-from recoslip.products.cli.other import datasets, methods, pack, report
+from recoslip.products.cli.other import bench, datasets, methods, pack, report
 from recoslip.products.cli.review import compare, review
 from recoslip.products.cli.signals import exit_code, received
 from recoslip.products.cli.watch import watch
@@ -90,4 +89,4 @@ for each in (demo, check):
 app.command(cls=DetectCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(detect)
 for each in (score, watch, compare, pack, report, review, methods, datasets):
     app.command()(each)
-app.add_typer(bench_app, name="bench")
+app.add_typer(bench, name="bench")

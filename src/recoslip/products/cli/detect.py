@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperCommand
 
 from recoslip.base.errors import SettingError, nearest
+from recoslip.base.files import printable
 from recoslip.learning.methods import AUTO, EFFORTS
-from recoslip.products.cli.messages import make_console, with_flags
-from recoslip.products.cli.option_values import parse_pairs, split_names
+from recoslip.products.cli.console import make_console, print_check, print_result, show_steps
 from recoslip.products.cli.options import (
     Align,
     AllowLeak,
@@ -33,18 +31,16 @@ from recoslip.products.cli.options import (
     Title,
     check_format,
     kept,
+    parse_pairs,
     parse_settings,
     print_settings_of_methods,
     read_settings_file,
+    split_names,
     takes,
 )
-from recoslip.products.cli.progress_bars import show_steps
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from recoslip.inference.check import Check
-    from recoslip.pipeline.result import Result
 
 NO_EDGES = "-"  # in place of a table of old edges
 GRAPH_FILES = ("graphml", "gexf")  # formats in which a graph goes back with its scores
@@ -182,16 +178,19 @@ def detect(
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
-    from recoslip.base.files import printable
+    console, scores_format = make_console(quiet or as_json), check_format(table_format)
+    nodes, edges = input_files(graph_files, nodes_option, edges_option)
+    given = f"The graph: {printable(nodes)}" + ("" if edges is None else f" and {printable(edges)}")
+    console.print(escape(given), style="dim", soft_wrap=True)  # before libraries are imported, which takes a second
+
     from recoslip.pipeline.detect import detect as run
     from recoslip.pipeline.folder import check_graph_format, reserved
 
-    console = make_console(quiet or as_json)
-    nodes, edges = input_files(graph_files, nodes_option, edges_option)
-    settings, scores_format = (
-        _settings(context, method or EFFORTS.get(effort or ""), config),
-        check_format(table_format),
-    )
+    declared = [name for parameter in context.command.params for name in parameter.opts]
+    chosen = method or EFFORTS.get(effort or "", AUTO)
+    settings = read_settings_file(config) | parse_settings(chosen, context.args, declared)
+    in_file = settings.pop("max_fpr", None)  # a setting of the list, not of the method
+    max_fpr = in_file if max_fpr is None else max_fpr
     graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
     if graph_format is not None:
         check_graph_format(graph_format)
@@ -220,12 +219,6 @@ def detect(
         more = _annotated_cells(nodes, result)
         result.save(out, replace=force, table=scores_format, graph=graph_format, report=report, more=more)
     print_result(result, out, console, as_json, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
-
-
-def _settings(context: typer.Context, method: str | None, config: Path | None) -> dict[str, Any]:
-    """Return the settings of the method: options go before those of the file, where `seed` is the random state."""
-    declared = [name for parameter in context.command.params for name in parameter.opts]
-    return read_settings_file(config) | parse_settings(method or AUTO, context.args, declared)
 
 
 def _on_cluster(address: str, workers: int, storage: Path | None) -> Any:
@@ -297,7 +290,6 @@ def score(
 
     The columns are encoded as those of the table it was fitted on, and compared with them first.
     """
-    from recoslip.base.files import printable
     from recoslip.pipeline.folder import reserved
     from recoslip.pipeline.result import score as run
 
@@ -378,63 +370,3 @@ def is_demo(folder: Path) -> bool:
         return bool(read_json(folder.expanduser() / "summary.json").get("dataset") == "digits")
     except (OSError, ValueError):
         return False
-
-
-MAX_GROUPS = 5  # whose evidence is printed
-
-
-def print_check(rows: list[tuple[str, str]], console: Console) -> None:
-    """Print what was found before training."""
-    table = Table("check", "found", box=None, pad_edge=False)
-    for what, found in rows:
-        table.add_row(escape(what), escape(found), style="bold yellow" if what == "leak" else None)
-    console.print(table)
-    console.print()
-
-
-def print_result(
-    result: Result, out: Path, console: Console, as_json: bool, *, more: Iterable[str] = (), shown: int = 10
-) -> None:
-    """Print the highest scores, the verdict, the guarantee, what to inspect first, notes, and what was written where.
-
-    Args:
-        result: of a run.
-        out: the folder that it was written to.
-        console: where to print.
-        as_json: whether to print what summary.json holds, and nothing else.
-        more: further files that were written.
-        shown: how many scores; those of listed nodes are bold.
-    """
-    from recoslip.base.files import printable
-
-    said = result.to_dict()
-    if as_json:
-        print(json.dumps(said))
-        return
-    if shown:
-        table = Table("most novel", "score", box=None, pad_edge=False)
-        for row in result.table.head(shown).iter_rows(named=True):
-            table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["listed"] else None)
-        console.print()
-        console.print(table)
-    console.print(f"\n[bold]{escape(said['headline'])}[/bold]", soft_wrap=True)
-    if result.findings is not None:
-        console.print(escape(said["advice"]), soft_wrap=True)
-        console.print(escape(said["list"]), soft_wrap=True)
-    console.print(escape(result.guarantee), soft_wrap=True)
-    for group in [each for each in result.groups if each.evidence][:MAX_GROUPS]:
-        name = f", {group.name!r}" if group.name else ""
-        console.print(escape(f"Group {group.number} ({group.size:,}{name}): {group.evidence}"), soft_wrap=True)
-    if said.get("inspect_first"):
-        console.print(escape(f"Inspect these first: {', '.join(said['inspect_first'])}"), soft_wrap=True)
-    for note in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
-        console.print(f"[yellow]note:[/] {escape(with_flags(note))}", soft_wrap=True)
-    trained, folder = result.model is not None, escape(printable(out))
-    files = ["scores", "summary.json"] + ["model"] * trained + ["report.html"] * (result.findings is not None)
-    after = f" after {said['seconds']:.1f} s of training" if trained else ""
-    console.print(f"Written to {folder}{after}: {', '.join([*files, *more])}", soft_wrap=True)
-    if result.findings is not None:
-        decide = f", or decide on it: [bold]recoslip review {folder}[/bold]" if trained else ""
-        console.print(
-            f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser{decide}.", soft_wrap=True
-        )

@@ -1,26 +1,25 @@
-"""Options that several commands have; settings of a method, from --config and options that no command declares."""
+"""Options that several commands have, their texts as values, and settings of a method: from --config and options."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import Field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.columns import Columns
 from rich.padding import Padding
 
-from recoslip.base.errors import SettingError, nearest
+from recoslip.base.errors import MissingExtra, SettingError, nearest
+from recoslip.base.files import printable
 from recoslip.data.options import Option, declared
-from recoslip.products.cli.messages import stdout
-from recoslip.products.cli.option_values import parse_numbers, parse_value, read_toml, split_names
-
-if TYPE_CHECKING:
-    from recoslip.learning.base import Detector
+from recoslip.products.cli.console import stdout
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
@@ -120,17 +119,76 @@ def check_format(name: str) -> Any:
     return name
 
 
+def split_names(text: str) -> list[str]:
+    """Read names that are separated by commas.
+
+    >>> split_names("a, b,")
+    ['a', 'b']
+    """
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_pairs(option: str, text: str) -> dict[str, str]:
+    """Read the value of an option that holds pairs of names, such as a=b,c=d.
+
+    >>> parse_pairs("--rename", "a=b, c=d")
+    {'a': 'b', 'c': 'd'}
+    """
+    pairs = [name.split("=") for name in split_names(text)]
+    if wrong := [pair for pair in pairs if len(pair) != 2 or not all(part.strip() for part in pair)]:
+        raise SettingError(f"{option} must be pairs such as a=b, separated by commas; got {'='.join(wrong[0])!r}")
+    return {left.strip(): right.strip() for left, right in pairs}
+
+
+def parse_numbers(option: str, text: str) -> dict[str, float]:
+    """Read the value of an option that holds names and numbers, such as a=1,b=0.5."""
+    pairs = parse_pairs(option, text)
+    try:
+        return {name: float(value) for name, value in pairs.items()}
+    except ValueError as problem:
+        raise SettingError(f"{option} must hold numbers, such as text=2; got {text!r}") from problem
+
+
+def parse_value(text: str, default: object) -> Any:
+    """Read a setting's text as the type of its default. A text that cannot be read so is returned as it is.
+
+    >>> parse_value("0.1,0.2", (0.5,)), parse_value("7", None), parse_value("many", 1000)
+    ((0.1, 0.2), 7, 'many')
+    """
+    if isinstance(default, tuple):
+        return tuple(parse_value(item, 0.0) for item in split_names(text.strip("[]()")))
+    if default is None:  # such a setting is a whole number or None
+        return None if text.lower() == "none" else parse_value(text, 0)
+    default_type = type(default)
+    try:
+        return default_type(text) if default_type in (int, float) else text
+    except ValueError:
+        return text
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read the file of a --config option."""
+    if path.exists() and not path.is_file():
+        raise SettingError(f"--config: {printable(path)} is a folder, a pipe or a device; give a file")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows' editors write a mark
+    except OSError as problem:
+        raise SettingError(f"--config: cannot read {printable(path)}: {problem.strerror}") from problem
+    except (ValueError, RecursionError) as problem:  # of TOML, of UTF-8, of too many digits, of depth
+        raise SettingError(
+            f"--config: {printable(path)} is not TOML: {problem}; write lines such as epochs = 500, in UTF-8"
+        ) from problem
+
+
 NOT_LISTED = ("random_state", "device")  # the options --seed and --device stand for these
 
 
 def read_settings_file(path: Path | None) -> dict[str, Any]:
     """Read settings from a TOML file; `seed` stands for `random_state`."""
-    if path is None:
-        return {}
-    renamed = {key.replace("-", "_"): value for key, value in read_toml(path).items()}
+    given = {} if path is None else read_toml(path)
     return {
-        "random_state" if key == "seed" else key: tuple(value) if isinstance(value, list) else value
-        for key, value in renamed.items()
+        "random_state" if name == "seed" else name.replace("-", "_"): tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
     }
 
 
@@ -144,42 +202,52 @@ def parse_settings(method: str, arguments: Iterable[str], declared: Sequence[str
     """
     from recoslip.learning.methods import detector
 
-    defaults = detector(method).get_params()
+    model = detector(method)
+    defaults = model.get_params()
     settings: dict[str, Any] = {}
     remaining = iter(arguments)
     for argument in remaining:
         option, has_value, value = argument.partition("=")
         name = option.removeprefix("--").replace("-", "_")
         if not option.startswith("--") or name not in defaults:
+            if option.startswith("--") and (others := _methods_with(name)):
+                raise SettingError(
+                    f"{option} is no setting of {model.name}; choose a method that has it by --method: "
+                    f"{', '.join(others)}"
+                )
             known = [*declared, *map(_option, defaults)]
             raise SettingError(f"no option {option!r}{nearest(option, known)}; see recoslip detect --help")
-        if not has_value:
-            value = next(remaining, "")
+        value = value if has_value else next(remaining, "")
         if not value:
             raise SettingError(f"{option} needs a value")
         settings[name] = parse_value(value, defaults[name])
     return settings
 
 
-def print_settings_of_methods() -> None:
-    """Print the settings of every method with their defaults."""
-    for names, model in _implementations():
-        stdout.print(f" [bold]Settings of {', '.join(names)}[/bold] and their defaults", highlight=False)
-        settings = [
-            f"{_option(name)} {_default(value)}" for name, value in model.get_params().items() if name not in NOT_LISTED
-        ]
-        stdout.print(Padding(Columns(settings, padding=(0, 3)), (0, 1, 1, 3)), highlight=False)
-
-
-def _implementations() -> Iterator[tuple[list[str], Detector]]:
-    """Yield each class of detectors, built with its defaults, and the names of the methods that it implements."""
+def _methods_with(setting: str) -> list[str]:
+    """Name the methods that have a setting, of those that can be used here."""
     from recoslip.learning.methods import DETECTORS
 
-    methods_by_class: dict[str, list[str]] = {}
+    found = []
     for name, method in DETECTORS.items():
-        methods_by_class.setdefault(method.kind.name, []).append(name)
-    for name, names in methods_by_class.items():
-        yield names, DETECTORS[name]()
+        with suppress(ImportError, MissingExtra):
+            if setting in method().get_params() and setting not in NOT_LISTED:
+                found.append(name)
+    return found
+
+
+def print_settings_of_methods() -> None:
+    """Print the settings of every method with their defaults, those of one class together."""
+    from recoslip.learning.methods import DETECTORS
+
+    names: dict[str, list[str]] = {}
+    for name, method in DETECTORS.items():
+        names.setdefault(method.kind.name, []).append(name)
+    for name, own in names.items():
+        stdout.print(f" [bold]Settings of {', '.join(own)}[/bold] and their defaults", highlight=False)
+        defaults = DETECTORS[name]().get_params().items()
+        settings = [f"{_option(each)} {_default(value)}" for each, value in defaults if each not in NOT_LISTED]
+        stdout.print(Padding(Columns(settings, padding=(0, 3)), (0, 1, 1, 3)), highlight=False)
 
 
 def _option(setting: str) -> str:

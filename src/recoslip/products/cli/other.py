@@ -1,20 +1,21 @@
-"""The commands `pack`, `report`, `methods` and `datasets`."""
+"""The commands `pack`, `report`, `methods`, `datasets` and `bench`."""
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from recoslip.data.datasets.catalogue import CATALOGUE
 from recoslip.learning.methods import DETECTORS
-from recoslip.products.cli.messages import make_console, stdout
+from recoslip.products.bench.options import Choices
+from recoslip.products.cli.console import make_console, show_steps, stdout, tabulate
 from recoslip.products.cli.options import Force, Json, Quiet, Show, kept, takes
-from recoslip.products.cli.progress_bars import show_steps
 
 
 @takes()
@@ -64,7 +65,7 @@ def methods(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(rows))
         return
-    table = Table("name", "paper", "inputs", "trains a network", box=None, pad_edge=False)
+    table = tabulate("name", "paper", "inputs", "trains a network")
     for row in rows:
         table.add_row(*(("yes" if v else "no") if isinstance(v, bool) else str(v) for v in row.values()))
     stdout.print(table)
@@ -75,7 +76,36 @@ def datasets(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps({name: {"about": entry.about, "ratios": entry.ratios} for name, entry in CATALOGUE.items()}))
         return
-    table = Table("name", "what", "source ratio per category (0: novel)", box=None, pad_edge=False)
+    table = tabulate("name", "what", "source ratio per category (0: novel)")
     for name, entry in CATALOGUE.items():
         table.add_row(name, entry.about, " ".join(f"{ratio:g}" for ratio in entry.ratios) or "-")
     stdout.print(table)
+
+
+bench = typer.Typer(
+    no_args_is_help=True,
+    help="Compare methods on the paper's datasets or on your own graphs. "
+    "An interrupted command can be run again: runs that have a record are not repeated.",
+)
+
+
+def _experiment(experiment: str) -> Callable[..., None]:
+    """Make the command that runs an experiment; all such commands have the same options."""
+
+    def command(**given: Any) -> None:
+        from recoslip.products.bench.run import Session
+
+        choices = Choices(**given)
+        if Session(choices, make_console(choices.quiet)).run(experiment):
+            raise typer.Exit(1)
+
+    command.__signature__ = inspect.signature(Choices, eval_str=True)  # type: ignore[attr-defined]
+    return command
+
+
+bench.command("main", help="AU-ROC of all methods on the paper's five datasets, or on those that you name.")(
+    _experiment("main")
+)
+bench.command("panel", help="All methods on several cases of every graph: other novel categories, shares and edges.")(
+    _experiment("panel")
+)

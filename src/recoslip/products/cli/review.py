@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from recoslip.base.text import at_least_percent, counted, percent
-from recoslip.products.cli.messages import make_console, resumable
+from recoslip.products.cli.console import make_console, resumable, tabulate
 from recoslip.products.cli.options import Json, Quiet
 
 if TYPE_CHECKING:
@@ -242,82 +243,59 @@ def compare(
 
 
 def _print_comparison(compared: Comparison, console: Console) -> None:
-    console.print(_outcomes(compared.first, compared.second))
+    sides = compared.first, compared.second
+    names = ("folder", "verdict", "novel share", "target", "listed", "groups")
+    outcomes = [(n, *(_share(side) if n == "novel share" else getattr(side, n) for side in sides)) for n in names]
+    console.print(_table(("", "first", "second"), outcomes))
     console.print()
     for sentence in compared.sentences():
         console.print(escape(sentence), soft_wrap=True)
-    for table in (_nodes(compared), _groups(compared.groups), _differences(compared)):
+    shown = compared.changes.group_by("change", maintain_order=True).head(MAX_ROWS)
+    nodes = _table(("change", "node", "score", "p-value", "group"), map(_change, shown.iter_rows(named=True)))
+    if more := compared.changes.height - shown.height:
+        nodes.caption = f"and {counted(more, 'more changed node')}: --out changes.csv or --json gives all"
+        nodes.caption_justify = "left"
+    groups = _table(("groups", "first", "second", "found again", "known before"), map(_group, compared.groups))
+    differences = _table(("differs", "first", "second"), [(d.name, d.first, d.second) for d in compared.differences])
+    for table in (nodes, groups, differences):
         if table.row_count:
             console.print()
             console.print(table)
-
-
-def _outcomes(first: Outcome, second: Outcome) -> Table:
-    table = _table("", "first", "second")
-    for name in ("folder", "verdict", "novel share", "target", "listed", "groups"):
-        values = (_share(each) if name == "novel share" else getattr(each, name) for each in (first, second))
-        table.add_row(name, *map(_cell, values))
-    return table
 
 
 def _share(outcome: Outcome) -> str | None:
     share = outcome.novel_share
     if share is None:
         return None
-    low = at_least_percent(share["low"]) if share["low"] > 0 else percent(0)
-    return f"{percent(share['estimate'])} ({low} to {percent(share['high'])})"
+    return f"{percent(share['estimate'])} ({at_least_percent(share['low'])} to {percent(share['high'])})"
 
 
-def _nodes(compared: Comparison) -> Table:
-    """Return the nodes that changed, those of each kind with the highest scores."""
-    table = _table("change", "node", "score", "p-value", "group")
-    shown = compared.changes.group_by("change", maintain_order=True).head(MAX_ROWS)
-    for row in shown.iter_rows(named=True):
-        pairs = (_pair(row, name, form) for name, form in (("score", ".4f"), ("p_value", ".2g"), ("group", "d")))
-        table.add_row(row["change"], _cell(row["id"]), *pairs)
-    if more := compared.changes.height - shown.height:
-        table.caption = f"and {counted(more, 'more changed node')}: --out changes.csv or --json gives all"
-        table.caption_justify = "left"
-    return table
+def _change(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the cells of a node that changed, values of the first result before those of the second."""
+    pairs = []
+    for name, form in (("score", ".4f"), ("p_value", ".2g"), ("group", "d")):
+        values = (row[f"{name}_{side}"] for side in ("first", "second"))
+        pairs.append(" → ".join(NONE if value is None else format(value, form) for value in values))
+    return row["change"], row["id"], *pairs
 
 
-def _pair(row: dict[str, Any], name: str, form: str) -> str:
-    """Write a value of a node in the first and in the second result."""
-    values = (row[f"{name}_{side}"] for side in ("first", "second"))
-    return " → ".join(NONE if value is None else format(value, form) for value in values)
+def _group(group: GroupChange) -> tuple[Any, ...]:
+    """Return the cells of a change of groups."""
+    texts = []
+    for numbers, names, size in (
+        (group.first, group.first_names, group.first_size),
+        (group.second, group.second_names, group.second_size),
+    ):
+        each = [f"{number} {name!r}" if name else str(number) for number, name in zip(numbers, names, strict=True)]
+        texts.append(f"{', '.join(each)}: {counted(size, 'node')}" if numbers else None)
+    rates = (None if rate is None else percent(rate) for rate in (group.found_again, group.known_before))
+    return group.kind, *texts, *rates
 
 
-def _groups(groups: tuple[GroupChange, ...]) -> Table:
-    table = _table("groups", "first", "second", "found again", "known before")
-    for group in groups:
-        table.add_row(
-            group.kind,
-            _side(group.first, group.first_names, group.first_size),
-            _side(group.second, group.second_names, group.second_size),
-            NONE if group.found_again is None else percent(group.found_again),
-            NONE if group.known_before is None else percent(group.known_before),
-        )
-    return table
-
-
-def _side(numbers: tuple[int, ...], names: tuple[str | None, ...], size: int) -> str:
-    if not numbers:
-        return NONE
-    each = [f"{number} {name!r}" if name else str(number) for number, name in zip(numbers, names, strict=True)]
-    return _cell(f"{', '.join(each)}: {counted(size, 'node')}")
-
-
-def _differences(compared: Comparison) -> Table:
-    table = _table("differs", "first", "second")
-    for difference in compared.differences:
-        table.add_row(escape(difference.name), _cell(difference.first), _cell(difference.second))
-    return table
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+def _table(headings: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> Table:
+    table = tabulate(*headings)
+    for row in rows:
+        table.add_row(*map(_cell, row))
     return table
 
 

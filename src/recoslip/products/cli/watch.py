@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from recoslip.products.cli.messages import make_console
+from recoslip.products.cli.console import make_console
 from recoslip.products.cli.options import Json, Quiet, takes
 
 IN_EVERY_BATCH = ("drop_unknown", "encoding")  # options of reading; the others are fixed when the watch begins

@@ -1,0 +1,202 @@
+"""Messages, progress, checks and results -> the terminal."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from recoslip.base.files import placed_outputs, printable
+from recoslip.base.progress import Progress, shown
+from recoslip.data.options import declared
+from recoslip.products.cli.signals import exit_code
+
+if TYPE_CHECKING:
+    from recoslip.pipeline.result import Result
+
+MAX_GROUPS = 5  # whose evidence is printed
+# An argument in a message, as Python writes it; the command line shows its option instead.
+ARGUMENT = re.compile(
+    r"\b(?P<name>[a-z_]+)=(?P<value>\.\.\.|True|'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[-\w.]*\w)"
+)
+NAMES = ("allow_leak", "align", "fdr", "max_fpr", "method", "effort", "rotations", "rename", "seed")
+OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*declared(), *NAMES)}
+OPTIONS |= {"old": "--with", "graph": "--write-graph", "replace": "--force"}
+
+stdout = Console(emoji=False)  # an id such as :heart: stays as it is
+stderr = Console(stderr=True, emoji=False)
+
+
+def with_flags(message: str) -> str:
+    """Write the arguments that a message names as options.
+
+    >>> with_flags("leave it out (ignore=['size', 'date']), or fill it: impute=True")
+    'leave it out (--ignore size,date), or fill it: --impute'
+    >>> with_flags("rename={'price_eur': 'price'}, target='North Sea', old=...")
+    "--rename price_eur=price, --target 'North Sea', --with"
+    """
+
+    def flag(match: re.Match[str]) -> str:
+        option, value = OPTIONS.get(match["name"]), match["value"]
+        if option is None or value in ("True", "..."):
+            return option or match[0]
+        text = _option_text(value)
+        return f"{option}{'=' if text.startswith('-') else ' '}{_shell_word(text)}"
+
+    return ARGUMENT.sub(flag, message)
+
+
+def _option_text(value: str) -> str:
+    """Return a text, a list or a dictionary of Python's as the command line takes it, and anything else as it is."""
+    if value[0] not in "'\"[{" or "..." in value:
+        return value
+    try:
+        read = ast.literal_eval(value)
+    except (SyntaxError, ValueError):  # a message's own words
+        return value
+    if isinstance(read, dict):
+        return ",".join(f"{left}={right}" for left, right in read.items())
+    return ",".join(map(str, read)) if isinstance(read, list) else str(read)
+
+
+def _shell_word(text: str) -> str:
+    """Quote a text for a shell; what cannot be seen, such as a tab, by its number, so that it can be copied.
+
+    >>> print(_shell_word("North Sea"), _shell_word("source\\t"))
+    'North Sea' $'source\\U00000009'
+    """
+    if text.isprintable():
+        return shlex.quote(text)
+    seen = (c if c.isprintable() and c not in "\\'" else f"\\U{ord(c):08x}" for c in text)
+    return f"$'{''.join(seen)}'"
+
+
+def make_console(quiet: bool) -> Console:
+    """Return a console for the messages of a command; what the package logs is printed there too."""
+    console = Console(quiet=quiet, emoji=False)
+    handler = logging.Handler()
+    handler.emit = lambda record: console.print(escape(with_flags(record.getMessage())), style="dim", soft_wrap=True)  # type: ignore[method-assign]
+    log = logging.getLogger("recoslip")
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    return console
+
+
+def print_problem(label: str, message: str, style: str = "bold red") -> None:
+    """Print `label: message` to standard error, the label in a style and the message as it is."""
+    text = with_flags(message)
+    try:
+        stderr.print(f"[{style}]{escape(label)}:[/] {escape(text)}", highlight=False, soft_wrap=True)
+    except MemoryError:  # which may be what the message says
+        print(f"{label}: {text}", file=sys.stderr)
+
+
+@contextmanager
+def resumable(kept: str) -> Iterator[None]:
+    """End an interrupted block with a message: `kept` says what of its work is kept."""
+    try:
+        yield
+    except KeyboardInterrupt as problem:
+        exit_if_done([path for path in placed_outputs() if path.is_dir()])
+        stderr.print(f"interrupted; {kept}, run the same command to go on")
+        sys.exit(exit_code(problem))
+
+
+def exit_if_done(outputs: list[Path]) -> None:
+    """End with code 0 where an interrupt came after the output was in its place: the code tells of the output."""
+    if outputs:
+        stderr.print(f"interrupted, after {printable(outputs[-1])} was written", markup=False, soft_wrap=True)
+        sys.exit(0)
+
+
+@contextmanager
+def show_steps(console: Console, activity: str, unit: str) -> Iterator[Progress]:
+    """Yield a function to call with the steps done and the steps in all.
+
+    A terminal shows a bar; elsewhere a line is printed for every tenth of the steps.
+    """
+    tenths = 0
+
+    def print_tenth(done: int, total: int) -> None:
+        nonlocal tenths
+        if 10 * done // total > tenths:
+            tenths = 10 * done // total
+            console.print(f"{activity}: {done:,} of {total:,} {unit}")
+
+    with shown(activity, unit, not console.quiet, console) as progress:
+        yield progress or print_tenth
+
+
+def tabulate(*headings: str) -> Table:
+    """Return an empty table without lines."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def print_check(rows: list[tuple[str, str]], console: Console) -> None:
+    """Print what was found before training."""
+    table = tabulate("check", "found")
+    for what, found in rows:
+        table.add_row(escape(what), escape(found), style="bold yellow" if what == "leak" else None)
+    console.print(table)
+    console.print()
+
+
+def print_result(
+    result: Result, out: Path, console: Console, as_json: bool, *, more: Iterable[str] = (), shown: int = 10
+) -> None:
+    """Print the highest scores, the verdict, the guarantee, what to inspect first, notes, and what was written where.
+
+    Args:
+        result: of a run.
+        out: the folder that it was written to.
+        console: where to print.
+        as_json: whether to print what summary.json holds, and nothing else.
+        more: further files that were written.
+        shown: how many scores; those of listed nodes are bold.
+    """
+    said = result.to_dict()
+    if as_json:
+        print(json.dumps(said))
+        return
+    if shown:
+        table = tabulate("most novel", "score")
+        for row in result.table.head(shown).iter_rows(named=True):
+            table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["listed"] else None)
+        console.print()
+        console.print(table)
+    console.print(f"\n[bold]{escape(said['headline'])}[/bold]", soft_wrap=True)
+    if result.findings is not None:
+        console.print(escape(said["advice"]), soft_wrap=True)
+        console.print(escape(said["list"]), soft_wrap=True)
+    console.print(escape(result.guarantee), soft_wrap=True)
+    for group in [each for each in result.groups if each.evidence][:MAX_GROUPS]:
+        name = f", {group.name!r}" if group.name else ""
+        console.print(escape(f"Group {group.number} ({group.size:,}{name}): {group.evidence}"), soft_wrap=True)
+    if said.get("inspect_first"):
+        console.print(escape(f"Inspect these first: {', '.join(said['inspect_first'])}"), soft_wrap=True)
+    for note in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
+        console.print(f"[yellow]note:[/] {escape(with_flags(note))}", soft_wrap=True)
+    trained, folder = result.model is not None, escape(printable(out))
+    files = ["scores", "summary.json"] + ["model"] * trained + ["report.html"] * (result.findings is not None)
+    after = f" after {said['seconds']:.1f} s of training" if trained else ""
+    console.print(f"Written to {folder}{after}: {', '.join([*files, *more])}", soft_wrap=True)
+    if result.findings is not None:
+        decide = f", or decide on it: [bold]recoslip review {folder}[/bold]" if trained else ""
+        console.print(
+            f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser{decide}.", soft_wrap=True
+        )

@@ -626,4 +626,4 @@ def test_a_review_can_add_to_the_report(visit, run, tmp_path):
     assert rows(page).locator("td:first-child button").all_text_contents()[:2] == [graph.ids[9], graph.ids[8]]
     page.evaluate("api.setOrder(null); api.setScores(null); api.announce('done')")
     assert page.locator("#announce").text_content() == "done"
-    assert float(rows(page).first.locator("td").nth(2).inner_text()) == pytest.approx(fitted.scores_.max(), abs=1e-4)
+    assert float(rows(page).first.locator("td").nth(2).inner_text()) == pytest.approx(fitted.scores.max(), abs=1e-4)

@@ -28,7 +28,7 @@ import recoslip
 from recoslip.base.errors import RecoslipWarning
 from recoslip.inference.feedback import VerdictModel
 from recoslip.products.review.certificate import certify, draw, propose
-from recoslip.products.review.ranking import Ranking
+from recoslip.products.review.decisions import Nodes
 
 GRAPHS = ("acmv9", "blogcatalog", "citationv1", "coauthor_cs", "flickr")
 CHOSEN_ON = ("acmv9", "blogcatalog", "citationv1", "flickr"), ("mixed0", "mixed1", "unshifted", "grown")  # draw 0
@@ -139,7 +139,7 @@ def coverage(path: Path) -> Record:
     novel, listed = fit["novel"], fit["p"] <= LEVEL
     names = [str(k) for k in range(len(novel))]
     nodes = np.ones(len(novel), dtype=bool)
-    ranking = Ranking(path, names, nodes, fit["score"], listed, np.where(listed, 1, -1), "")
+    ranking = Nodes(names, nodes, fit["score"], listed, np.where(listed, 1, -1), "")
     rng = np.random.default_rng(0)
     precision = share = size = 0.0
     for seed in range(REVIEWS):

@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.datasets.panel import Labelled, read_labelled
 from recoslip.data.graph import NodeGraph
+from recoslip.data.partitions import Partitions
 from recoslip.inference.separability import measure_mixing
-from recoslip.products.watch.appearance import appearance, blind_cells, level, views
+from recoslip.products.watch.alarm import FIRST, TREES, appearance, level, nodes_in
 
 BATCHES, BIRTH, WITHIN = 12, 7, 5  # batches, the first with the novel category, and within how many it should ring
 ALPHA, MAX_GROWTH, WINDOW = 0.05, 10.0, 5  # the defaults of `Watch`
@@ -151,17 +152,22 @@ def run(name: str, root: Path, draw: int, born: bool, grown: bool) -> dict[str, 
         position = np.cumsum(so_far) - 1
         x = stream.x[np.flatnonzero(so_far)]
         graph = NodeGraph(x, position[stream.edge_index[:, inside]], is_recent)
-        cells = [cell for view in views(graph) for cell in blind_cells(view)]
-        found = appearance(cells, is_recent, max_growth=MAX_GROWTH, at_level=level(batch, ALPHA))
+        partitions = Partitions.of(graph, trees=TREES, first=FIRST)
+        counts = partitions.count(is_recent)[partitions.parent >= 0]
+        sizes = int((~is_recent).sum()), int(is_recent.sum())
+        found = appearance(counts, sizes, max_growth=MAX_GROWTH, at_level=level(batch, ALPHA))
         seconds.append(time.perf_counter() - begin)
         if found.p_value <= level(batch, ALPHA):
+            assert found.bin is not None
+            chosen = int(np.flatnonzero(partitions.parent >= 0)[found.bin])
+            members = np.flatnonzero(nodes_in(partitions, chosen) & is_recent)
             own = stream.arrival[so_far]
-            compared = ~is_recent | np.isin(own, np.unique(own[found.members]))
+            compared = ~is_recent | np.isin(own, np.unique(own[members]))
             if measure_mixing(graph.subgraph(np.flatnonzero(compared))).situation == "apart":
                 apart = apart or batch
                 continue
             rings = batch
-            precision = float((stream.categories[so_far][found.members] == stream.novel).mean())
+            precision = float((stream.categories[so_far][members] == stream.novel).mean())
             break
     return {
         "graph": name,
@@ -235,7 +241,7 @@ def measure_size(batches: int = 1000, nodes: int = 10_000) -> None:
     """Measure a call of the command with a state that has taken in many batches.
 
     Eight batches are real, so that the nodes that are kept are as many as they ever are; of the others the state has
-    what it keeps of old batches: their entries and the hashes of their ids.
+    what it remembers of old batches: their entries and the hashes of their ids.
     """
     import resource
     import subprocess
@@ -268,14 +274,16 @@ def measure_size(batches: int = 1000, nodes: int = 10_000) -> None:
         for number in range(1, 8):
             watch.add(*frames(number, nodes))
         state = read_state(folder)
-        for number in range(8, batches):  # one file of hashes each, as if the batches had come
-            entry = replace(state.batches[-1], number=number, fingerprint=number)
-            seen = rng.integers(-(2**63), 2**63 - 1, nodes)
-            state = replace(state, batches=(*state.batches, entry), seen=(*state.seen, seen))
-            update(folder, files_of(state, ""), "watch")
+        last_batch = state.batches[-1]
+        for number in range(8, batches):  # as if the batches had come
+            came = last_batch.came + nodes * (number - 7)
+            entry = replace(last_batch, number=number, fingerprint=number, came=came)
+            state = state.with_batches((*state.batches, entry))
+            state = state.with_seen(rng.integers(-(2**63), 2**63 - 1, nodes), number)
         last, edges = frames(batches, nodes)
         table = state.nodes.table.with_columns(batch=pl.col("batch") + (batches - 8) * (pl.col("batch") > 0))
-        update(folder, files_of(replace(state, nodes=replace(state.nodes, table=table)), render(state)), "watch")
+        state = replace(state, nodes=replace(state.nodes, table=table))
+        update(folder, files_of(state, render(state)), "watch")
         last.write_csv(Path(name) / "last.csv")
         edges.write_csv(Path(name) / "last-edges.csv")
         size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20

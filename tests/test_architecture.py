@@ -91,9 +91,9 @@ ALLOWED = {
     ("data.datasets.load", "symlink_to"),  # in a temporary folder
     ("data.packed.edge_sort", "save"), ("data.packed.writer", "save"),  # where base/files.py says
     ("data.packed.reader", "open_memmap"),
-    ("products.review.store", "open"),  # SQLite's file
+    ("products.review.journal", "open"),  # SQLite's file
     ("products.cli.signals", "open"),  # the null device
-    ("data.tables.table_encoder", "rename"), ("products.review.decisions", "rename"),  # columns
+    ("data.tables.table_encoder", "rename"), ("products.review.decision_tables", "rename"),  # columns
 }  # fmt: skip
 CHANGES = {
     "unlink", "rmtree", "rename", "renames", "remove", "rmdir", "removedirs", "write_text", "write_bytes", "touch",

@@ -1,6 +1,7 @@
 """Certificates: exact bounds against enumeration, coverage over a thousand reviews, and every sentence."""
 
 import json
+from dataclasses import asdict
 from itertools import combinations
 
 import numpy as np
@@ -9,7 +10,7 @@ from parsed_html import HOSTILE, ParsedHtml
 
 from recoslip.base.errors import RecoslipError
 from recoslip.products.review.certificate import Sample, bounds, certify, draw, least, most, propose, sample_size
-from recoslip.products.review.ranking import Ranking
+from recoslip.products.review.decisions import Nodes, validated
 
 
 def ranking(listed, rest):
@@ -18,7 +19,7 @@ def ranking(listed, rest):
     is_listed = np.arange(total) < listed
     names = [f"n{k}" for k in range(total)]
     group = np.where(is_listed, 1, -1)
-    return Ranking(None, names, np.ones(total, dtype=bool), np.linspace(1, 0, total), is_listed, group, "ab" * 32)
+    return Nodes(names, np.ones(total, dtype=bool), np.linspace(1, 0, total), is_listed, group, "ab" * 32)
 
 
 @pytest.mark.parametrize("drawn", [1, 3, 5])
@@ -118,7 +119,7 @@ def test_verdicts_outside_the_sample_do_not_count():
 def test_the_draw_can_be_repeated_and_holds_every_node_once():
     run = ranking(30, 70)
     one, again = draw(run, 40, 8), draw(run, 40, 8)
-    assert one == again == Sample.from_json(json.loads(json.dumps(one.to_json())))
+    assert one == again == validated(Sample, json.dumps(asdict(one)).encode())
     assert len(set(one.nodes)) == 40
     assert one.from_list == 20
     assert all(run.listed[run.ids.index(node)] for node in one.nodes[:20])

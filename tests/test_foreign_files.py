@@ -20,7 +20,8 @@ from recoslip.base.errors import RecoslipError
 from recoslip.base.files import output_lock
 from recoslip.data.datasets.block_model import csbm
 from recoslip.products.cli import app
-from recoslip.products.review.store import CannotWriteError, Entry, Store
+from recoslip.products.review.decisions import CannotWriteError, Entry
+from recoslip.products.review.journal import Journal
 
 TIMES = int(os.environ.get("RECOSLIP_FUZZ", "1"))
 NODES = 150
@@ -139,7 +140,7 @@ def test_a_sample_of_the_users_is_not_taken_for_the_reviews(out):
     (out / "sample.csv").write_text("blood,tissue\n")
     run("review", out, "--sample", "6", code=2)
     assert (out / "sample.csv").read_text() == "blood,tissue\n"
-    with Store(out) as store:
+    with Journal(out) as store:
         assert store.sample() is None  # refused as a whole
 
 
@@ -155,7 +156,7 @@ def test_an_export_replaces_no_file(out, tmp_path):
 
 
 def test_a_review_does_not_begin_while_a_command_writes_its_folder(out, monkeypatch):
-    monkeypatch.setattr("recoslip.products.review.store.WAIT", 0.0, raising=False)
+    monkeypatch.setattr("recoslip.products.review.journal.WAIT", 0.0, raising=False)
     held, released = threading.Event(), threading.Event()
 
     def hold():
@@ -169,13 +170,13 @@ def test_a_review_does_not_begin_while_a_command_writes_its_folder(out, monkeypa
     before = contents(out)
     verdict = Entry("key", "Ada", "verdict", node="n1", value="confirmed")
     try:
-        with Store(out) as store, pytest.raises(CannotWriteError, match="another process is writing"):
+        with Journal(out) as store, pytest.raises(CannotWriteError, match="another process is writing"):
             store.append([verdict])
         assert contents(out) == before
     finally:
         released.set()
         thread.join()
-    with Store(out) as store:
+    with Journal(out) as store:
         store.append([verdict])
 
 

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 import recoslip
 from recoslip.products.cli.commands import app
-from recoslip.products.review.server import allowed_hosts
+from recoslip.products.review.access import allowed_hosts
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(recoslip.__file__).parent

@@ -584,8 +584,8 @@ def test_axe_finds_nothing_serious(visit, titled_file, scheme):
 # What another script may add
 
 REVIEW = """
-window.recoslipRoom = (api) => {
-  const config = JSON.parse(document.getElementById("room-config").textContent);
+window.recoslipReview = (api) => {
+  const config = JSON.parse(document.getElementById("review-config").textContent);
   api.slot.hidden = false;
   api.slot.append(api.make("p", {}, config.greeting));
   api.decoration((k) => (k === config.node ? { symbol: "✓", name: "accepted", colour: "group-3" } : null));
@@ -603,12 +603,12 @@ def test_a_review_can_add_to_the_report(visit, run, tmp_path):
     node = int(np.flatnonzero(findings.listed)[0])
     made = report(findings)
     html = made.html(
-        scripts=[REVIEW], styles=["#room em { color: red }"], config={"greeting": "<b>hello</b>", "node": node}
+        scripts=[REVIEW], styles=["#review em { color: red }"], config={"greeting": "<b>hello</b>", "node": node}
     )
     assert "connect-src 'self'" in html
     (tmp_path / "review.html").write_text(html, encoding="utf-8")
     page = visit(tmp_path / "review.html")
-    assert page.locator("#room").inner_text() == "<b>hello</b>"
+    assert page.locator("#review").inner_text() == "<b>hello</b>"
     assert page.locator(".group em").count() == len(findings.groups)
     page.select_option("#filter", "decided")
     assert page.locator("#count").inner_text() == "1 node"

@@ -13,9 +13,9 @@ import pytest
 from test_injections import INJECTIONS
 from test_review import HOSTILE, make_folder
 
-from recoslip.products.review.decisions import check_name
-from recoslip.products.review.room import ReviewSession
-from recoslip.products.review.store import Entry, Store, new_key
+from recoslip.products.review.decisions import Entry, check_name, new_key
+from recoslip.products.review.journal import Journal
+from recoslip.products.review.session import ReviewSession
 
 RECOSLIP = [sys.executable, "-c", "from recoslip.products.cli import main; main()"]
 
@@ -63,7 +63,7 @@ class Person:
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.goto(server.address)
-        self.page.wait_for_selector("#room[data-last]")
+        self.page.wait_for_selector("#review[data-last]")
         self.call_me(name)
 
     def press(self, key):
@@ -84,18 +84,18 @@ class Person:
     def call_me(self, name):
         self.reach("Change name")
         self.press("Enter")
-        self.page.wait_for_selector("dialog.room-dialog[open]")
+        self.page.wait_for_selector("dialog.review-dialog[open]")
         self.page.keyboard.press("Control+a")
         self.page.keyboard.type(name)
         self.press("Enter")
         self.sees(f"You decide as {name}")
 
     def sees(self, words):
-        self.page.locator("#room", has_text=words).wait_for()
+        self.page.locator("#review", has_text=words).wait_for()
 
     def current(self):
         self.settled()
-        return self.page.locator(".room-name").text_content()
+        return self.page.locator(".review-name").text_content()
 
     def go_back_to(self, node):
         for _ in range(100):
@@ -109,7 +109,7 @@ class Person:
         self.page.close()
         self.page = self.context.new_page()
         self.page.goto(f"http://127.0.0.1:{server.port}/")
-        self.page.wait_for_selector("#room[data-last]")
+        self.page.wait_for_selector("#review[data-last]")
         self.sees(f"You decide as {self.name}")
 
     def settled(self):
@@ -117,7 +117,7 @@ class Person:
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def waits_for_nothing(self):
-        self.page.wait_for_selector("#room[data-waiting='0']")
+        self.page.wait_for_selector("#review[data-waiting='0']")
 
 
 VERDICT_KEYS = {"c": "confirmed", "r": "rejected", "u": "unsure"}
@@ -134,7 +134,7 @@ def people(browser, server, *names):
 
 
 def verdicts_of(folder, who):
-    with Store(folder) as store:
+    with Journal(folder) as store:
         return [event.value for event in store.events() if event.who == who and event.kind == "verdict"]
 
 
@@ -150,10 +150,10 @@ def test_two_people_review_by_keyboard_and_a_killed_server_loses_nothing(browser
         ada.sees("1 contradiction")
         ada.go_back_to(first)
         ada.press("c")  # decides again
-        bo.page.locator("#room h3", has_text="1 contradiction").wait_for(state="detached")
+        bo.page.locator("#review h3", has_text="1 contradiction").wait_for(state="detached")
 
         ada.press("n")
-        ada.page.wait_for_selector("dialog.room-dialog[open]")
+        ada.page.wait_for_selector("dialog.review-dialog[open]")
         ada.page.keyboard.type("<b>cru</b>")  # a note, not verdicts
         ada.press("Control+Enter")
         ada.press("r")
@@ -178,14 +178,14 @@ def test_two_people_review_by_keyboard_and_a_killed_server_loses_nothing(browser
         bo.come_back(server)
         for person in (ada, bo):
             person.waits_for_nothing()
-            person.page.wait_for_selector(".room-banner", state="hidden")
+            person.page.wait_for_selector(".review-banner", state="hidden")
         for person in (ada, bo):
             assert verdicts_of(run_folder, person.name) == person.verdicts
-    with ReviewSession(run_folder) as room:
-        kinds = [event.kind for event in room.store.events()]
+    with ReviewSession(run_folder) as review:
+        kinds = [event.kind for event in review.journal.events()]
         assert (kinds.count("note"), kinds.count("undo")) == (1, 1)
-        assert len({event.key for event in room.store.events()}) == len(kinds)
-        assert len([event for event in room.store.events() if event.group is not None]) == 1
+        assert len({event.key for event in review.journal.events()}) == len(kinds)
+        assert len([event for event in review.journal.events() if event.group is not None]) == 1
 
 
 def test_learning_and_the_certificate_are_in_the_review(browser, server, run_folder):
@@ -199,38 +199,38 @@ def test_learning_and_the_certificate_are_in_the_review(browser, server, run_fol
         di.reach("Draw the sample")
         di.press("Enter")
         di.sees("Review the sample: ")
-        with ReviewSession(run_folder) as room:
-            nodes = room.sampled().nodes
-            assert room.store.sample().who == "Di"
-            di.sees(room.certificate().sentence)
-        assert di.page.locator(".room-name").text_content() in nodes
-        assert di.page.input_value("#room-order") == "sample"
+        with ReviewSession(run_folder) as review:
+            nodes = review.sampled().nodes
+            assert review.journal.sample().who == "Di"
+            di.sees(review.certificate().sentence)
+        assert di.page.locator(".review-name").text_content() in nodes
+        assert di.page.input_value("#review-order") == "sample"
 
 
 def test_hostile_ids_and_notes_stay_text(browser, server, run_folder):
     with people(browser, server, "Ed") as (ed,):
         ed.press("n")
-        ed.page.wait_for_selector("dialog.room-dialog[open]")
+        ed.page.wait_for_selector("dialog.review-dialog[open]")
         ed.page.keyboard.type(HOSTILE[0])
         ed.press("Control+Enter")
         ed.sees(HOSTILE[0])
-        assert ed.page.locator("#room img").count() == 0
-        assert ed.page.locator(".room-note").last.text_content() == f"Ed: {HOSTILE[0]}"
+        assert ed.page.locator("#review img").count() == 0
+        assert ed.page.locator(".review-note").last.text_content() == f"Ed: {HOSTILE[0]}"
 
 
 def test_no_word_of_a_review_becomes_an_element_or_a_script(browser, tmp_path):
     folder = make_folder(tmp_path / "out")
-    with ReviewSession(folder) as room:
-        listed = [room.ranking.ids[k] for k in np.flatnonzero(room.ranking.listed)[:8]]
-        group = int(room.ranking.group.max())
+    with ReviewSession(folder) as review:
+        listed = [review.nodes.ids[k] for k in np.flatnonzero(review.nodes.listed)[:8]]
+        group = int(review.nodes.group.max())
         for number, words in enumerate(INJECTIONS):
             who, about = check_name(words[:80]), {"node": listed[number % len(listed)]}
-            room.record([Entry(new_key(), who, "note", note=words, **about), Entry(new_key(), who, "verdict",
+            review.record([Entry(new_key(), who, "note", note=words, **about), Entry(new_key(), who, "verdict",
                          value=("confirmed", "rejected")[number % 2], note=words, **about),
                          Entry(new_key(), who, "name", group=group, value=words[:200]),
                          Entry(new_key(), who, "note", group=group, note=words)])  # fmt: skip
-        nodes = room.draw("Ada", 5)
-        room.record([Entry(new_key(), INJECTIONS[0][:80], "verdict", node=node, value="confirmed") for node in nodes])
+        nodes = review.draw("Ada", 5)
+        review.record([Entry(new_key(), INJECTIONS[0][:80], "verdict", node=node, value="confirmed") for node in nodes])
     started = Server(folder)
     requests = []
     with people(browser, started, INJECTIONS[9]) as (person,):
@@ -238,13 +238,13 @@ def test_no_word_of_a_review_becomes_an_element_or_a_script(browser, tmp_path):
         person.sees(INJECTIONS[-1])
         for _ in listed:
             person.press("j")
-        person.page.select_option("#room-order", "sample")
+        person.page.select_option("#review-order", "sample")
         person.page.goto(f"http://127.0.0.1:{started.port}/certificate.html")
         assert person.page.evaluate("window.hacked") is None
         person.page.goto(f"http://127.0.0.1:{started.port}/")
-        person.page.wait_for_selector("#room[data-last]")
+        person.page.wait_for_selector("#review[data-last]")
         assert person.page.evaluate("window.hacked") is None
-        assert person.page.locator("#room :is(img, script, iframe, svg, style, form, object, video)").count() == 0
+        assert person.page.locator("#review :is(img, script, iframe, svg, style, form, object, video)").count() == 0
         assert {url.split("/")[2] for url in requests} == {f"127.0.0.1:{started.port}"}
         assert person.problems == []
     started.end(signal.SIGINT)
@@ -256,13 +256,38 @@ def test_keys_can_be_switched_off_and_do_nothing_in_fields(browser, server, run_
         flo.page.keyboard.type("cru")
         flo.page.locator("#search").blur()
         flo.page.keyboard.press("?")
-        flo.page.wait_for_selector("dialog.room-dialog[open]")
+        flo.page.wait_for_selector("dialog.review-dialog[open]")
         flo.page.keyboard.type("cru")
-        flo.page.uncheck("#room-keys")
+        flo.page.uncheck("#review-keys")
         flo.page.keyboard.press("Escape")
         flo.page.keyboard.press("c")
         flo.settled()
         assert verdicts_of(run_folder, "Flo") == []
+
+
+def test_the_first_node_to_decide_on_is_listed_and_the_whole_list_follows(browser, server, run_folder):
+    with ReviewSession(run_folder) as review:
+        nodes = review.nodes
+        listed = {nodes.ids[k] for k in np.flatnonzero(nodes.listed)}
+    with people(browser, server, "Hal") as (hal,):
+        assert hal.current() in listed
+        assert hal.page.input_value("#review-order") == "score"
+        queue = hal.page.locator(".review-queue .review-item > span:first-child").all_text_contents()
+        assert queue
+        assert set(queue) <= listed
+
+
+def test_on_a_phone_the_buttons_take_one_line_below_the_card(browser, server):
+    with people(browser, server, "Ida") as (ida,):
+        ida.page.set_viewport_size({"width": 400, "height": 800})
+        ida.settled()
+        assert ida.page.evaluate("document.documentElement.scrollWidth") <= 400
+        bar = ida.page.locator(".review-actions").bounding_box()
+        assert bar["height"] < 70
+        ida.page.locator(".review-name").scroll_into_view_if_needed()
+        name = ida.page.locator(".review-name").bounding_box()
+        bar = ida.page.locator(".review-actions").bounding_box()
+        assert name["y"] + name["height"] <= bar["y"]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -273,7 +298,7 @@ def test_everybody_can_use_the_review(browser, server, theme):
     for key in (None, "?"):
         if key:
             person.page.keyboard.press(key)
-            person.page.wait_for_selector("dialog.room-dialog[open]")
+            person.page.wait_for_selector("dialog.review-dialog[open]")
         violations = axe.Axe().run(person.page).response["violations"]
         found += [
             (each["id"], [node["html"] for node in each["nodes"]])

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -24,9 +25,10 @@ from recoslip.base.errors import RecoslipError, SettingError, TableError, WatchE
 from recoslip.base.files import output_lock, read_manifest
 from recoslip.base.text import percent
 from recoslip.data.ids import id_hashes
+from recoslip.data.partitions import Partitions
 from recoslip.inference.diagnosis import least_growth
-from recoslip.products.watch import appearance as counts
-from recoslip.products.watch.appearance import appearance, blind_cells, level, views
+from recoslip.products.watch import alarm
+from recoslip.products.watch.alarm import FIRST, TREES, kinds_of, level, nodes_in
 from recoslip.products.watch.page import guarantee, render
 from recoslip.products.watch.watch import Watch
 
@@ -109,8 +111,7 @@ def contents(folder):
     state = Watch(folder).state
     document = json.loads((folder / "watch.json").read_text())
     x = state.nodes.x if isinstance(state.nodes.x, np.ndarray) else state.nodes.x.toarray()
-    seen = [each.tolist() for each in state.seen]
-    return document, state.nodes.table.rows(), x.tolist(), state.nodes.edge_index.tolist(), seen
+    return document, state.nodes.table.rows(), x.tolist(), state.nodes.edge_index.tolist(), state.seen.tolist()
 
 
 def files_in(folder):
@@ -126,6 +127,15 @@ def nothing_changes(folder):
 
 
 # The test of counts
+
+
+def appearance(cells, is_recent, *, max_growth, at_level):
+    """Test sets of nodes that are given one by one; `members` are the recent nodes of the one that stands out."""
+    counts = np.array([[(~is_recent[cell]).sum(), is_recent[cell].sum()] for cell in cells], dtype=np.int64)
+    sizes = int((~is_recent).sum()), int(is_recent.sum())
+    found = alarm.appearance(counts.reshape(-1, 2), sizes, max_growth=max_growth, at_level=at_level)
+    inside = np.empty(0, dtype=np.int64) if found.bin is None else cells[found.bin]
+    return SimpleNamespace(**vars(found), members=inside[is_recent[inside]])
 
 
 def by_hand(cells, is_recent, max_growth, at_level):
@@ -223,7 +233,7 @@ def test_where_no_node_is_recent_no_number_of_members_is_said_to_ring():
 def test_levels_fall_and_add_up_to_alpha():
     levels = np.array([level(number, 0.05) for number in range(1, 200_001)])
     assert (np.diff(levels) < 0).all()
-    rest = 0.05 / counts.SPENT * 2 / math.sqrt(200_001.5)  # the integral of what follows
+    rest = 0.05 / alarm.SPENT * 2 / math.sqrt(200_001.5)  # the integral of what follows
     assert levels.sum() + rest == pytest.approx(0.05, rel=1e-6)
     assert levels.sum() < 0.05
 
@@ -276,26 +286,32 @@ def pooled():
     return NodeGraph(x, np.hstack([edge_index, edge_index[::-1]]), np.arange(400) >= 350)
 
 
-def test_views_and_cells_are_the_same_whoever_is_recent(pooled):
-    rng = np.random.default_rng(0)
-    first = views(pooled)
-    for mask in (~pooled.is_target, rng.random(400) < 0.5, np.arange(400) < 3):
-        for one, other in zip(first, views(pooled.with_target(mask)), strict=True):
-            np.testing.assert_array_equal(one, other)
-            for cell, same in zip(blind_cells(one), blind_cells(other), strict=True):
-                np.testing.assert_array_equal(cell, same)
+def grown(graph):
+    return Partitions.of(graph, trees=TREES, first=FIRST)
 
 
-def test_clusters_cover_all_nodes_once_and_cores_are_their_parts(pooled):
-    for view in views(pooled):
-        cells = blind_cells(view)
-        clusters, cores = cells[::2], cells[1::2]
-        assert len(clusters) == 12 + 24  # 48 would leave fewer than ten nodes for each
-        for found in (clusters[:12], clusters[12:]):
-            assert sorted(np.concatenate(found).tolist()) == list(range(400))
-        for cluster, core in zip(clusters, cores, strict=True):
-            assert set(core.tolist()) <= set(cluster.tolist())
-            assert len(core) == round(0.6 * len(cluster))
+def test_bins_are_the_same_whoever_is_recent(pooled):
+    first = grown(pooled.with_features(pooled.x))
+    for mask in (~pooled.is_target, np.random.default_rng(0).random(400) < 0.5, np.arange(400) < 3):
+        other = grown(pooled.with_features(pooled.x).with_target(mask))
+        np.testing.assert_array_equal(first.leaf, other.leaf)
+
+
+def test_the_nodes_of_a_bin_are_those_that_are_counted_in_it(pooled):
+    partitions = grown(pooled)
+    counts = partitions.count(pooled.is_target.astype(int))
+    for chosen in np.random.default_rng(0).choice(len(counts), 30):
+        inside = nodes_in(partitions, chosen)
+        assert [(inside & ~pooled.is_target).sum(), (inside & pooled.is_target).sum()] == counts[chosen].tolist()
+
+
+def test_a_new_node_is_of_the_kind_of_the_earlier_nodes_around_it_and_of_a_group_by_a_majority_alone(pooled):
+    own = np.arange(400) % 4 == 0
+    truth = category_of(table("p", [*quiet(350, 1), *[BORN] * 50], seed=1)["id"].to_numpy())
+    found = kinds_of(grown(pooled), np.where(own, -1, truth), own, first_group=BORN)
+    assert (found == truth[own]).mean() > 0.95
+    alone = np.where(truth == BORN, BORN, 0)  # a group whose nodes are all new: no earlier node votes for it
+    assert set(kinds_of(grown(pooled), alone, truth == BORN, first_group=BORN)) == {0}
 
 
 def test_a_table_with_few_different_rows_is_watched_without_warnings(tmp_path):
@@ -447,7 +463,7 @@ def test_a_known_category_that_grows_is_said_to_grow_and_does_not_ring(tmp_path)
     assert 2 <= bound < 5
     assert found.batch.sentence.startswith(
         f"What is known grows: in the last batch nodes like 'speed' are at least {math.floor(10 * bound) / 10:.1f} "
-        "times as frequent as in the known world. Nothing new: known categories that became up to 10 times as frequent"
+        "times as frequent as among the known nodes. Nothing new: known categories that became up to 10 times"
     )
     assert found.batch.sentence in ParsedHtml((watch.folder / "report.html").read_text()).text
 
@@ -460,19 +476,6 @@ def test_where_no_category_can_ring_that_is_said_and_none_rings(tmp_path):
     assert found.batch.sentence.endswith(
         "With so few earlier and recent nodes, no new category can raise an alarm yet, however large."
     )
-
-
-def test_where_nodes_are_too_few_to_be_divided_no_category_is_said_to_be_able_to_ring(tmp_path):
-    watch = Watch.begin(tmp_path / "state", SMALL.head(100))
-    assert not any(blind_cells(view) for view in views(_graph_of(115)))
-    found = watch.add(table("b1", [BORN] * 15))
-    assert found.exit_code == 0
-    assert "no new category can raise an alarm yet" in found.batch.sentence
-
-
-def _graph_of(rows):
-    x = table("g", quiet(rows)).select(COLUMNS).to_numpy().astype(np.float32)
-    return NodeGraph(x, np.empty((2, 0), dtype=np.int64), np.arange(rows) > rows // 2)
 
 
 def test_a_first_batch_from_another_world_is_told_apart_from_a_new_category(own):
@@ -529,8 +532,8 @@ def test_a_batch_that_cannot_be_judged_has_its_own_code_and_names_the_open_alarm
 def test_the_guarantee_names_the_settings_of_the_watch(tmp_path):
     watch = Watch.begin(tmp_path / "state", SMALL, alpha=0.01, max_growth=4.5, window=7)
     page = ParsedHtml((watch.folder / "report.html").read_text())
-    assert guarantee(watch.state) in page.text_of["p"]
-    assert {"1", "4.5", "7"} <= set(guarantee(watch.state).split())
+    assert guarantee(watch.state.settings) in page.text_of["p"]
+    assert {"1", "4.5", "7"} <= set(guarantee(watch.state.settings).split())
     assert "300 known nodes, then 0 nodes in 0 batches; 300 are kept." in page.text
 
 
@@ -586,7 +589,7 @@ def test_ids_that_came_before_are_refused_by_the_name_of_their_batch(story, tmp_
     _, folder = story
     watch = Watch(shutil.copytree(folder, tmp_path / "state"))
     frame, _ = batch(7, quiet(seed=7))
-    old = {"the known world": KNOWN.head(2), "batch 1": batch(1, STORY[1])[0].head(1), "batch 6": batch(6, STORY[6])[0]}
+    old = {"the known nodes": KNOWN.head(2), "batch 1": batch(1, STORY[1])[0].head(1), "batch 6": batch(6, STORY[6])[0]}
     for which, rows in old.items():
         both = pl.concat([frame, rows.head(5)])
         first = rows["id"][0]
@@ -602,12 +605,12 @@ def test_a_whole_batch_that_came_earlier_and_the_known_world_are_refused(story, 
     watch = Watch(shutil.copytree(folder, tmp_path / "state"))
     with nothing_changes(watch.folder), pytest.raises(WatchError, match="batch 2"):
         watch.add(*batch(2, STORY[2]))
-    with nothing_changes(watch.folder), pytest.raises(WatchError, match="the known world"):
+    with nothing_changes(watch.folder), pytest.raises(WatchError, match="the known nodes"):
         watch.add(KNOWN)
 
 
 def test_the_known_world_as_the_first_batch_is_refused(small):
-    with nothing_changes(small.folder), pytest.raises(WatchError, match="300 of 300 ids came with the known world"):
+    with nothing_changes(small.folder), pytest.raises(WatchError, match="300 of 300 ids came with the known nodes"):
         small.add(SMALL)
 
 
@@ -724,25 +727,6 @@ def test_times_that_cannot_be_compared_with_earlier_ones_are_refused(tmp_path, b
     watch = Watch.begin(tmp_path / "state", at(SMALL, before), time="when")
     with nothing_changes(watch.folder), pytest.raises(RecoslipError, match=message):
         watch.add(at(table("b1", quiet(30)), moment))
-
-
-@pytest.mark.parametrize(
-    ("stored", "moment", "message"),
-    [
-        ("2024-05-01 23:00", "2024-05-02T01:00", None),
-        ("2024-05-01 23:00", "2024-05-01T12:00", "give batches in their order"),
-        ("week 9", "2024-05-01T12:00", "'week 9' of the batch before cannot be compared.*begin a new watch"),
-    ],
-)
-def test_a_time_that_an_earlier_version_stored_as_text_is_read_or_refused(tmp_path, stored, moment, message):
-    watch = Watch.begin(tmp_path / "state", at(SMALL, "2024-01-01"), time="when")
-    change_document(watch.folder, lambda document: document["batches"][0].update(last_time=stored))
-    frame = at(table("b1", quiet(30)), moment)
-    if message is None:
-        assert watch.add(frame).batch.last_time == "2024-05-02T01:00:00"
-        return
-    with nothing_changes(watch.folder), pytest.raises(WatchError, match=message):
-        watch.add(frame)
 
 
 def test_times_in_nanoseconds_are_compared_to_the_nanosecond(tmp_path):
@@ -1027,7 +1011,7 @@ def test_no_file_of_the_users_is_removed_by_a_beginning_a_batch_or_a_decision(sm
 
 
 def test_a_file_of_the_users_in_the_place_of_one_of_the_watch_stops_it_and_stays(small, added):
-    for name in ("seen-000001.safetensors", "report.html", "watch.json"):
+    for name in ("seen.safetensors", "report.html", "watch.json"):
         kept = (small.folder / name).read_bytes() if (small.folder / name).exists() else None
         (small.folder / name).write_bytes(b"mine")
         before = files_in(small.folder)
@@ -1035,7 +1019,7 @@ def test_a_file_of_the_users_in_the_place_of_one_of_the_watch_stops_it_and_stays
             small.add(*NEXT)
         assert files_in(small.folder) == before
         (small.folder / name).rename(small.folder / f"moved-{name}")  # as the message says
-        if name == "watch.json":
+        if name != "report.html":
             (small.folder / name).write_bytes(kept)
     assert small.add(*NEXT).exit_code == 10
     assert contents(small.folder) == contents(added)
@@ -1075,7 +1059,7 @@ def test_two_watches_in_turn_see_what_the_other_wrote(small):
     assert small.add(*batch(3, quiet(60, 3))).batch.number == 3
 
 
-@pytest.mark.parametrize("version", [1, "2", None, 2.5, [2]])
+@pytest.mark.parametrize("version", [1, 2, "3", None, 2.5, [3]])
 def test_another_version_of_a_state_is_refused(added, tmp_path, version):
     folder = shutil.copytree(added, tmp_path / "state")
     change_document(folder, lambda document: document.update(version=version))
@@ -1136,8 +1120,6 @@ FORGED = {
     "a setting fewer": lambda d: d["settings"].pop("alpha"),
     "no encoding": lambda d: d.update(encoding=None),
     "an encoding of another kind": lambda d: d["encoding"].update(glitter=7),
-    "a batch fewer": lambda d: d["batches"].pop(),
-    "a batch more": lambda d: d["batches"].append(d["batches"][-1]),
     "a batch of text": lambda d: d["batches"].__setitem__(1, "x"),
     "a group of null": lambda d: d.update(groups=[None]),
 }  # fmt: skip
@@ -1145,7 +1127,7 @@ FORGED = {
 FORGED_FILES = {
     "no files": lambda files: files.clear(),
     "a file elsewhere": lambda files: files.update({"../../etc/passwd": (1, "a")}),
-    "a file fewer": lambda files: files.pop("seen-000000.safetensors"),
+    "a file fewer": lambda files: files.pop("seen.safetensors"),
     "another hash": lambda files: files.update({"watch.json": (files["watch.json"][0], "a")}),
 }
 
@@ -1168,7 +1150,7 @@ def test_a_forged_document_is_refused_before_a_batch_is_taken_in(added, tmp_path
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes")
 def test_a_link_a_pipe_or_a_folder_in_place_of_a_file_is_refused(added, tmp_path):
-    for name in ("watch.json", "seen-000000.safetensors"):
+    for name in ("watch.json", "seen.safetensors"):
         for kind in ("link", "pipe", "folder"):
             folder = shutil.copytree(added, tmp_path / f"{name} {kind}")
             moved = (folder / name).rename(tmp_path / f"{name} of {kind}")
@@ -1203,6 +1185,51 @@ def test_the_page_names_every_group_and_batch(story, tmp_path):
     assert sentences[0] == outcomes[7].batch.sentence  # the last batch first
 
 
+def named_nodes(frame):
+    return frame.with_columns(title="Hat " + pl.col("id"))
+
+
+def test_nodes_are_called_by_their_labels_in_the_sentence_and_on_the_page(tmp_path):
+    watch = Watch.begin(tmp_path / "state", named_nodes(SMALL), max_growth=3, window=2, ignore=["title"])
+    assert watch.state.settings.label == "title"  # as in a report, a column that is plainly a name
+    found = watch.add(named_nodes(NEXT[0]).drop("title"), NEXT[1])
+    assert found.group.shown == found.group.members[:10]  # where a batch has none, ids stand in
+    folder = tmp_path / "other"
+    watch = Watch.begin(folder, named_nodes(SMALL), max_growth=3, window=2, label="title", ignore=["title"])
+    found = watch.add(named_nodes(NEXT[0]), NEXT[1])
+    assert found.group.shown == [f"Hat {node}" for node in found.group.members[:10]]
+    assert ", ".join(found.group.shown) in found.sentence
+    assert ", ".join(found.group.shown) in ParsedHtml((folder / "report.html").read_text()).text_of["td"]
+
+
+def test_what_is_remembered_has_a_bounded_size(small, monkeypatch):
+    monkeypatch.setattr("recoslip.products.watch.state.MAX_BATCHES", 2)
+    monkeypatch.setattr("recoslip.products.watch.state.MAX_SEEN", 400)
+    for number in range(1, 6):
+        small.add(*batch(number, quiet(60, number)))
+    assert [each.number for each in small.state.batches] == [0, 4, 5]
+    assert small.state.batches[-1].came == 300
+    assert small.state.seen.shape == (2, 400)
+    assert "then 300 nodes in 5 batches" in (small.folder / "report.html").read_text()
+    assert sorted(path.name for path in small.folder.iterdir()) == sorted(
+        ["recoslip.json", "watch.json", "report.html", "nodes.parquet", "nodes.safetensors", "seen.safetensors"]
+    )
+    with pytest.raises(WatchError, match="with batch 2"):
+        small.add(*batch(2, quiet(60, 2)))
+
+
+def test_the_nodes_of_an_open_group_are_neither_earlier_nor_recent_ones(own):
+    assert own.add(*batch(1, with_some(BORN, 60, seed=1))).exit_code == 10
+    first = own.state.batches[-1].least_members
+    for number in (2, 3, 4):
+        own.add(*batch(number, with_some(BORN, 60, seed=number)))
+    assert own.state.nodes.table.filter(pl.col("kind") >= 1000).height >= 200
+    least = own.state.batches[-1].least_members
+    assert least == pytest.approx(first, abs=6)  # the allowance depends on the sizes of what is counted alone
+    found = own.add(*batch(5, with_some(LATER, 45, seed=5)))
+    assert (found.batch.verdict, found.group.number) == ("new", 2)
+
+
 def test_the_policy_of_the_page_allows_its_styles_alone(own):
     page = ParsedHtml((own.folder / "report.html").read_text(encoding="utf-8"))
     rules = dict(rule.strip().split(" ", 1) for rule in page.policy.split(";"))
@@ -1218,7 +1245,7 @@ def test_whatever_ids_columns_and_labels_are_called_the_page_shows_it_as_text(st
     plain = ParsedHtml(render(state))
     (group,) = state.groups
     ids = [f"{hostile}{k}" for k in range(12)]
-    named = replace(group, name=hostile, members=ids)
+    named = replace(group, name=hostile, members=ids, shown=ids[:10])
     last = replace(state.batches[-1], sentence=f"Batch of {hostile}")
     changed = replace(
         state, groups=(named,), batches=(*state.batches[:-1], last), kinds=dict.fromkeys(state.kinds, hostile)
@@ -1231,6 +1258,18 @@ def test_whatever_ids_columns_and_labels_are_called_the_page_shows_it_as_text(st
     accepted = ParsedHtml(render(replace(changed, groups=(replace(named, status="accepted", label=hostile),))))
     assert f"accepted as {hostile!r}" in accepted.text_of["td"]
     assert accepted.tags == plain.tags
+
+
+def test_the_page_fits_a_phone(story, browser, tmp_path):
+    _, folder = story
+    state = Watch(folder).state
+    (group,) = state.groups
+    words = replace(group, shown=["a title of many words, such as those that people write" * 3] * 10, name="x" * 200)
+    (tmp_path / "report.html").write_text(render(replace(state, groups=(words,))), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    page.goto((tmp_path / "report.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.close()
 
 
 def test_the_page_does_not_round_a_bound_up(story):
@@ -1339,7 +1378,7 @@ def test_settings_are_fixed_when_a_watch_begins(command, tmp_path):
     for option, value in [
         ("--alpha", "0.05"), ("--max-growth", "3"), ("--window", "1"), ("--keep", "200"), ("--time", "age"),
         ("--id", "id"), ("--features", "age"), ("--ignore", "age"), ("--text", "age"), ("--block-weights", "x=1"),
-        ("--impute", None),
+        ("--impute", None), ("--label", "age"),
     ]:  # fmt: skip
         said = command(*given("quiet"), option, *([] if value is None else [value]), code=2)
         assert f"{option} was fixed when the watch began" in said
@@ -1359,4 +1398,4 @@ def test_edges_that_are_lost_or_dropped_are_told_by_the_command(command, tables,
     pl.DataFrame({"a": ["nobody"], "b": gone[:1]}).write_csv(tmp_path / "never.csv")
     late = ["--nodes", "born.csv", "--edges", tmp_path / "never.csv"]
     assert "1 ids that never came (first: 'nobody')" in command(*late, code=2)
-    command(*late, "--drop-unknown", "--quiet")
+    command(*late, "--drop-unknown", "--quiet", code=10)

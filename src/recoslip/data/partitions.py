@@ -42,26 +42,26 @@ class Partitions:
     centre: F32  # (bins, width)
 
     @classmethod
-    def of(cls, graph: NodeGraph, seed: int = 0, trees: int = TREES) -> Partitions:
+    def of(cls, graph: NodeGraph, seed: int = 0, trees: int = TREES, first: Sequence[int] = FIRST) -> Partitions:
         """Return the partitions of a graph, which are computed once for a seed and kept with the graph."""
         Vectors.of(graph)  # before the nodes are put in the order of ids, so that they are kept with the graph, too
         count = max(1, min(trees, trees * NODES_OF_ALL_TREES // max(1, graph.num_nodes)))
 
         def make(ordered: NodeGraph) -> Partitions:
-            return cls.fit(Vectors.of(ordered).views(), count, seed)
+            return cls.fit(Vectors.of(ordered).views(), count, seed, first)
 
-        return derived(graph, f"partitions {seed} {trees}", make)
+        return derived(graph, f"partitions {seed} {trees} {first}", make)
 
     @classmethod
-    def fit(cls, views: Sequence[F32], trees: int, seed: int) -> Self:
-        """Grow trees for each view."""
+    def fit(cls, views: Sequence[F32], trees: int, seed: int, first: Sequence[int] = FIRST) -> Self:
+        """Grow trees for each view; `first` says into how many bins all nodes are divided, tree by tree."""
         grown = [
-            _grow(x, FIRST[tree % len(FIRST)], np.random.default_rng([seed, view, tree]))
+            _grow(x, first[tree % len(first)], np.random.default_rng([seed, view, tree]))
             for view, x in enumerate(views)
             for tree in range(trees)
         ]
         start = np.cumsum([0, *(len(parent) for _, parent, _, _ in grown)])
-        leaf, parent, first, centre = zip(*grown, strict=True)
+        leaf, parent, inside, centre = zip(*grown, strict=True)
 
         def numbered(parts: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
             return [np.where(part < 0, -1, part + begin) for part, begin in zip(parts, start, strict=False)]
@@ -69,7 +69,7 @@ class Partitions:
         return cls(
             np.stack(numbered(leaf)).astype(np.int32),
             np.concatenate(numbered(parent)).astype(np.int32),
-            np.concatenate(numbered(first)).astype(np.int32),
+            np.concatenate(numbered(inside)).astype(np.int32),
             np.repeat(np.arange(len(views), dtype=np.int8), trees).repeat(np.diff(start)),
             np.concatenate(centre),
         )

@@ -101,7 +101,7 @@ class Report:
         Args:
             scripts: JavaScript that is run before the report's own, for a report that a server of ours sends.
             styles: style sheets after the report's own.
-            config: JSON values for those scripts, in an element with the id room-config. With it, the report may send
+            config: JSON values for those scripts, in an element with the id review-config. With it, the report may send
                 requests to the server that it came from; without it, to nobody.
         """
         if self.data["format"] != FORMAT:

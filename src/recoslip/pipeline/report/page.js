@@ -1,6 +1,6 @@
 // Facts -> the words of the page; then all parts are drawn, and another script may add to them.
 //
-// A script that runs before this one may define window.recoslipRoom(api). It is called once, after everything is drawn.
+// A script that runs before this one may define window.recoslipReview(api). It is called once, after everything is drawn.
 // A node is its position k in the arrays of api.nodes. The api:
 //   data, nodes           what the page was made of; nodes.id, label, target, score, p_value, listed, group, x, y
 //   make(tag, attributes, ...children)   an element; strings become text, "onclick" and the like take functions
@@ -117,9 +117,9 @@ drawHistogram();
 drawMap();
 showLegend();
 select();
-window.recoslipRoom?.({
+window.recoslipReview?.({
   data, nodes, make, open, closeDetail, openNode, announce, setScores, setOrder, refresh, addColumn, addFilter,
-  slot: $("room"),
+  slot: $("review"),
   onDetail: (add) => detailAdditions.push(add),
   onGroup: (add) => groupCards.forEach(([g, container]) => add(g, container)),
   decoration: (shown) => { decoration = shown; refresh(); },

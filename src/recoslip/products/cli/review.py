@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from recoslip.products.compare import Comparison, GroupChange, Outcome
-    from recoslip.products.review.room import ReviewSession
+    from recoslip.products.review.session import ReviewSession
 
 PROPOSED = 0  # the size of a sample that was not given
 SAMPLE = "sample.csv"  # in the run's folder
@@ -79,28 +79,29 @@ def _without_server(
     who: str | None,
 ) -> None:
     from recoslip.base.files import check_new, printable, write_new
-    from recoslip.products.review.decisions import check_name, export, read_decisions
-    from recoslip.products.review.room import ReviewSession, user_name
+    from recoslip.products.review.decision_tables import export, read_decisions
+    from recoslip.products.review.decisions import check_name
+    from recoslip.products.review.session import ReviewSession, user_name
 
     name = check_name(user_name() if who is None else who)
     if export_to is not None:
         check_new(export_to)
     if sample is not None:
         _check_sample(folder)
-    with ReviewSession(folder) as room:
+    with ReviewSession(folder) as session:
         if decisions is not None:
-            count = room.import_decisions(read_decisions(decisions, room.ranking, name))
+            count = session.import_decisions(read_decisions(decisions, session.nodes, name))
             what = "decision is" if count == 1 else "decisions are"
             console.print(f"{count:,} {what} new in {escape(printable(decisions))}.", soft_wrap=True)
         if sample is not None:
-            _draw(console, room, name, sample)
-        console.print(room.summary())
-        if (certificate := room.certificate()) is not None:
+            _draw(console, session, name, sample)
+        console.print(session.summary())
+        if (certificate := session.certificate()) is not None:
             console.print(escape(certificate.sentence), soft_wrap=True)
-        if decisions is not None and room.can_learn():
-            _learn(console, room)
+        if (decisions is not None or export_to is not None) and session.can_learn():
+            _learn(console, session)
         if export_to is not None:
-            table = export(room.decisions, room.ranking, room.queue(queue) if queue else ())
+            table = export(session.decisions, session.nodes, session.queue(queue) if queue else ())
             write_new(export_to, table)
             console.print(f"written: {escape(printable(export_to))}", soft_wrap=True)
 
@@ -117,39 +118,38 @@ def _check_sample(folder: Path) -> None:
         raise RecoslipError(f"{problem}; what was filled in is imported by --decisions {path}, alone") from problem
 
 
-def _learn(console: Console, room: ReviewSession) -> None:
-    """Write the ranking after the verdicts; a model that does not learn takes nothing from the decisions."""
+def _learn(console: Console, session: ReviewSession) -> None:
+    """Write the final list, ranked by what the verdicts teach; a model that does not learn keeps its scores."""
     from recoslip.base.errors import RecoslipError
     from recoslip.base.files import printable
-    from recoslip.products.review.room import REVIEWED
+    from recoslip.products.review.session import REVIEWED
 
     try:
-        room.learn()
+        session.learn()
     except RecoslipError as problem:
         console.print(f"[yellow]note:[/] the nodes are not ranked anew: {escape(str(problem))}", soft_wrap=True)
-    else:
-        path = printable(room.folder / REVIEWED)
-        console.print(f"The ranking after these verdicts: {escape(path)}", soft_wrap=True)
+        session.write_list()
+    console.print(f"The list after these verdicts: {escape(printable(session.folder / REVIEWED))}", soft_wrap=True)
 
 
-def _draw(console: Console, room: ReviewSession, who: str, size: int) -> None:
+def _draw(console: Console, session: ReviewSession, who: str, size: int) -> None:
     """Draw the sample, or take the one that was drawn, and write it as a table to fill in."""
     from recoslip.base.files import printable, update
-    from recoslip.products.review.decisions import to_fill_in
-    from recoslip.products.review.store import ConflictError
+    from recoslip.products.review.decision_tables import to_fill_in
+    from recoslip.products.review.decisions import ConflictError
 
-    drawn = room.sampled()
+    drawn = session.sampled()
     if drawn is not None and size not in (PROPOSED, len(drawn.nodes)):
         raise ConflictError(
             f"a sample of {len(drawn.nodes):,} nodes was drawn already, and a certificate rests on the first one; "
             "--sample 0 writes it again"
         )
-    nodes = room.draw(who, size or None) if drawn is None else list(drawn.nodes)
-    path = room.folder / SAMPLE
-    update(room.folder, {SAMPLE: to_fill_in(room.ranking, nodes)}, "result")
+    nodes = session.draw(who, size or None) if drawn is None else list(drawn.nodes)
+    path = session.folder / SAMPLE
+    update(session.folder, {SAMPLE: to_fill_in(session.nodes, nodes)}, "result")
     for sentence in (
         f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}",
-        f"Fill in the column verdict, then: recoslip review {escape(printable(room.folder))} --decisions FILE",
+        f"Fill in the column verdict, then: recoslip review {escape(printable(session.folder))} --decisions FILE",
     ):
         console.print(sentence, soft_wrap=True)
 
@@ -166,23 +166,23 @@ def _serve(
 ) -> None:
     from recoslip.base.errors import RecoslipError
     from recoslip.base.files import printable
-    from recoslip.products.review.room import ReviewSession
+    from recoslip.products.review.session import ReviewSession
 
     try:
-        from recoslip.products.review import server
+        from recoslip.products.review import access, server
     except ModuleNotFoundError as problem:
         if problem.name not in ("starlette", "uvicorn"):
             raise
         raise RecoslipError("recoslip review needs starlette and uvicorn: pip install 'recoslip[review]'") from problem
-    with ReviewSession(folder) as room, server.bind_own(host, port, room.store.run) as bound:
+    with ReviewSession(folder) as session, access.bind_own(host, port, session.journal.run) as bound:
         if new_token:
-            room.store.renew_token()
+            session.journal.renew_token()
         number = bound.getsockname()[1]
-        serving = server.make_server(room, host, number, names)
-        address = server.address(host, number, room.store.token)
+        serving = server.make_server(session, host, number, names)
+        address = access.address(host, number, session.journal.token)
         print(f"The review: {address}", flush=True)  # whole, however narrow the terminal is
         console.print("Ctrl-C closes it.", style="dim")
-        if host not in server.LOCAL:
+        if host not in access.LOCAL:
             console.print(
                 "[yellow]note:[/] others in the network can reach this address, and can read what is sent: put TLS or "
                 "a proxy with TLS in front, and name it with --allow-host."
@@ -192,9 +192,9 @@ def _serve(
         try:
             serving.run(sockets=[bound])
         except KeyboardInterrupt:
-            console.print(f"The review is closed. {room.summary()}", soft_wrap=True)
-            room.store.check()
-            console.print(f"Every recorded decision is in {escape(printable(room.store.path))}", soft_wrap=True)
+            console.print(f"The review is closed. {session.summary()}", soft_wrap=True)
+            session.journal.check()
+            console.print(f"Every recorded decision is in {escape(printable(session.journal.path))}", soft_wrap=True)
 
 
 def _open_browser(address: str) -> None:

@@ -17,14 +17,14 @@ from recoslip.products.cli.options import Json, Quiet, takes
 IN_EVERY_BATCH = ("drop_unknown", "encoding")  # options of reading; the others are fixed when the watch begins
 
 
-@takes("id", "features", "ignore", "text", "block_weights", "impute", *IN_EVERY_BATCH)
+@takes("id", "features", "ignore", "text", "block_weights", "impute", "label", *IN_EVERY_BATCH)
 def watch(
     state: Annotated[Path, typer.Argument(help="Folder of the watch.")],
     nodes: Annotated[Path | None, typer.Option(help="Table of the batch's nodes, or of the known ones.")] = None,
     edges: Annotated[Path | None, typer.Option(help="Table of their edges, also to earlier nodes.")] = None,
     begin: Annotated[bool, typer.Option("--begin", help="Begin a watch: the nodes are those that are known.")] = False,
     accept: Annotated[int | None, typer.Option(help="Number of a group that is a new category indeed.")] = None,
-    label: Annotated[str | None, typer.Option("--as", help="The name that it is accepted under.")] = None,
+    called: Annotated[str | None, typer.Option("--as", help="The name that it is accepted under.")] = None,
     reject: Annotated[int | None, typer.Option(help="Number of a group that is none.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="With --begin: probability of any false alarm, ever; default: 0.05.")
@@ -60,13 +60,13 @@ def watch(
     asked = [name for name, value in given if value is not None]
     if len(asked) > 1:
         raise SettingError(f"{' and '.join(asked)} do not go together; give one of them")
-    if (label is not None and accept is None) or (accept is not None and not label):
+    if (called is not None and accept is None) or (accept is not None and not called):
         raise SettingError("accept a group with its name: --accept 1 --as 'garden tools'")
     if accept is not None or reject is not None:
         if nodes is not None:
             raise SettingError("a decision and a batch are two calls; leave --nodes out")
         own = Watch(state)
-        group = own.accept(accept, str(label)) if accept is not None else own.reject(reject or 0)
+        group = own.accept(accept, str(called)) if accept is not None else own.reject(reject or 0)
         if as_json:
             print(json.dumps(asdict(group)))
         console.print(escape(f"group {group.number} is {group.status}{f' as {group.label!r}' if group.label else ''}"))

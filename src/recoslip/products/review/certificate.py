@@ -8,11 +8,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import pydantic
 
 from recoslip.base.errors import RecoslipError
 from recoslip.base.text import at_least_percent, at_most_percent, counted
 from recoslip.pipeline.report.html import asset, fill
-from recoslip.products.review.ranking import Ranking
+from recoslip.products.review.decisions import Nodes
 
 
 class Bounds(NamedTuple):
@@ -79,7 +80,7 @@ AIM = 0.85  # of the list, that is to be certified if all of the sample is new
 WITHOUT_LIST = 20  # nodes to draw where nothing is listed
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Sample:
     """Nodes that were drawn at random, without replacement, from the list and from the rest of the target."""
 
@@ -90,26 +91,17 @@ class Sample:
     seed: int  # of the draw
     digest: str  # SHA-256 of the table of scores that it was drawn from
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self) | {"nodes": list(self.nodes)}
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Sample:
-        """Rebuild it from `to_json`."""
-        return cls(**{**values, "nodes": tuple(values["nodes"])})
-
-
-def propose(ranking: Ranking) -> int:
+def propose(nodes: Nodes) -> int:
     """Return how many nodes to draw: enough to certify most of the list if all of them are new, and as many others."""
-    listed, rest = int(ranking.listed.sum()), int((ranking.is_target & ~ranking.listed).sum())
+    listed, rest = int(nodes.listed.sum()), int((nodes.is_target & ~nodes.listed).sum())
     of_list = sample_size(listed, AIM, ERROR)
     return of_list + min(rest, of_list or WITHOUT_LIST)
 
 
-def draw(ranking: Ranking, size: int, seed: int) -> Sample:
+def draw(nodes: Nodes, size: int, seed: int) -> Sample:
     """Draw a sample: half of it from the list, the other half from the rest of the target, where there are as many."""
-    listed, rest = np.flatnonzero(ranking.listed), np.flatnonzero(ranking.is_target & ~ranking.listed)
+    listed, rest = np.flatnonzero(nodes.listed), np.flatnonzero(nodes.is_target & ~nodes.listed)
     if not 1 <= size <= len(listed) + len(rest):
         raise RecoslipError(f"a sample has 1 to {len(listed) + len(rest):,} nodes, the target's; got {size:,}")
     of_list = min(len(listed), max(-(-size // 2), size - len(rest)))
@@ -117,8 +109,8 @@ def draw(ranking: Ranking, size: int, seed: int) -> Sample:
     chosen = np.concatenate(
         [rng.permutation(listed)[:of_list], rng.permutation(rest)[: size - of_list]],
     )
-    nodes = tuple(ranking.ids[node] for node in chosen.tolist())
-    return Sample(nodes, of_list, len(listed), len(rest), seed, ranking.digest)
+    drawn = tuple(nodes.ids[node] for node in chosen.tolist())
+    return Sample(drawn, of_list, len(listed), len(rest), seed, nodes.digest)
 
 
 @dataclass(frozen=True)

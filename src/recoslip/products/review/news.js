@@ -22,7 +22,7 @@ async function listen() {
       take(state);
       outbox.send();
     } catch (error) {
-      problem = error.status === 403 ? "The token of this review has changed. Open the address that recoslip review printed." : error.status ? error.message : "The server does not answer.";
+      problem = error.status === 403 ? text("new_token") : error.status ? error.message : text("no_answer");
       render();
       await sleep(1000);
     }
@@ -32,30 +32,30 @@ function take(state) {
   const isFirst = !isLoaded;
   isLoaded = true;
   events.push(...state.events.filter((event) => event.seq > last));
-  for (const [id, facts] of Object.entries(state.nodes)) standing.nodes.set(id, facts);
-  for (const [number, facts] of Object.entries(state.groups)) standing.groups.set(Number(number), facts);
+  for (const [id, facts] of Object.entries(state.nodes)) decided.nodes.set(id, facts);
+  for (const [number, facts] of Object.entries(state.groups)) decided.groups.set(Number(number), facts);
   people = state.people;
   const others = state.events.filter((event) => event.who !== who && event.kind === "verdict");
-  if (!isFirst && others.length) say(others.length === 1 ? told(others[0]) : `Colleagues decided ${plural(others.length, "time")}.`);
+  if (!isFirst && others.length) say(others.length === 1 ? told(others[0]) : text("colleagues", { times: plural(others.length, "time") }));
   last = state.last;
   if (state.rankings !== rankings) { rankings = state.rankings; if (rankings) quietly(get("/api/scores").then(rerank)); }
   if (state.sampled !== Boolean(sample?.nodes) || state.events.some((event) => sample?.nodes?.includes(event.node))) quietly(readCertificate());
   changed();
   const isTaken = others.some((event) => about(event) === current) && isDecided(current); // a colleague was quicker
-  if (current !== null && isSettled(current) && (isFirst || (isTaken && order === "teaching"))) moveOn();
+  if (current !== null && isSettled(current) && (isFirst || (isTaken && order !== "sample"))) moveOn();
 }
 function rerank({ scores, rankings: number }) {
   if (!scores) return;
   rankings = number;
   api.setScores(scores);
-  say(`The nodes are ranked anew, by what ${plural(people.length, "person", "people")} decided.`);
+  say(text("ranked", { people: plural(people.length, "person", "people") }));
   queue = current === null ? [] : [current];
   quietly(fillQueue());
 }
 async function learn() {
   learnButton.setAttribute("aria-disabled", "true");
   learnButton.textContent = "Learning…";
-  try { rerank(await post("/api/learn", {})); } catch (error) { say(error.status ? error.message : "The server does not answer.", true); }
+  try { rerank(await post("/api/learn", {})); } catch (error) { say(error.status ? error.message : text("no_answer"), true); }
   learnButton.removeAttribute("aria-disabled");
   learnButton.textContent = "Learn from these verdicts";
 }
@@ -72,5 +72,5 @@ async function draw(size) {
 }
 async function importFile(file) {
   const { recorded } = await post("/api/import", { csv: await file.text(), who });
-  say(`${plural(recorded, "decision")} imported.`, true);
+  say(text("imported", { decisions: plural(recorded, "decision") }), true);
 }

@@ -2,7 +2,7 @@
 
 const { data, make, slot } = api;
 const { nodes } = data;
-const config = JSON.parse(document.getElementById("room-config").textContent);
+const config = JSON.parse(document.getElementById("review-config").textContent);
 const position = new Map(nodes.id.map((id, k) => [id, k]));
 const groupOf = (id) => { const k = position.get(id); return k !== undefined && nodes.group[k] > 0 ? nodes.group[k] : null; };
 const label = (id) => nodes.label?.[position.get(id)] ?? id;
@@ -10,6 +10,9 @@ const plural = (number, one, many = `${one}s`) => `${number.toLocaleString("en")
 const sleep = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const remember = (name, value) => { try { localStorage.setItem(`recoslip.${name}`, value); } catch { /* nothing is kept */ } };
 const recall = (name) => { try { return localStorage.getItem(`recoslip.${name}`); } catch { return null; } };
+
+// A sentence of the server's, with values in the places that it names.
+const text = (name, values = {}) => config.texts[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 
 const pixels = data.images && Uint8Array.from(atob(data.images.pixels), (c) => c.charCodeAt(0));
 
@@ -24,7 +27,7 @@ const FEED = 6;
 const FEW = 4; // undecided nodes in the queue, below which more are asked for
 
 // What the server says
-const standing = { nodes: new Map(), groups: new Map() };
+const decided = { nodes: new Map(), groups: new Map() };
 let events = [];
 let people = [];
 let last = 0; // number of the last event that is known here
@@ -34,7 +37,7 @@ let problem = null; // a sentence while something is wrong
 let who = recall("who") ?? config.suggested;
 
 // What this person looks at
-let order = "teaching";
+let order = "score";
 let queue = [];
 let current = null;
 let isStale = true; // the page shows decisions that changed
@@ -44,12 +47,12 @@ let sample = null; // of the certificate: the server's answer
 const outbox = makeOutbox({
   run: config.run,
   onchange: () => changed(),
-  onrefused: (event, sentence) => say(`Not recorded: ${sentence}`, true),
+  onrefused: (event, sentence) => say(text("refused", { sentence }), true),
 });
 
 // Decisions: what the server knows, and on top of it what this browser has not got acknowledged yet.
 const about = (event) => (event.node !== null && event.node !== undefined ? event.node : Number(event.group));
-const factsOf = (subject) => (typeof subject === "number" ? standing.groups : standing.nodes).get(subject);
+const factsOf = (subject) => (typeof subject === "number" ? decided.groups : decided.nodes).get(subject);
 let waiting = new Map(); // kind and subject -> the last event that the state does not hold yet
 const waitingName = (kind, subject) => `${kind} ${typeof subject} ${subject}`;
 const unseen = (subject, kind) => waiting.get(waitingName(kind, subject));
@@ -71,7 +74,7 @@ const decision = (id) => own(id) ?? (groupOf(id) === null ? null : own(groupOf(i
 const isDecided = (id) => Boolean(decision(id)?.verdict);
 const isSettled = (id) => isDecided(id) || decision(id)?.contradiction; // nothing to ask about in a queue
 const groupName = (number) => {
-  const given = unseen(number, "name")?.value || standing.groups.get(number)?.name || data.groups.find((each) => each.number === number)?.name;
+  const given = unseen(number, "name")?.value || decided.groups.get(number)?.name || data.groups.find((each) => each.number === number)?.name;
   return `Group ${number}${given ? `: ${given}` : ""}`;
 };
 const subjectName = (subject) => (typeof subject === "number" ? groupName(subject) : label(subject));
@@ -87,12 +90,12 @@ function decide(subject, verdict) {
   if (subject === null) return;
   named(() => {
     record({ kind: "verdict", value: verdict, ...subjectFields(subject) });
-    const done = `${VERDICTS[verdict].done} ${typeof subject === "number" ? groupName(subject) : `“${label(subject)}”`}.`;
+    const done = text("done", { verdict: VERDICTS[verdict].done, subject: typeof subject === "number" ? groupName(subject) : `“${label(subject)}”` });
     onGroup = false;
     if (api.openNode() !== null) api.closeDetail();
     if (subject === current || subject === groupOf(current)) {
       moveOn();
-      say(`${done} ${current === null || isSettled(current) ? "Nothing is left in this queue." : `Next: ${label(current)}.`}`);
+      say(`${done} ${current === null || isSettled(current) ? text("queue_done") : text("next", { node: label(current) })}`);
     } else say(done);
     render();
   });
@@ -100,24 +103,24 @@ function decide(subject, verdict) {
 function undo() {
   const undone = new Set([...events, ...outbox.unseen(last)].filter((event) => event.kind === "undo").map((event) => event.value));
   const mine = [...events, ...outbox.unseen(last)].filter((event) => event.who === who && event.kind !== "undo" && !undone.has(event.key)).at(-1);
-  if (!mine) { say("There is nothing of yours to undo."); return; }
+  if (!mine) { say(text("nothing_to_undo")); return; }
   record({ kind: "undo", value: mine.key });
   const subject = about(mine);
   if (typeof subject === "string") show(subject);
-  say(`Undone: ${mine.kind === "verdict" ? VERDICTS[mine.value]?.verb ?? "cleared" : mine.kind} ${subjectName(subject)}.`);
+  say(text("undone", { what: mine.kind === "verdict" ? VERDICTS[mine.value]?.verb ?? "cleared" : mine.kind, subject: subjectName(subject) }));
   render();
 }
 async function note(subject) {
   if (subject === null) return;
-  const words = await ask(`A note on ${subjectName(subject)}`, "Note", "", 2000, true);
-  if (words) named(() => { record({ kind: "note", note: words, ...subjectFields(subject) }); say("Noted."); render(); });
+  const words = await ask(text("ask_note", { subject: subjectName(subject) }), "Note", "", 2000, true);
+  if (words) named(() => { record({ kind: "note", note: words, ...subjectFields(subject) }); say(text("noted")); render(); });
 }
 async function rename(number) {
-  const words = await ask(`A name for group ${number}`, "Name", groupName(number).replace(/^Group \d+:? ?/, ""), 200);
-  if (words) named(() => { record({ kind: "name", value: words, group: number }); say(`Group ${number} is called ${words}.`); render(); });
+  const words = await ask(text("ask_name", { number }), "Name", groupName(number).replace(/^Group \d+:? ?/, ""), 200);
+  if (words) named(() => { record({ kind: "name", value: words, group: number }); say(text("called", { number, name: words })); render(); });
 }
 async function askName(action = () => {}) {
-  const words = await ask("Who decides? Colleagues see this name.", "Your name", who, 80);
+  const words = await ask(text("ask_who"), "Your name", who, 80);
   if (!words) return;
   who = words.replace(/\s+/g, " ");
   remember("who", who);

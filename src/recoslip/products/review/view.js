@@ -1,26 +1,26 @@
 // The state -> what the review shows.
 
-const actionButton = (key, name, hint, kind = "") => make("button", { type: "button", class: `room-action ${kind}`, "aria-keyshortcuts": key, title: hint, onclick: () => ACTIONS[key]() }, name, " ", make("kbd", { "aria-hidden": "true" }, key));
-const banner = make("p", { class: "room-banner", role: "status", hidden: "" });
-const message = make("p", { class: "room-message", "aria-hidden": "true" });
-const progressText = make("p", { class: "room-progress" });
+const actionButton = (key, name, hint, kind = "") => make("button", { type: "button", class: `review-action ${kind}`, "aria-keyshortcuts": key, title: hint, onclick: () => ACTIONS[key]() }, name, " ", make("kbd", { "aria-hidden": "true" }, key));
+const banner = make("p", { class: "review-banner", role: "status", hidden: "" });
+const message = make("p", { class: "review-message", "aria-hidden": "true" });
+const progressText = make("p", { class: "review-progress" });
 const progressBar = make("progress", { max: 1, value: 0, "aria-label": "Share of listed nodes that are decided" });
 const whoLine = make("span", { class: "quiet" });
-const card = make("article", { class: "room-card", tabindex: "-1", "aria-label": "The node to decide about" });
-const groupButton = actionButton("g", "Whole group", "The next verdict applies to the whole group");
-const actions = make("div", { class: "room-actions", role: "group", "aria-label": "Decide" },
-  actionButton("c", "Confirm", "It belongs to a new category", "confirmed"), actionButton("r", "Reject", "It belongs to a known category", "rejected"), actionButton("u", "Unsure", "Decide later"),
+const card = make("article", { class: "review-card", tabindex: "-1", "aria-label": "The node to decide about" });
+const groupButton = actionButton("g", "Whole group", text("hint_group"));
+const actions = make("div", { class: "review-actions", role: "group", "aria-label": "Decide" },
+  actionButton("c", "Confirm", text("hint_confirm"), "confirmed"), actionButton("r", "Reject", text("hint_reject"), "rejected"), actionButton("u", "Unsure", "Decide later"),
   groupButton, actionButton("n", "Note", "Write a note"), actionButton("z", "Undo", "Undo your last decision"));
 const place = make("span", { class: "quiet" });
-const steps = make("p", { class: "room-steps" }, place, actionButton("k", "Previous", "Previous node"), actionButton("j", "Next", "Next node"));
-const orderChoice = make("select", { id: "room-order", onchange: (e) => setOrder(e.target.value) },
-  make("option", { value: "teaching" }, "most informative first"), make("option", { value: "score" }, "listed nodes, by score"), make("option", { value: "sample" }, "sample of the certificate"));
-const queueList = make("ol", { class: "room-queue" });
+const steps = make("p", { class: "review-steps" }, place, actionButton("k", "Previous", "Previous node"), actionButton("j", "Next", "Next node"));
+const orderChoice = make("select", { id: "review-order", onchange: (e) => setOrder(e.target.value) },
+  make("option", { value: "score" }, "listed nodes, by score"), make("option", { value: "teaching" }, "most informative first"), make("option", { value: "sample" }, "sample of the certificate"));
+const queueList = make("ol", { class: "review-queue" });
 const conflicts = make("div");
 const feed = make("div");
 const learnButton = make("button", { type: "button", onclick: () => { if (!learnButton.hasAttribute("aria-disabled")) learn(); } }, "Learn from these verdicts");
-const fileField = make("input", { type: "file", accept: ".csv,text/csv", id: "room-file", class: "hidden", tabindex: "-1", "aria-hidden": "true", onchange: (e) => { const [file] = e.target.files; if (file) named(() => quietly(importFile(file))); e.target.value = ""; } });
-const certificatePanel = make("div", { class: "room-certificate" });
+const fileField = make("input", { type: "file", accept: ".csv,text/csv", id: "review-file", class: "hidden", tabindex: "-1", "aria-hidden": "true", onchange: (e) => { const [file] = e.target.files; if (file) named(() => quietly(importFile(file))); e.target.value = ""; } });
+const certificatePanel = make("div", { class: "review-certificate" });
 function setOrder(name) {
   order = name;
   orderChoice.value = name;
@@ -29,27 +29,28 @@ function setOrder(name) {
   quietly(fillQueue());
 }
 slot.append(
-  make("div", { class: "room-head" }, make("h2", {}, "Decide"), progressText, progressBar,
-    make("span", { class: "room-who" }, whoLine, make("button", { type: "button", onclick: () => askName() }, "Change name"), make("button", { type: "button", "aria-keyshortcuts": "?", onclick: help }, "Keys ", make("kbd", { "aria-hidden": "true" }, "?")))),
+  make("div", { class: "review-head" }, make("h2", {}, "Decide"), progressText, progressBar,
+    make("span", { class: "review-who" }, whoLine, make("button", { type: "button", onclick: () => askName() }, "Change name"), make("button", { type: "button", "aria-keyshortcuts": "?", onclick: help }, "Keys ", make("kbd", { "aria-hidden": "true" }, "?")))),
   banner,
-  make("div", { class: "room-desk" },
-    make("div", { class: "room-main" }, steps, card, actions, message),
-    make("aside", { class: "room-side", "aria-label": "Queue and colleagues" },
-      make("h3", {}, make("label", { for: "room-order" }, "Order "), orderChoice), queueList, conflicts, feed)),
-  make("div", { class: "room-tools" }, learnButton,
-    make("a", { class: "room-button", href: "/api/export.csv", download: "decisions.csv" }, "Export decisions"),
+  make("div", { class: "review-desk" },
+    make("div", { class: "review-main" }, steps, card, actions, message),
+    make("aside", { class: "review-side", "aria-label": "Queue and colleagues" },
+      make("h3", {}, make("label", { for: "review-order" }, "Order "), orderChoice), queueList, conflicts, feed)),
+  make("div", { class: "review-tools" }, learnButton,
+    make("a", { class: "review-button", href: "/api/export.csv", download: "decisions.csv" }, "Export decisions"),
+    make("a", { class: "review-button", href: "/api/final.csv", download: "reviewed.csv" }, "Final list"),
     make("button", { type: "button", onclick: () => fileField.click() }, "Import decisions"), fileField),
   certificatePanel, dialogs);
 slot.hidden = false;
 
 function say(words, isLoud = false) {
-  const text = words.slice(0, 1).toUpperCase() + words.slice(1);
-  message.textContent = text;
+  const said = words.slice(0, 1).toUpperCase() + words.slice(1);
+  message.textContent = said;
   message.classList.toggle("loud", isLoud);
-  api.announce(text);
+  api.announce(said);
 }
-const told = (event) => `${event.who} ${VERDICTS[event.value]?.verb ?? "cleared"} ${subjectName(about(event))}.`;
-const chip = (verdict, text) => make("span", { class: `room-chip ${verdict}` }, text);
+const told = (event) => text("told", { who: event.who, what: VERDICTS[event.value]?.verb ?? "cleared", subject: subjectName(about(event)) });
+const chip = (verdict, words) => make("span", { class: `review-chip ${verdict}` }, words);
 const verdictChips = (id) => chipsOf(decision(id), !own(id));
 function chipsOf(found, isOfGroup = false) {
   if (!found) return [];
@@ -63,7 +64,7 @@ const row = (tag, ...cells) => make("tr", {}, ...cells.map((cell, c) => make(tag
 let drawn = null; // what the card shows
 function renderCard() {
   place.textContent = queue.includes(current) ? `${queue.indexOf(current) + 1} of ${queue.length} in this queue` : "not in this queue";
-  if (current === null) { drawn = null; card.replaceChildren(make("p", {}, "There is nothing to decide in this queue.")); return; }
+  if (current === null) { drawn = null; card.replaceChildren(make("p", {}, text("queue_empty"))); return; }
   const k = position.get(current);
   const number = groupOf(current);
   const waitingNote = unseen(current, "note");
@@ -72,14 +73,14 @@ function renderCard() {
   if (shown === drawn) return; // what is folded out stays so
   drawn = shown;
   const content = [
-    make("h3", { class: "room-name" }, label(current)),
-    ...(nodes.label?.[k] ? [make("p", { class: "room-id quiet" }, current)] : []),
-    make("p", { class: "room-chips" }, ...verdictChips(current), ...(k === undefined ? [chip("", "not shown in this report")] : [
+    make("h3", { class: "review-name" }, label(current)),
+    ...(nodes.label?.[k] ? [make("p", { class: "review-id quiet" }, current)] : []),
+    make("p", { class: "review-chips" }, ...verdictChips(current), ...(k === undefined ? [chip("", "not shown in this report")] : [
       chip("", `score ${scoreOf(current)}`), ...(nodes.p_value[k] === null ? [] : [chip("", `p-value ${Number(nodes.p_value[k]).toPrecision(2)}`)]), chip("", nodes.listed[k] ? "listed" : "not listed")]),
-      ...(number === null ? [] : [chip("", groupName(number)), make("button", { type: "button", class: "room-small", onclick: () => rename(number) }, "Rename group")])),
+      ...(number === null ? [] : [chip("", groupName(number)), make("button", { type: "button", class: "review-small", onclick: () => rename(number) }, "Rename group")])),
   ];
-  if (onGroup) content.push(make("p", { class: "room-whole" }, `The next verdict is on the whole of ${groupName(number)}.`));
-  for (const [name, words] of notes) content.push(make("blockquote", { class: "room-note" }, make("b", {}, `${name}: `), words));
+  if (onGroup) content.push(make("p", { class: "review-whole" }, text("on_group", { group: groupName(number) })));
+  for (const [name, words] of notes) content.push(make("blockquote", { class: "review-note" }, make("b", {}, `${name}: `), words));
   if (k !== undefined) content.push(...describe(k));
   card.replaceChildren(...content);
 }
@@ -88,14 +89,14 @@ function describe(k) {
   const columns = Object.entries(data.columns ?? {}).filter(([name, values]) => name !== data.label_column && values[k] !== null && values[k] !== "");
   const entries = columns.map(([name, values]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(values[k]))));
   if (data.images) content.push(image(k));
-  if (entries.length) content.push(make("dl", { class: "room-columns" }, ...entries.slice(0, ALL_SHOWN)));
-  if (entries.length > ALL_SHOWN) content.push(make("details", {}, make("summary", {}, `${entries.length - ALL_SHOWN} more columns`), make("dl", { class: "room-columns" }, ...entries.slice(ALL_SHOWN))));
+  if (entries.length) content.push(make("dl", { class: "review-columns" }, ...entries.slice(0, ALL_SHOWN)));
+  if (entries.length > ALL_SHOWN) content.push(make("details", {}, make("summary", {}, `${entries.length - ALL_SHOWN} more columns`), make("dl", { class: "review-columns" }, ...entries.slice(ALL_SHOWN))));
   const more = data.details[k];
   if (more?.traits?.length) content.push(make("h4", {}, `Why: against the ${more.references} source nodes most like it`),
     make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Why" }, make("table", { class: "traits" }, make("thead", {}, row("th", "feature", "here", "like it")), make("tbody", {}, ...more.traits.slice(0, 5).map((trait) => row("td", trait.feature, trait.here, trait.reference))))));
   if (more) content.push(make("h4", {}, `${plural(more.degree, "neighbour")}, ${more.source_neighbours.toLocaleString("en")} of them source`),
     make("div", { class: "exemplars" }, ...more.neighbours.slice(0, NEIGHBOURS).map(nodeButton)));
-  if (position.has(current)) content.push(make("p", {}, make("button", { type: "button", class: "room-small", onclick: () => api.open(k) }, "All details")));
+  if (position.has(current)) content.push(make("p", {}, make("button", { type: "button", class: "review-small", onclick: () => api.open(k) }, "All details")));
   return content;
 }
 function image(k) {
@@ -113,23 +114,23 @@ function renderSide() {
   queueList.replaceChildren(...queue.slice(start, start + 9).map((id) => {
     const found = decision(id);
     const mark = found?.contradiction ? "!" : found ? VERDICTS[found.verdict].symbol : "";
-    return make("li", {}, make("button", { type: "button", class: `room-item ${found?.contradiction ? "contradiction" : found?.verdict ?? ""}`, ...(id === current ? { "aria-current": "true" } : {}), onclick: () => { show(id); render(); } }, make("span", {}, label(id)), ...(mark ? [make("span", { class: "room-mark", "aria-label": found.contradiction ? "contradiction" : found.verdict, role: "img" }, mark)] : [])));
+    return make("li", {}, make("button", { type: "button", class: `review-item ${found?.contradiction ? "contradiction" : found?.verdict ?? ""}`, ...(id === current ? { "aria-current": "true" } : {}), onclick: () => { show(id); render(); } }, make("span", {}, label(id)), ...(mark ? [make("span", { class: "review-mark", "aria-label": found.contradiction ? "contradiction" : found.verdict, role: "img" }, mark)] : [])));
   }));
-  const open = [...standing.nodes.keys(), ...standing.groups.keys()].filter((subject) => own(subject)?.contradiction);
-  conflicts.replaceChildren(...(open.length ? [make("h3", {}, plural(open.length, "contradiction")), make("ul", { class: "room-list" }, ...open.map(conflict))] : []));
+  const open = [...decided.nodes.keys(), ...decided.groups.keys()].filter((subject) => own(subject)?.contradiction);
+  conflicts.replaceChildren(...(open.length ? [make("h3", {}, plural(open.length, "contradiction")), make("ul", { class: "review-list" }, ...open.map(conflict))] : []));
   const told_ = events.filter((event) => event.kind === "verdict" && event.who !== who).slice(-FEED).reverse();
-  feed.replaceChildren(...(told_.length ? [make("h3", {}, "Colleagues"), make("ul", { class: "room-list quiet" }, ...told_.map((event) => make("li", {}, told(event))))] : []));
+  feed.replaceChildren(...(told_.length ? [make("h3", {}, "Colleagues"), make("ul", { class: "review-list quiet" }, ...told_.map((event) => make("li", {}, told(event))))] : []));
 }
 function conflict(subject) {
   const by = Object.entries(own(subject).by).map(([name, verdict]) => `${name}: ${verdict}`).join(", ");
   const open = () => { if (typeof subject === "string") show(subject); else document.getElementById("groups-section")?.scrollIntoView(); render(); };
-  return make("li", {}, make("button", { type: "button", class: "room-item", onclick: open }, make("span", {}, subjectName(subject))), make("span", { class: "quiet" }, by));
+  return make("li", {}, make("button", { type: "button", class: "review-item", onclick: open }, make("span", {}, subjectName(subject))), make("span", { class: "quiet" }, by));
 }
 const groupStates = new Map(); // number of a group -> the line on its card
 function renderGroups() {
   for (const [number, line] of groupStates) {
-    const given = unseen(number, "name")?.value || standing.groups.get(number)?.name;
-    const notes = (standing.groups.get(number)?.notes ?? []).map(([name, words]) => chip("", `${name}: ${words}`));
+    const given = unseen(number, "name")?.value || decided.groups.get(number)?.name;
+    const notes = (decided.groups.get(number)?.notes ?? []).map(([name, words]) => chip("", `${name}: ${words}`));
     line.replaceChildren(...(given ? [chip("", `called ${given}`)] : []), ...chipsOf(own(number)), ...notes);
   }
 }
@@ -138,28 +139,28 @@ function renderCertificate() {
   if (sample?.nodes) {
     const done = sample.nodes.filter((id) => own(id)?.verdict && own(id).verdict !== "unsure").length;
     content.push(make("p", {}, sample.sentence),
-      make("p", { class: "room-tools" }, make("button", { type: "button", onclick: () => setOrder("sample") }, `Review the sample: ${done} of ${sample.nodes.length} decided`), make("a", { class: "room-button", href: "/certificate.html", target: "_blank", rel: "noopener" }, "Open the certificate")));
+      make("p", { class: "review-tools" }, make("button", { type: "button", onclick: () => setOrder("sample") }, `Review the sample: ${done} of ${sample.nodes.length} decided`), make("a", { class: "review-button", href: "/certificate.html", target: "_blank", rel: "noopener" }, "Open the certificate")));
   } else if (sample?.proposed) {
-    const size = make("input", { type: "number", id: "room-size", min: 1, value: sample.proposed });
-    content.push(make("p", { class: "quiet" }, "Verdicts on a random sample bound, with 95 % confidence, how much of the list and how much of the target is new. The bounds do not depend on the detector. The sample comes from the list and from the rest of the target. It is drawn once. Verdicts on whole groups do not count."),
-      make("p", { class: "room-tools" }, make("label", { for: "room-size" }, "Nodes to draw"), size, make("button", { type: "button", onclick: () => named(() => quietly(draw(Number(size.value)))) }, "Draw the sample")));
+    const size = make("input", { type: "number", id: "review-size", min: 1, value: sample.proposed });
+    content.push(make("p", { class: "quiet" }, text("certificate")),
+      make("p", { class: "review-tools" }, make("label", { for: "review-size" }, "Nodes to draw"), size, make("button", { type: "button", onclick: () => named(() => quietly(draw(Number(size.value)))) }, "Draw the sample")));
   }
   certificatePanel.replaceChildren(...content);
 }
 function renderProgress() {
   const listed = nodes.id.filter((_, k) => nodes.listed[k]);
   const done = listed.filter(isDecided).length;
-  const others = [...standing.nodes.keys()].filter((id) => !nodes.listed[position.get(id)] && isDecided(id)).length;
+  const others = [...decided.nodes.keys()].filter((id) => !nodes.listed[position.get(id)] && isDecided(id)).length;
   const authors = new Set([...people, ...(outbox.size() ? [who] : [])]).size;
   progressText.textContent = `${done.toLocaleString("en")} of ${plural(listed.length, "listed node")} decided${authors ? ` by ${plural(authors, "person", "people")}` : ""}${others ? `, and ${plural(others, "other")}` : ""}`;
   progressBar.value = listed.length ? done / listed.length : 0;
-  whoLine.textContent = who ? `You decide as ${who}` : "No name yet";
+  whoLine.textContent = who ? text("you", { who }) : text("no_name");
 }
 function renderBanner() {
   const waiting = outbox.size();
   const trouble = outbox.problem() ?? problem;
   banner.hidden = !trouble;
-  banner.textContent = trouble ? `${trouble} ${waiting ? `${plural(waiting, "decision is", "decisions are")} kept in this browser and will be sent again.` : "You can go on: decisions are kept in this browser and sent later."}` : "";
+  banner.textContent = trouble ? `${trouble} ${waiting ? text("kept", { decisions: plural(waiting, "decision is", "decisions are") }) : text("go_on")}` : "";
 }
 let isDue = false;
 function render() { // at most once per frame, however many events come

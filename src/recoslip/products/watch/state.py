@@ -1,14 +1,15 @@
 """What a watch remembers <-> a folder, whose files are replaced together.
 
 `watch.json` holds the settings, the encoder, one entry per batch and the groups. `nodes.parquet` and
-`nodes.safetensors` hold the nodes that are kept, their features and the edges among them; `seen-N.safetensors` the
-hashes of the ids of batch N.
+`nodes.safetensors` hold the nodes that are kept, their features and the edges among them; `seen.safetensors` the
+hashes of the ids of all nodes that came. All of them have a size that is bounded, whatever the number of batches.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
+import io
+from dataclasses import dataclass as plain
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -16,25 +17,29 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from recoslip.base.errors import WatchError
-from recoslip.base.files import Manifest, ManifestError, check_manifest, printable, put_right
+from recoslip.base.files import ManifestError, check_manifest, printable, put_right
 from recoslip.base.json_files import JsonFileError, read_json
 from recoslip.data.ids import id_hashes
 from recoslip.data.tables.table import file_errors
 from recoslip.data.tables.table_encoder import EncoderState, TableEncoder, stack_rows
 
-FORMAT, VERSION = "recoslip watch", 2
-DOCUMENT, PAGE, TABLE, TENSORS = "watch.json", "report.html", "nodes.parquet", "nodes.safetensors"
+FORMAT, VERSION = "recoslip watch", 3
+DOCUMENT, PAGE, TABLE, TENSORS, SEEN = (
+    "watch.json", "report.html", "nodes.parquet", "nodes.safetensors", "seen.safetensors"
+)  # fmt: skip
+MAX_BATCHES = 1000  # whose entries are remembered, the last ones
+MAX_SEEN = 10_000_000  # nodes whose ids are remembered, the last ones
 
 Verdict: TypeAlias = Literal["nothing", "grown", "new", "apart"]
 Status: TypeAlias = Literal["open", "accepted", "rejected"]
 
 GROUP = 1000  # kinds from this number on are groups: group g is kind GROUP + g
-
-NODE_COLUMNS = {"id": pl.String, "node": pl.Int64, "batch": pl.Int64, "kind": pl.Int64}
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Settings:
 
     id: str
     time: str | None
+    label: str | None  # the column that names the nodes
     alpha: float  # probability of any false alarm, ever
     max_growth: float  # how many times as frequent as before a known category may become without an alarm
     window: int  # batches that are recent
@@ -52,12 +58,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Batch:
-    """What became of a batch; number 0 is the known world."""
+    """What became of a batch; number 0 are the known nodes."""
 
     number: int
     nodes: int
-    fingerprint: int  # of its ids
+    fingerprint: int  # of its ids and features
     counts: dict[str, int]  # of its nodes by kind
+    came: int = 0  # nodes of this batch and of those before it, without the known ones
     last_time: int | float | str | None = None
     verdict: Verdict = "nothing"
     sentence: str = ""
@@ -72,21 +79,33 @@ class Group:
     """A category that an alarm was raised for."""
 
     number: int
-    alarm: int  # the batch with which it rang
+    alarm: int  # the batch that raised it
     since: int  # the first batch with a considerable part of it
     size: int  # nodes at the alarm
     growth: float  # known nodes would have had to become more than so many times as frequent
     name: str | None  # what it has more of than earlier nodes
     members: list[str]  # ids of its nodes at the alarm, some of them where they are many
+    shown: list[str]  # what the first of them are called: their labels, or ids
     status: Status = "open"
     label: str | None = None  # the name that it was accepted under
 
 
-@dataclass(frozen=True, eq=False)
-class Nodes:
-    """The nodes that are kept: the known world, or a part of it, and recent batches."""
+@dataclass(frozen=True)
+class Document:
+    """What `watch.json` holds besides its format and version."""
 
-    table: pl.DataFrame  # id, hash of the id, batch, kind
+    settings: Settings
+    encoding: dict[str, Any]
+    kinds: dict[str, str | None]
+    batches: tuple[Batch, ...]
+    groups: tuple[Group, ...]
+
+
+@plain(frozen=True, eq=False)
+class Nodes:
+    """The nodes that are kept: the known ones, or a part of them, and recent batches."""
+
+    table: pl.DataFrame  # as `node_table` makes it
     x: Any  # (nodes, features), dense or sparse
     edge_index: NDArray[np.int64]  # (2, edges), among them, each once
 
@@ -106,17 +125,22 @@ class Nodes:
         return Nodes(self.table.filter(nodes), self.x[np.flatnonzero(nodes)], ends[:, (ends >= 0).all(axis=0)])
 
 
-@dataclass(frozen=True, eq=False)
+@plain(frozen=True, eq=False)
 class State:
     """Everything that a watch remembers."""
 
     settings: Settings
     encoding: EncoderState
-    kinds: dict[str, str | None]  # number of each kind of the known world -> what it has more of than the others
+    kinds: dict[str, str | None]  # number of each kind of known nodes -> what it has more of than the others
     nodes: Nodes = field(repr=False)
-    batches: tuple[Batch, ...] = ()
-    groups: tuple[Group, ...] = ()
-    seen: tuple[NDArray[np.int64], ...] = field(default=(), repr=False)  # hashes of the ids of each batch
+    batches: tuple[Batch, ...]  # the known nodes, then the last batches
+    groups: tuple[Group, ...]
+    seen: NDArray[np.int64] = field(repr=False)  # (2, nodes) hashes of the ids of all nodes that came, their batches
+
+    @property
+    def open_groups(self) -> tuple[Group, ...]:
+        """The groups that are neither accepted nor rejected yet."""
+        return tuple(group for group in self.groups if group.status == "open")
 
     def group(self, number: int) -> Group:
         """Return a group by its number."""
@@ -130,29 +154,42 @@ class State:
         """Return the state with one group changed."""
         return replace(self, groups=tuple(changed if g.number == changed.number else g for g in self.groups))
 
+    def with_seen(self, node: NDArray[np.int64], batch: int) -> State:
+        """Return the state with the ids of one more batch."""
+        own = np.stack([node, np.full_like(node, batch)])
+        return replace(self, seen=np.hstack([self.seen, own])[:, -MAX_SEEN:])
+
+    def with_batches(self, batches: tuple[Batch, ...]) -> State:
+        """Return the state with other entries of batches, the last of which are remembered."""
+        return replace(self, batches=(batches[0], *batches[1:][-MAX_BATCHES:]))
+
+    def thinned(self) -> State:
+        """Keep all nodes that are recent for the next batch, and of the earlier ones so many as the settings allow.
+
+        Those with the lowest hashes are kept, which are a random part, and the same part every time.
+        """
+        batch, nodes = self.nodes.table["batch"].to_numpy(), self.nodes.table["node"].to_numpy()
+        last_earlier = self.batches[-1].number + 1 - self.settings.window
+        earlier = np.flatnonzero((batch == 0) | (batch <= last_earlier))
+        order = np.argsort(nodes[earlier].view(np.uint64), kind="stable")
+        kept = np.ones(len(batch), dtype=bool)
+        kept[earlier[order[self.settings.keep :]]] = False
+        return self if kept.all() else replace(self, nodes=self.nodes.chosen(kept))
+
 
 def files_of(state: State, page: str) -> dict[str, bytes | str]:
-    """Return the files of a state by name; those of earlier batches, which stay as they are, are left out."""
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "settings": asdict(state.settings),
-        "encoding": state.encoding,
-        "kinds": state.kinds,
-        "batches": [asdict(batch) for batch in state.batches],
-        "groups": [asdict(group) for group in state.groups],
-    }
+    """Return the files of a state by name."""
+    own = Document(state.settings, dict(state.encoding), state.kinds, state.batches, state.groups)
+    text = TypeAdapter(Document).dump_json(own).decode()
+    buffer = io.BytesIO()
+    state.nodes.table.write_parquet(buffer)
     return {
-        TABLE: _parquet(state.nodes.table),
+        TABLE: buffer.getvalue(),
         TENSORS: save(_tensors(state.nodes)),
-        _seen(len(state.seen) - 1): save({"node": state.seen[-1]}),
-        DOCUMENT: json.dumps(document) + "\n",
+        SEEN: save({"seen": np.ascontiguousarray(state.seen)}),
+        DOCUMENT: f'{{"format":"{FORMAT}","version":{VERSION},{text[1:]}\n',
         PAGE: page,
     }
-
-
-def _seen(batch: int) -> str:
-    return f"seen-{batch:06d}.safetensors"
 
 
 def read_state(folder: Path) -> State:
@@ -167,15 +204,18 @@ def read_state(folder: Path) -> State:
         ) from problem
     except JsonFileError as problem:
         raise WatchError(f"{printable(folder)}/{DOCUMENT} is damaged: {problem}; restore it from a copy") from problem
-    if document.get("format") != FORMAT:
+    if document.pop("format", None) != FORMAT:
         raise WatchError(f"{printable(folder)}/{DOCUMENT} is not a watch of recoslip's; give another folder")
-    if document.get("version") != VERSION:
+    if (version := document.pop("version", None)) != VERSION:
         raise WatchError(
-            f"{printable(folder)} has version {document.get('version')!r} of a watch, this recoslip reads {VERSION}; "
+            f"{printable(folder)} has version {version!r} of a watch, this recoslip reads {VERSION}; "
             "use the recoslip that wrote it"
         )
     try:
-        return _state(folder, check_manifest(folder, "watch", but=PAGE), document)
+        manifest = check_manifest(folder, "watch", but=PAGE)
+        if {*manifest.files} != {DOCUMENT, PAGE, TABLE, TENSORS, SEEN}:
+            raise ManifestError("it has other files than a watch")
+        return _state(folder, TypeAdapter(Document).validate_python(document))
     except ManifestError as problem:
         raise WatchError(f"{printable(folder)} is damaged: {problem}; restore the folder from a copy") from problem
     except _content_errors() as problem:
@@ -187,34 +227,20 @@ def read_state(folder: Path) -> State:
 
 def _content_errors() -> tuple[type[BaseException], ...]:
     """Return the exceptions of files that do not fit together although their checksums are right."""
-    return (LookupError, TypeError, ValueError, AttributeError, SafetensorError, *file_errors())
+    return (ValidationError, LookupError, TypeError, ValueError, SafetensorError, *file_errors())
 
 
-def _state(folder: Path, manifest: Manifest, document: dict[str, Any]) -> State:
-    encoder = TableEncoder.from_json(document["encoding"])
-    of_batches = [_seen(k) for k in range(len(document["batches"]))]
-    if {*manifest.files} != {DOCUMENT, PAGE, TABLE, TENSORS, *of_batches}:
-        raise ValueError("it has other files than those of its batches")
+def _state(folder: Path, own: Document) -> State:
+    encoder = TableEncoder.from_json(own.encoding)
     table = pl.read_parquet((folder / TABLE).read_bytes())
     tensors = load((folder / TENSORS).read_bytes())
-    seen = [load((folder / name).read_bytes()) for name in of_batches]
-    nodes = _nodes(table, tensors, len(encoder.feature_names))
-    return State(
-        settings=Settings(**document["settings"]),
-        encoding=document["encoding"],
-        kinds=document["kinds"],
-        nodes=nodes,
-        batches=tuple(Batch(**batch) for batch in document["batches"]),
-        groups=tuple(Group(**group) for group in document["groups"]),
-        seen=tuple(each["node"] for each in seen),
-    )
-
-
-def _nodes(table: pl.DataFrame, tensors: dict[str, NDArray[Any]], features: int) -> Nodes:
-    if "x" in tensors:
-        return Nodes(table, tensors["x"], tensors["edge_index"])
-    csr = tensors["x.value"], tensors["x.column"], tensors["x.start"]
-    return Nodes(table, sp.csr_array(csr, shape=(table.height, features)), tensors["edge_index"])
+    x = tensors.get("x")
+    if x is None:
+        csr = tensors["x.value"], tensors["x.column"], tensors["x.start"]
+        x = sp.csr_array(csr, shape=(table.height, len(encoder.feature_names)))
+    nodes = Nodes(table, x, tensors["edge_index"])
+    seen = load((folder / SEEN).read_bytes())["seen"]
+    return State(own.settings, own.encoding, own.kinds, nodes, own.batches, own.groups, seen)
 
 
 def _tensors(nodes: Nodes) -> dict[str, NDArray[Any]]:
@@ -226,25 +252,17 @@ def _tensors(nodes: Nodes) -> dict[str, NDArray[Any]]:
     return edges | {"x": np.ascontiguousarray(nodes.x, dtype=np.float32)}
 
 
-def _parquet(table: pl.DataFrame) -> bytes:
-    import io
-
-    buffer = io.BytesIO()
-    table.write_parquet(buffer)
-    return buffer.getvalue()
-
-
 def each_once(edge_index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return edges without repetitions; both ends of each are in ascending order."""
-    if not edge_index.size:
-        return edge_index
-    nodes = int(edge_index.max()) + 1
-    keys = np.unique(edge_index[0] * nodes + edge_index[1])
+    """Return edges without directions, repetitions and self-loops."""
+    low, high = np.sort(edge_index[:, edge_index[0] != edge_index[1]], axis=0)
+    nodes = int(high.max(initial=0)) + 1
+    keys = np.unique(low * nodes + high)
     return np.stack([keys // nodes, keys % nodes])
 
 
-def node_table(ids: pl.Series, batch: int) -> pl.DataFrame:
-    """Return the table of the nodes of a batch, their kinds not known yet."""
-    count = len(ids)
-    columns = {"node": id_hashes(ids.to_list()), "batch": np.full(count, batch), "kind": np.zeros(count, dtype=int)}
-    return pl.DataFrame({"id": ids.cast(pl.String), **columns}, schema=NODE_COLUMNS)
+def node_table(ids: pl.Series, batch: int, label: pl.Series | None) -> pl.DataFrame:
+    """Return the table of the nodes of a batch: what they are called, and hashes; their kinds are not known yet."""
+    shown = ids if label is None else label.cast(pl.String).fill_null(ids)
+    whole = {"node": id_hashes(ids.to_list()), "batch": np.full(len(ids), batch), "kind": np.zeros(len(ids), int)}
+    schema = {"id": pl.String, "shown": pl.String, "node": pl.Int64, "batch": pl.Int64, "kind": pl.Int64}
+    return pl.DataFrame({"id": ids.cast(pl.String), "shown": shown, **whole}, schema=schema)

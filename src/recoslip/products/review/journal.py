@@ -13,23 +13,20 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from recoslip.base.errors import RecoslipError
 from recoslip.base.files import HeldError, output_lock, printable, put_right
 from recoslip.pipeline.saved import NAMES, REVIEW
+from recoslip.products.review.decisions import CannotWriteError, ConflictError, Entry, Event, ReviewError
 
 VERSION = 1  # of the tables
 APPLICATION = 0x5265636F  # says whose database a file is: "Reco"
 BUSY_SECONDS = 30.0  # how long a writer waits for another
 WAIT = 5.0  # how long the first event waits for a command that writes the run
-LONGEST = {"who": 80, "key": 64, "note": 2000, "value": 200, "node": 2000}  # characters
 
-Kind: TypeAlias = Literal["verdict", "note", "name", "undo"]
 Identity: TypeAlias = "tuple[int, ...] | None"  # of a file: device and inode; of a run's, size and times as well
 RUN_FILES = ("summary.json", *NAMES)
-VERDICTS = ("confirmed", "rejected", "unsure", "cleared")
 
 SCHEMA = (
     "CREATE TABLE about (run TEXT NOT NULL, token TEXT NOT NULL, begun TEXT NOT NULL)",
@@ -44,67 +41,6 @@ SCHEMA = (
 FIELDS = 'key, at, who, kind, node, "group", value, note'
 
 
-class ReviewError(RecoslipError):
-    """A review cannot be opened, or an event cannot be taken."""
-
-    status = 422  # of the answer that a browser gets
-
-
-class ConflictError(ReviewError):
-    """An event does not go with those that are recorded."""
-
-    status = 409
-
-
-class CannotWriteError(ReviewError):
-    """An event cannot be recorded in this place; a browser keeps it and sends it again."""
-
-    status = 507
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What somebody decided, not recorded yet. An event is about a node or about a group."""
-
-    key: str  # made by who sends it, so that sending it twice records it once
-    who: str
-    kind: Kind
-    node: str | None = None
-    group: int | None = None
-    value: str = ""  # a verdict, the name of a group, or the key of the event that is undone
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        for name, longest in LONGEST.items():
-            text = getattr(self, name)
-            if text is not None and len(text) > longest:
-                raise ReviewError(f"{name} may have {longest:,} characters, and has {len(text):,}; shorten it")
-            if name != "node" and "\0" in text:
-                raise ReviewError(f"{name} holds the character NUL, which tables cannot hold; leave it out")
-        if not self.who.strip() or not self.key:
-            raise ReviewError("an event needs a key and the name of who decides")
-        if self.kind not in get_args(Kind):
-            raise ReviewError(f"an event is a verdict, a note, a name or an undo; got {self.kind!r:.40}")
-        if self.kind == "verdict" and self.value not in VERDICTS:
-            raise ReviewError(f"a verdict is one of {', '.join(VERDICTS)}; got {self.value!r:.40}")
-        if self.kind == "undo" and not (self.value and self.node is None and self.group is None):
-            raise ReviewError("an undo needs the key of the event that it undoes, and no node or group")
-        if self.kind in ("verdict", "note") and (self.node is None) == (self.group is None):
-            raise ReviewError(f"a {self.kind} is about one node or one group")
-        if self.kind == "name" and (self.group is None or self.node is not None):
-            raise ReviewError("a name is given to a group")
-        if self.kind == "note" and not self.note.strip():
-            raise ReviewError("a note needs words")
-
-
-@dataclass(frozen=True)
-class Event(Entry):
-    """What somebody decided, as it is recorded."""
-
-    seq: int = 0
-    at: str = ""  # UTC
-
-
 @dataclass(frozen=True)
 class StoredSample:
     """A sample that was drawn for the certificate; `sample` is its JSON."""
@@ -115,35 +51,30 @@ class StoredSample:
     sample: str
 
 
-def new_key() -> str:
-    """Return a key for an event."""
-    return secrets.token_hex(12)
-
-
 def now() -> str:
     """Return the time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def run_of(folder: Path) -> str:
-    """Return the hash of a run's summary and scores: a review belongs to one run."""
-    digest = hashlib.sha256()
+def run_of(folder: Path) -> tuple[str, str]:
+    """Return the hash of a run's summary and scores, which a review belongs to, and that of the scores alone."""
     scores = [name for name in NAMES if (folder / name).is_file()]
     if not scores or not (folder / "summary.json").is_file():
         raise ReviewError(
             f"{printable(folder)} holds no summary.json with scores.csv or scores.parquet; give the folder that "
             "recoslip detect wrote (--out)"
         )
+    digests = []
     for name in ("summary.json", scores[0]):
         with (folder / name).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+            digests.append(hashlib.file_digest(file, "sha256"))
+    return hashlib.sha256(b"".join(each.digest() for each in digests)).hexdigest(), digests[1].hexdigest()
 
 
 def _run_or_none(folder: Path) -> str | None:
     """Return the hash of a run, None where the folder holds none that can be read."""
     try:
-        return run_of(folder)
+        return run_of(folder)[0]
     except (OSError, ReviewError):
         return None
 
@@ -161,7 +92,7 @@ def _identity(path: Path) -> Identity:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-class Store:
+class Journal:
     """The journal of one review. Threads and processes may use it at the same time."""
 
     def __init__(self, folder: Path) -> None:
@@ -169,7 +100,7 @@ class Store:
         self.path = folder / REVIEW
         put_right(folder)
         self._run_files = _identities(folder / name for name in RUN_FILES)
-        self.run = run_of(folder)
+        self.run, self.digest = run_of(folder)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._files: list[Identity] = []  # of the journal, since it was opened
@@ -272,7 +203,7 @@ class Store:
 
     def _append(self, connection: sqlite3.Connection, entry: Entry) -> Event:
         if found := _one(connection, entry.key):
-            if {**asdict(found), **asdict(entry)} != asdict(found):
+            if asdict(found) | asdict(entry) != asdict(found):
                 raise ConflictError(f"another event has the key {entry.key!r}; make a new key")
             return found
         if entry.kind == "undo":
@@ -310,7 +241,7 @@ class Store:
         if self._connection is not None:
             self._connection.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -415,8 +346,8 @@ def _one(connection: sqlite3.Connection, key: str) -> Event | None:
 
 
 def _event(row: Sequence[object]) -> Event:
-    seq, key, at, who, kind, node, group, value, note = row
-    return Event(key, who, kind, node, group, value, note, seq, at)  # type: ignore[arg-type]
+    seq, key, at, *about = row
+    return Event(key, *about, seq, at)  # type: ignore[arg-type, call-arg]
 
 
 def _check_undo(connection: sqlite3.Connection, entry: Entry) -> None:

@@ -1,0 +1,211 @@
+"""Tables that people fill in, and the final list <-> what is decided."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from numpy.typing import NDArray
+
+from recoslip.base.errors import TableError, nearest
+from recoslip.base.files import printable
+from recoslip.pipeline.saved import INNER_APOSTROPHE, for_spreadsheets
+from recoslip.products.review.decisions import Decisions, Entry, Nodes, Subject, new_key, subject_of, validated
+
+WORDS = {
+    "confirmed": ("confirmed", "confirm", "c", "new", "novel", "yes", "y", "true", "1"),
+    "rejected": ("rejected", "reject", "r", "known", "no", "n", "false", "0"),
+    "unsure": ("unsure", "u", "maybe", "?"),
+}
+VERDICT_OF = {word: verdict for verdict, words in WORDS.items() for word in words}
+READ = ("id", "verdict", "note", "who", "group")  # columns of a table that is filled in
+MAX_NAMED = 5  # rows that an error names
+
+
+def export(decisions: Decisions, nodes: Nodes, queue: Sequence[str] = ()) -> str:
+    """Write what is decided as CSV: a row per person and node or group, then the nodes that are still to be decided."""
+    position = {node: k for k, node in enumerate(nodes.ids)}
+    final = decisions.final(nodes)
+    rows = [row for subject in list(decisions.about) for row in _rows(decisions, subject)]
+    rows += [{"id": node} for node in queue]
+    for row in rows:
+        k = position.get(row.get("id", ""))
+        if k is not None:
+            row |= _place(nodes, k) | {"listed": _word(final[k]), "listed_before": _word(bool(nodes.listed[k]))}
+        row["group_name"] = decisions.group_name(nodes, int(row.get("group") or 0))
+    columns = ("id", "verdict", "note", "who", "at", "state", "group", "group_name", "score", "listed", "listed_before")
+    return _csv(_with_kept(_text_table(rows, columns), nodes))
+
+
+def _rows(decisions: Decisions, subject: Subject) -> list[dict[str, str]]:
+    decision = decisions.about[subject]
+    about = {"id": subject} if isinstance(subject, str) else {"group": str(subject)}
+    state = "contradiction" if decision.is_contradiction else "decided" if decision.by else "note"
+    rows = []
+    for who in dict.fromkeys([*decision.by, *(who for who, _ in decision.notes)]):
+        note = "\n".join(words for author, words in decision.notes if author == who)
+        said = {"verdict": decision.by.get(who, ""), "note": note, "who": who, "at": decision.at[who], "state": state}
+        rows.append(about | said)
+    return rows
+
+
+def to_fill_in(nodes: Nodes, ids: Sequence[str]) -> str:
+    """Write a table of nodes in their order, with an empty column for the verdicts."""
+    position = {node: k for k, node in enumerate(nodes.ids)}
+    rows = [{"id": node} | _place(nodes, position[node]) for node in ids]
+    return _csv(_with_kept(_text_table(rows, ("id", "verdict", "note", "group", "score")), nodes))
+
+
+def reviewed(decisions: Decisions, nodes: Nodes, scores: NDArray[Any] | None) -> str:
+    """Write the target nodes and which are listed after the decisions.
+
+    They are in the order of the scores that were learned from the decisions, or else of those before.
+    """
+    groups = [group if group > 0 else None for group in nodes.group.tolist()]
+    rows = [(decisions.verdict(node, group) if is_target else "") for node, group, is_target in nodes.rows()]
+    table = pl.DataFrame(
+        {
+            "id": nodes.ids,
+            "score": nodes.score if scores is None else scores,
+            "score_before": nodes.score,
+            "verdict": rows,
+            "listed": decisions.final(nodes),
+            "listed_before": nodes.listed,
+            "group": pl.Series(groups, dtype=pl.Int64),
+            "group_name": [decisions.group_name(nodes, group or 0) for group in groups],
+        }
+    )
+    ranked = table.filter(pl.Series(nodes.is_target)).sort("score", descending=True, maintain_order=True)
+    return _csv(_with_kept(ranked, nodes))
+
+
+def _place(nodes: Nodes, k: int) -> dict[str, str]:
+    """Return the group and the score of a node as text."""
+    return {"group": str(nodes.group[k]) if nodes.group[k] > 0 else "", "score": f"{nodes.score[k]:.6f}"}
+
+
+def _word(value: bool) -> str:
+    return str(value).lower()
+
+
+def _text_table(rows: Sequence[dict[str, str]], columns: Sequence[str]) -> pl.DataFrame:
+    cells = [[row.get(column, "") for column in columns] for row in rows]
+    return pl.DataFrame(cells, dict.fromkeys(columns, pl.String), orient="row")
+
+
+def _with_kept(table: pl.DataFrame, nodes: Nodes) -> pl.DataFrame:
+    """Add the user's own columns; one that is called as one of ours has `own_` before its name."""
+    ours = {*table.columns, *READ}
+    renamed = nodes.kept.rename({name: f"own_{name}" for name in nodes.kept.columns if name.strip().lower() in ours})
+    if not renamed.width:
+        return table
+    return table.join(renamed.with_columns(id=pl.Series(nodes.ids)), on="id", how="left", maintain_order="left")
+
+
+def _csv(table: pl.DataFrame) -> str:
+    return for_spreadsheets(table).write_csv()
+
+
+def read_decisions(path: Path, nodes: Nodes, who: str) -> list[Entry]:
+    """Read a table of verdicts that was filled in by hand; raise if any row of it is not clear."""
+    if path.exists() and not path.is_file():
+        raise TableError(f"{printable(path)} is a folder, a pipe or a device; give a CSV file")
+    try:
+        content = path.read_bytes()
+    except OSError as problem:
+        raise TableError(f"cannot read {printable(path)}: {problem.strerror}") from problem
+    return parse_decisions(content, nodes, who, printable(path))
+
+
+def parse_decisions(content: bytes, nodes: Nodes, who: str, name: str) -> list[Entry]:
+    """Read the bytes of a table of verdicts; `who` decided where the table does not say.
+
+    A row with an id and a verdict is about a node; one without id, but with a group, about that group.
+    """
+    table = _table(content, name)
+    known: dict[str, bool] = dict(zip(nodes.ids, nodes.is_target.tolist(), strict=True))
+    groups = {str(group): group for group in nodes.group.tolist() if group > 0}
+    problems: list[str] = []
+    entries: list[Entry] = []
+    seen: dict[tuple[str, Subject], tuple[int, str]] = {}
+    verdicts: dict[Subject, list[str]] = {}
+    for number, row in enumerate(table.iter_rows(named=True), 2):  # as a spreadsheet counts, with the heading
+        cells = {column: value if column == "id" else value.strip() for column, value in row.items()}
+        if not cells.get("verdict") and not cells.get("note"):
+            continue
+        try:
+            entry = _entry(cells, known, groups, who)
+        except ValueError as problem:
+            problems.append(f"row {number}: {problem}")
+            continue
+        before = seen.setdefault((entry.who, subject_of(entry)), (number, entry.value))
+        if before[1] != entry.value:
+            problems.append(f"row {number}: it contradicts row {before[0]}, which is about the same by the same person")
+        about = verdicts.setdefault(subject_of(entry), [])
+        about += [entry.value] if entry.value in ("confirmed", "rejected") else []
+        if len(about) > 2 and len(set(about)) > 1:
+            problems.append(f"row {number}: several people disagree about this in one table; keep what they agreed on")
+        entries.append(entry)
+    if problems:
+        more = f"; and {len(problems) - MAX_NAMED:,} more rows" if len(problems) > MAX_NAMED else ""
+        raise TableError(f"{name}: nothing was imported: {'; '.join(problems[:MAX_NAMED])}{more}; correct these rows")
+    return entries
+
+
+def _table(content: bytes, name: str) -> pl.DataFrame:
+    try:
+        text = content.decode("utf-8-sig")
+        if not text.strip():
+            raise TableError(f"{name} is empty; expected a table with the columns id and verdict")
+        separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets of some countries write semicolons
+        table = pl.read_csv(io.StringIO(text), separator=separator, infer_schema=False).fill_null("")
+        names = {column.strip().lower(): column for column in reversed(table.columns)}  # the first of several counts
+        table = table.select(**{name: pl.col(names[name]) for name in READ if name in names})
+    except UnicodeDecodeError as problem:
+        raise TableError(f"{name} is not in UTF-8: {problem}; save it as CSV in UTF-8") from problem
+    except pl.exceptions.PolarsError as problem:
+        raise TableError(
+            f"{name} cannot be read as CSV: a row has more cells than the heading, or a quotation mark is not closed; "
+            "correct that row, or save the table as CSV anew"
+        ) from problem
+    missing = [column for column in ("id", "verdict") if column not in table.columns]
+    if missing:
+        raise TableError(f"{name} has no column {missing[0]!r}; expected id and verdict, and maybe note, who, group")
+    return table
+
+
+def _entry(cells: dict[str, str], known: dict[str, bool], groups: dict[str, int], who: str) -> Entry:
+    word, note = cells["verdict"].lower(), _plain(cells.get("note", ""))
+    verdict = VERDICT_OF.get(word)
+    if word and verdict is None:
+        raise ValueError(f"{cells['verdict']!r:.60} is no verdict; write confirmed, rejected, unsure, or nothing")
+    about: dict[str, Any]
+    if cells["id"].strip():
+        about = {"node": _known_node(cells["id"], known)}
+    elif (group := cells.get("group", "").lstrip("0")) in groups:
+        about = {"group": groups[group]}
+    else:
+        raise ValueError("it has neither an id nor the number of a group that there is")
+    said = {"kind": "note"} if verdict is None else {"kind": "verdict", "value": verdict}
+    author = _plain(cells.get("who", "")) or who
+    return validated(Entry, {"key": new_key(), "who": author, "note": note, **said, **about})
+
+
+def _known_node(text: str, known: dict[str, bool]) -> str:
+    forms = (_plain(text), text, _plain(text.strip()), text.strip())
+    node = next((form for form in forms if form in known), None)
+    if node is None:
+        hint = nearest(text, known) if len(known) < 100_000 else ""
+        raise ValueError(f"{text!r:.60} is no node of this run{hint}")
+    if not known[node]:
+        raise ValueError(f"{text!r:.60} is a source node, which is known by definition")
+    return node
+
+
+def _plain(text: str) -> str:
+    """Remove the apostrophes that `for_spreadsheets` puts before what would be a formula."""
+    return re.sub(INNER_APOSTROPHE, r"\1", text.removeprefix("'"))

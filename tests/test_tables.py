@@ -17,6 +17,7 @@ from recoslip.data.options import ReadOptions
 from recoslip.data.tables.columns import describe
 from recoslip.data.tables.edges import EdgeReader
 from recoslip.data.tables.node_columns import node_rows
+from recoslip.data.tables.table import Table
 
 NODES = pl.DataFrame(
     {
@@ -332,7 +333,7 @@ def test_a_category_column_is_kept_for_scoring_and_is_no_feature():
 def test_of_many_columns_the_first_are_described():
     frame = pl.DataFrame({"id": range(60), "domain": [0, 1] * 30, **{f"x{k}": range(60) for k in range(30)}})
     options = ReadOptions()
-    assert describe(node_rows(options, frame).columns).endswith("x19 (number) and 10 more")
+    assert describe(node_rows(options, Table("nodes", frame)).columns).endswith("x19 (number) and 10 more")
 
 
 @pytest.mark.parametrize("ids", [["a", "b", "c", "10"], [1, 2, 3, 10]], ids=["texts", "numbers"])
@@ -340,10 +341,10 @@ def test_of_many_columns_the_first_are_described():
 def test_ids_of_many_nodes_are_found_as_those_of_few(ids, hashes, monkeypatch):
     texts = pl.Series(ids).cast(pl.String)
     edges = pl.DataFrame({"a": [*ids, *ids[:2]], "b": pl.Series([str(k) for k in [*ids[::-1], "zz", "10.0"]])})
-    few = EdgeReader(edges, "edges", texts, ReadOptions(drop_unknown=True))
+    few = EdgeReader(Table("edges", edges), texts, ReadOptions(drop_unknown=True))
     expected = [each.to_list() for each in few.ends(edges)]
     monkeypatch.setattr("recoslip.data.tables.edges.MANY_NODES", 0)
-    many = EdgeReader(edges, "edges", texts, ReadOptions(drop_unknown=True))
+    many = EdgeReader(Table("edges", edges), texts, ReadOptions(drop_unknown=True))
     if hashes == "the same":
         monkeypatch.setattr(EdgeReader, "_hashed", None)
     assert [each.to_list() for each in many.ends(edges)] == expected

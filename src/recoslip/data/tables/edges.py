@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.data.options import ReadOptions
-from recoslip.data.tables.columns import FRAME, MOST_NAMES, Origin, require_column
-from recoslip.data.tables.node_columns import WHOLE, checked_ids, end_columns
+from recoslip.data.tables.columns import MOST_NAMES, Origin, require_column
+from recoslip.data.tables.node_columns import WHOLE, checked_ids
 from recoslip.data.tables.numbers import DecimalMark, decimal_marks, to_numbers, two_readings
+from recoslip.data.tables.table import Table
 
 log = logging.getLogger("recoslip")
 
@@ -61,6 +62,16 @@ def choose_ends(sample: pl.DataFrame, ids: pl.Series, options: ReadOptions) -> R
     return replace(options, edge_from=left, edge_to=right)
 
 
+def end_columns(options: ReadOptions, columns: Sequence[str]) -> list[str | None]:
+    """Return the columns of an edges table that hold the two ends of an edge.
+
+    An end whose column is not among the options takes the first column that has no other use; None if none is left.
+    """
+    named = (options.edge_from, options.edge_to)
+    unnamed = (column for column in columns if column not in (*named, options.weight))
+    return [next(unnamed, None) if name is None else name for name in named]
+
+
 def _columns_of_ids(columns: Sequence[pl.Series], ids: pl.Series) -> list[str]:
     """Return the columns most of whose values are ids of nodes, as they are or as whole numbers written like 1.0."""
     texts = {}
@@ -96,17 +107,13 @@ class EdgeReader:
     """Rows of an edges table -> node positions of their ends, and weights.
 
     Args:
-        sample: the first rows of the table, with all columns.
-        name: how error messages call the table.
+        table: the edges table; rows are given to `read`.
         ids: the ids of the nodes, as text.
         options: which columns to read.
-        origin: where the table comes from.
     """
 
-    def __init__(
-        self, sample: pl.DataFrame, name: str, ids: pl.Series, options: ReadOptions, origin: Origin = FRAME
-    ) -> None:
-        columns = sample.columns
+    def __init__(self, table: Table, ids: pl.Series, options: ReadOptions) -> None:
+        columns, name, sample = table.columns, table.name, table.head(SAMPLE_EDGES)
         for column in (options.edge_from, options.edge_to, options.weight):
             if column is not None:
                 require_column(columns, column, "edges")
@@ -119,7 +126,7 @@ class EdgeReader:
         self.left, self.right = left, right
         self.columns = [left, right, *([options.weight] if options.weight is not None else [])]  # those that are read
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
-        self.origin = origin
+        self.origin = table.origin
         self.positions = pl.DataFrame({"id": ids, "position": np.arange(len(ids))})
         if ids.is_duplicated().any():
             repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
@@ -129,13 +136,10 @@ class EdgeReader:
                 "them other ids"
             )
         self.dropped = 0  # edges with an unknown end that were dropped so far
+        if table.path is not None and ids.is_in([left]).any() and ids.is_in([right]).any():
+            raise TableError(f"{name}: the first line, {left!r} and {right!r}, is an edge; add a header")
         self._decide_mark(sample)
         _log_unused([sample[name] for name in columns if name not in self.columns], self)
-
-    def check_header(self) -> None:
-        """Raise if the header of a file is an edge, because the file has no header."""
-        if self.ids.is_in([self.left]).any() and self.ids.is_in([self.right]).any():
-            raise TableError(f"{self.name}: the first line, {self.left!r} and {self.right!r}, is an edge; add a header")
 
     def read(self, frame: pl.DataFrame, offset: int = 0) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
         """Return the node positions of the ends of the given rows, (2, edges), and their weights.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,10 @@ from recoslip.data.tables.columns import (
     plan_columns,
     require_column,
 )
+from recoslip.data.tables.table import Table
 from recoslip.data.tables.times import Order, not_before, read_instant, read_times, slash_order
+
+log = logging.getLogger("recoslip")
 
 WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that became a float
 MAX_WHOLE = 2**53  # up to which floats hold every whole number
@@ -52,27 +55,23 @@ def checked_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Ser
     return column
 
 
-def own_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
-    """Return ids as text or whole numbers; where every one is written as 1.0, without the .0."""
-    ids = checked_ids(column, table, origin)
+def own_ids(table: Table, name: str) -> pl.Series:
+    """Return the ids of nodes as text or whole numbers; where every one is written as 1.0, without the .0."""
+    require_column(table.columns, name, "nodes")
+    ids = checked_ids(table[name], "nodes", table.origin)
     if ids.dtype == pl.String and len(ids) and ids.str.contains(WHOLE).all():
         return ids.str.extract(WHOLE)
     return ids
 
 
-def ids_as_text(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
-    """Return ids as text, so that 7 in one file equals 7 in the other whatever the types of the columns."""
-    return own_ids(column, table, origin).cast(pl.String)
-
-
-def domains_from_column(table: ColumnReader, name: str, target: object, origin: Origin = FRAME) -> NDArray[np.bool_]:
+def domains_from_column(table: Table, name: str, target: object) -> NDArray[np.bool_]:
     """Return which rows are target by a column of two values."""
     require_column(table.columns, name, "nodes")
     column = table[name].cast(pl.String)
     if column.null_count():
         raise TableError(
             f"the domain column {name!r} is empty in {column.null_count()} rows (first: "
-            f"{origin.first(column.is_null())}; {origin.counting}); give every node a domain"
+            f"{table.origin.first(column.is_null())}; {table.origin.counting}); give every node a domain"
         )
     values = sorted(column.unique().to_list(), key=lambda value: (_plain(value), value))
     if len(values) != 2:
@@ -107,15 +106,15 @@ def _find_values(wanted: str, values: Sequence[str]) -> list[str]:
     return [wanted] if wanted in values else [value for value in values if _plain(value) == _plain(wanted)]
 
 
-def domains_from_time(table: ColumnReader, name: str, since: Since | None, origin: Origin = FRAME) -> NDArray[np.bool_]:
+def domains_from_time(table: Table, name: str, since: Since | None) -> NDArray[np.bool_]:
     """Return which rows are target: those with a time from `since` on."""
     require_column(table.columns, name, "nodes")
     column = table[name]
     missing = is_missing(column)
     if missing.any():
         raise TableError(
-            f"the time column {name!r} is empty in {missing.sum()} rows (first: {origin.first(missing)}; "
-            f"{origin.counting}); give every node a time"
+            f"the time column {name!r} is empty in {missing.sum()} rows (first: "
+            f"{table.origin.first(missing)}; {table.origin.counting}); give every node a time"
         )
     numeric = column.dtype.is_numeric()
     order = None if numeric else _slash_order(column, since)
@@ -171,7 +170,7 @@ def may_be_label(name: str) -> bool:
     return LABEL.search(name) is not None
 
 
-def choose_label(table: ColumnReader, reserved: Collection[str | None], asked: str | None) -> str | None:
+def choose_label(table: Table, reserved: Collection[str | None], asked: str | None) -> str | None:
     """Return the column that names the nodes.
 
     Args:
@@ -186,14 +185,14 @@ def choose_label(table: ColumnReader, reserved: Collection[str | None], asked: s
     return asked or None
 
 
-def choose_kept(table: ColumnReader, asked: Sequence[str], label: str | None) -> list[str]:
+def choose_kept(table: Table, asked: Sequence[str], label: str | None) -> list[str]:
     """Return the columns that are kept to be shown, the one that names the nodes first."""
     for name in asked:
         require_column(table.columns, name, "nodes")
     return list(dict.fromkeys([*([] if label is None else [label]), *asked]))
 
 
-def _is_label(table: ColumnReader, name: str) -> bool:
+def _is_label(table: Table, name: str) -> bool:
     if not (may_be_label(name) and table.schema[name] == pl.String):
         return False
     values = table[name].drop_nulls()
@@ -227,11 +226,6 @@ def column_arrays(table: ColumnReader, names: Sequence[str]) -> dict[str, NDArra
     return arrays
 
 
-log = logging.getLogger("recoslip")
-
-TableName: TypeAlias = Literal["nodes", "edges"]
-
-
 class NodeRows(NamedTuple):
     """The ids and domains of a nodes table, one per row, how its other columns are encoded, and which are kept."""
 
@@ -243,35 +237,19 @@ class NodeRows(NamedTuple):
     label: str | None  # the one of these that names the nodes
 
 
-def node_rows(options: ReadOptions, table: ColumnReader, origin: Origin = FRAME) -> NodeRows:
-    """Read ids and domains of a nodes table, and decide how its other columns are encoded.
-
-    Args:
-        table: the nodes table.
-        origin: where it comes from.
-    """
-    require_column(table.columns, options.id, "nodes")
-    names = own_ids(table[options.id], "nodes", origin)
+def node_rows(options: ReadOptions, table: Table) -> NodeRows:
+    """Read ids and domains of a nodes table, and decide how its other columns are encoded."""
+    names = own_ids(table, options.id)
     if options.time is None:
-        is_target = domains_from_column(table, options.domain, options.target, origin)
+        is_target = domains_from_column(table, options.domain, options.target)
     else:
-        is_target = domains_from_time(table, options.time, options.since, origin)
+        is_target = domains_from_time(table, options.time, options.since)
     if options.category is not None:
         require_column(table.columns, options.category, "nodes")
         if (dtype := table.schema[options.category]).is_nested():
             raise TableError(f"the category column {options.category!r} must hold one value per row; got {dtype}")
     reserved = {options.id, options.category, options.time, options.domain, options.node_type} - {None}
-    columns = plan_columns(table, reserved, options.features, options.ignore, options.text, origin)
+    columns = plan_columns(table, reserved, options.features, options.ignore, options.text, table.origin)
     log.info("features: %s", describe(columns))
     label = choose_label(table, reserved, options.label)
     return NodeRows(names.cast(pl.String), names, is_target, columns, choose_kept(table, options.keep, label), label)
-
-
-def end_columns(options: ReadOptions, columns: Sequence[str]) -> list[str | None]:
-    """Return the columns of an edges table that hold the two ends of an edge.
-
-    An end whose column is not among the options takes the first column that has no other use; None if none is left.
-    """
-    named = (options.edge_from, options.edge_to)
-    unnamed = (column for column in columns if column not in (*named, options.weight))
-    return [next(unnamed, None) if name is None else name for name in named]

@@ -1,4 +1,4 @@
-"""A file of text, maybe compressed and in any encoding -> its text in UTF-8, as far as it fits into memory."""
+"""A file, maybe compressed and in any encoding -> its bytes or its text in UTF-8, as far as they fit into memory."""
 
 from __future__ import annotations
 
@@ -40,6 +40,22 @@ class Text:
     separator: str
     header: list[str]
 
+    @classmethod
+    def parse(cls, source: bytes | IO[bytes], start: bytes, usual: str) -> Text:
+        """Find the separator and the columns of a text by its first line.
+
+        Args:
+            source: all of the text.
+            start: its first bytes.
+            usual: the separator where the first line has no other.
+        """
+        head = start if len(start) < BLOCK else start[: start.rfind(b"\n") + 1] or start
+        header = pl.read_csv(head, separator=usual, n_rows=0).columns
+        others = (mark for mark in (";", "\t", ",") if mark != usual and len(header) == 1 and mark in header[0])
+        if (mark := next(others, None)) is not None:
+            return cls(source, head, mark, pl.read_csv(head, separator=mark, n_rows=0).columns)
+        return cls(source, head, usual, header)
+
     def rows(self, count: int) -> pl.DataFrame:
         """Return the first rows, all of them as text; as many as its first mebibyte holds."""
         try:
@@ -56,38 +72,9 @@ class Text:
         return pl.scan_csv(self.source, separator=self.separator, infer_schema_length=None, schema_overrides=types)
 
 
-def parse(source: bytes | IO[bytes], start: bytes, usual: str) -> Text:
-    """Find the separator and the columns of a text by its first line.
-
-    Args:
-        source: all of the text, in UTF-8.
-        start: its first bytes.
-        usual: the separator where the first line has no other.
-    """
-    head = start if len(start) < BLOCK else start[: start.rfind(b"\n") + 1] or start
-    header = _header(head, usual)
-    if len(header) == 1:
-        for separator in (";", "\t", ","):
-            if separator != usual and separator in header[0]:
-                return Text(source, head, separator, _header(head, separator))
-    return Text(source, head, usual, header)
-
-
-def _header(head: bytes, separator: str) -> list[str]:
-    return pl.read_csv(head, separator=separator, n_rows=0).columns
-
-
-# Memory.
-
-
-def free_memory() -> int:
-    """Return how many bytes of memory are free."""
-    return memory().free
-
-
 def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:
     """Raise if this many bytes are more than the free memory."""
-    free = free_memory()
+    free = memory().free
     if needed > free:
         raise OutOfMemory(
             f"{what} may take {needed / 2**30:.1f} GiB in memory or more, and {free / 2**30:.1f} GiB are free; {remedy}"
@@ -96,17 +83,13 @@ def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:
 
 def read_within_memory(blocks: Iterable[bytes], factor: int, what: str) -> bytes:
     """Join blocks of bytes, and raise as soon as `factor` times as many are more than the free memory."""
-    free = free_memory()
-    parts, size = [], 0
+    free, parts, size = memory().free, [], 0
     for block in blocks:
         size += len(block)
         if factor * size > free:
             require_memory(factor * size, what)
         parts.append(block)
     return b"".join(parts)
-
-
-# Bytes.
 
 
 @contextmanager
@@ -152,10 +135,7 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     )
 
 
-# Encodings.
-
-
-def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes = b"") -> Iterator[bytes]:
+def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes) -> Iterator[bytes]:
     """Yield the text of a file in UTF-8.
 
     Args:
@@ -164,7 +144,6 @@ def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes =
         encoding: the one that the user named.
         block: what was read of the file already.
     """
-    block = block or file.read(BLOCK)
     encoding = None if _is_utf8(block, encoding) else encoding
     if encoding is None and 0 in block and (likely := likely_encoding(block[:CONTEXT])).startswith("utf-"):
         raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass encoding={likely!r}")
@@ -173,11 +152,17 @@ def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes =
     while True:
         try:
             text = decoder.decode(block, final=not block)
-            decoded = text.encode()
         except UnicodeError as problem:
-            raise TableError(_undecodable(problem, what, encoding, lines)) from problem
+            content, start = getattr(problem, "object", block), getattr(problem, "start", 0)
+            lines += content[:start].decode(encoding or "utf-8", "ignore").count("\n")
+            likely = likely_encoding(content[max(0, start - CONTEXT) : start + CONTEXT])
+            raise TableError(
+                f"{what} is no {(encoding or 'utf-8').upper()} text: line {lines:,} holds the bytes "
+                f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass encoding={likely!r}, or the "
+                "encoding that it was saved in"
+            ) from problem
         lines += text.count("\n")
-        yield decoded
+        yield text.encode(errors="replace")  # a few encodings can hold half of a character
         if not block:
             return
         block = file.read(BLOCK)
@@ -188,20 +173,6 @@ def _is_utf8(start: bytes, encoding: str | None) -> bool:
     name = "utf-8" if encoding is None else codecs.lookup(encoding).name
     is_wide = name.startswith(("utf-16", "utf-32"))
     return name.startswith("utf-8") or start.startswith(codecs.BOM_UTF8) or (is_wide and 0 not in start)
-
-
-def _undecodable(problem: UnicodeError, what: str, encoding: str | None, lines: int) -> str:
-    """Say where a text is not in its encoding, and in which one it may be."""
-    start, content = 0, b""
-    if isinstance(problem, UnicodeDecodeError):
-        start, content = problem.start, problem.object
-        lines += content[:start].decode(encoding or "utf-8", "ignore").count("\n")
-    likely = likely_encoding(content[max(0, start - CONTEXT) : start + CONTEXT])
-    return (
-        f"{what} is no {(encoding or 'utf-8').upper()} text: line {lines:,} holds the bytes "
-        f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass encoding={likely!r}, or the encoding "
-        "that it was saved in"
-    )
 
 
 def likely_encoding(sample: bytes) -> str:
@@ -216,27 +187,30 @@ def likely_encoding(sample: bytes) -> str:
     return "cp1252" if best is None or "cp1252" in names else best.encoding.replace("_", "-")
 
 
-# Text that is larger than memory.
-
-
 @contextmanager
-def text_on_disk(path: Path, what: str, encoding: str | None, usual: str) -> Iterator[Text]:
-    """Open a table of text where it is, or a copy in plain UTF-8 that is removed when the block ends."""
-    with open_bytes(path) as file:
-        start = file.read(BLOCK)
-        if isinstance(file, io.BufferedReader) and _is_utf8(start, encoding):
-            file.seek(0)
-            yield parse(file, start, usual)
-            return
-        with tempfile.TemporaryFile() as copy:
-            for block in utf8_blocks(file, what, encoding, start):
-                if shutil.disk_usage(tempfile.gettempdir()).free < LEAST_ROOM + len(block):
-                    raise TableError(
-                        f"{what} needs a copy in plain UTF-8, and the disk of {tempfile.gettempdir()} has no room for "
-                        "it; set TMPDIR to a folder of another disk, or give the file unpacked and in UTF-8"
-                    )
-                copy.write(block)
-            copy.seek(0)
-            start = copy.read(BLOCK)
-            copy.seek(0)
-            yield parse(copy, start, usual)
+def utf8_file(file: IO[bytes], what: str, encoding: str | None, start: bytes) -> Iterator[tuple[IO[bytes], bytes]]:
+    """Yield a text that may be larger than memory as a file in UTF-8, which may be a copy, and its first bytes.
+
+    Args:
+        file: an open file, of which `start` was read.
+        what: how messages call it.
+        encoding: the one that the user named.
+        start: its first bytes.
+    """
+    if isinstance(file, io.BufferedReader) and _is_utf8(start, encoding):
+        start = next(utf8_blocks(file, what, encoding, start))  # raises if they are not UTF-8
+        file.seek(0)
+        yield file, start
+        return
+    with tempfile.TemporaryFile() as copy:
+        for block in utf8_blocks(file, what, encoding, start):
+            if shutil.disk_usage(tempfile.gettempdir()).free < LEAST_ROOM + len(block):
+                raise TableError(
+                    f"{what} needs a copy in plain UTF-8, and the disk of {tempfile.gettempdir()} has no room for it; "
+                    "set TMPDIR to a folder of another disk, or give the file unpacked and in UTF-8"
+                )
+            copy.write(block)
+        copy.seek(0)
+        start = copy.read(BLOCK)
+        copy.seek(0)
+        yield copy, start

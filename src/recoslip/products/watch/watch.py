@@ -25,8 +25,8 @@ from recoslip.data.options import ReadOptions, reads
 from recoslip.data.split import Mask
 from recoslip.data.tables.column_encoders import TextEncoder
 from recoslip.data.tables.columns import Origin, is_missing, plan_columns, require_column
-from recoslip.data.tables.node_columns import ids_as_text
-from recoslip.data.tables.read import Table, open_edges, read_nodes
+from recoslip.data.tables.node_columns import own_ids
+from recoslip.data.tables.read import EncodedNodes, GivenTable, encode_nodes, open_edges, open_nodes
 from recoslip.data.tables.table import table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, fit_encoder
 from recoslip.data.tables.times import read_times, slash_order
@@ -125,8 +125,8 @@ class Watch:
     def begin(
         cls,
         folder: str | os.PathLike[str],
-        nodes: Table,
-        edges: Table | None = None,
+        nodes: GivenTable,
+        edges: GivenTable | None = None,
         *,
         alpha: float = 0.05,
         max_growth: float = 10.0,
@@ -158,11 +158,12 @@ class Watch:
             if final.is_dir() and any(contents(final)):
                 raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
             check_output(final, "watch")
-            frame, origin = read_nodes(nodes, options)
+            table = open_nodes(nodes, options)
+            frame, origin = table.frame, table.origin
             columns = plan_columns(
                 frame, {options.id, time} - {None}, options.features, options.ignore, options.text, origin
             )
-            ids = _ids(frame, options.id, origin)
+            ids = _ids(own_ids(table, options.id))
             if len(ids) < MIN_KNOWN:
                 raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {len(ids)}; give more of them")
             last_time = _last_time(frame, time, None, origin)
@@ -192,7 +193,12 @@ class Watch:
         return cls(final)
 
     def add(
-        self, nodes: Table, edges: Table | None = None, *, drop_unknown: bool = False, encoding: str | None = None
+        self,
+        nodes: GivenTable,
+        edges: GivenTable | None = None,
+        *,
+        drop_unknown: bool = False,
+        encoding: str | None = None,
     ) -> Outcome:
         """Take in a batch and say what it comes to; the state on disk has grown by it when this returns.
 
@@ -208,12 +214,12 @@ class Watch:
             state = self.state = read_state(self.folder)
             settings, number = state.settings, len(state.batches)
             encoder = TableEncoder.from_json(state.encoding)
-            options = ReadOptions(id=settings.id, encoding=encoding)
-            frame, origin = read_nodes(nodes, options, encoder.text_columns())
-            ids = _ids(frame, settings.id, origin)
+            options = ReadOptions(id=settings.id, encoding=encoding, impute=True)
+            read = encode_nodes(nodes, options, encoder)
+            frame, ids = read.table.frame, _ids(read.ids)
             own = node_table(ids, number)
             node = own["node"].to_numpy()
-            features = _features(encoder, frame, settings, origin)
+            features = _features(read, settings)
             fingerprint = _fingerprint(node, features)
             if fingerprint == state.batches[-1].fingerprint and number > 1:
                 last = state.batches[-1]
@@ -222,7 +228,7 @@ class Watch:
                 group = next((g for g in state.groups if g.alarm == last.number), None)
                 return Outcome(last, group, open_groups(state), again=True)
             self._refuse_seen(ids, node)
-            last_time = _last_time(frame, settings.time, state.batches[-1].last_time, origin)
+            last_time = _last_time(frame, settings.time, state.batches[-1].last_time, read.table.origin)
             known_ids = pl.concat([state.nodes.table["id"], ids])
             edge_index, lost = _read_edges(edges, known_ids, (*state.seen, node), drop_unknown, encoding)
             pool = state.nodes.joined(Nodes(own, features, edge_index))
@@ -455,9 +461,8 @@ def _thinned(pool: Nodes, number: int, settings: Settings) -> Nodes:
     return pool.chosen(kept)
 
 
-def _ids(frame: pl.DataFrame, name: str, origin: Origin) -> pl.Series:
-    require_column(frame.columns, name, "nodes")
-    ids = ids_as_text(frame[name], "nodes", origin).alias("id")
+def _ids(names: pl.Series) -> pl.Series:
+    ids = names.cast(pl.String).alias("id")
     if ids.is_duplicated().any():
         repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
         first = ", ".join(map(repr, repeated[:3].to_list()))
@@ -466,7 +471,11 @@ def _ids(frame: pl.DataFrame, name: str, origin: Origin) -> pl.Series:
 
 
 def _read_edges(
-    table: Table | None, ids: pl.Series, seen: Sequence[NDArray[np.int64]], drop_unknown: bool, encoding: str | None
+    table: GivenTable | None,
+    ids: pl.Series,
+    seen: Sequence[NDArray[np.int64]],
+    drop_unknown: bool,
+    encoding: str | None,
 ) -> tuple[NDArray[np.int64], int]:
     """Return edges as positions among the nodes that are kept, and how many lead to nodes that are not kept any more.
 
@@ -479,14 +488,15 @@ def _read_edges(
     """
     if table is None:
         return np.empty((2, 0), dtype=np.int64), 0
-    frame, reader = open_edges(table, ids, ReadOptions(drop_unknown=True, encoding=encoding))
+    opened, reader = open_edges(table, ids, ReadOptions(drop_unknown=True, encoding=encoding))
+    frame = opened.frame
     if not frame.height:
         return np.empty((2, 0), dtype=np.int64), 0
     edge_index, _ = reader.read(frame)
     if not reader.dropped:
         return _each_once(edge_index), 0
     columns = {"0": reader.left, "1": reader.right}
-    ends = pl.DataFrame({side: ids_as_text(frame[column], "edges") for side, column in columns.items()})
+    ends = pl.DataFrame({side: own_ids(opened, column).cast(pl.String) for side, column in columns.items()})
     gone = pl.concat([ends["0"], ends["1"]]).unique().sort()
     gone = gone.filter(~gone.is_in(ids.implode()))
     never = gone.filter(~np.isin(id_hashes(gone.to_list()), np.concatenate([np.empty(0, dtype=np.int64), *seen])))
@@ -592,12 +602,12 @@ def _is_before(first: Any, last: Any, name: str) -> bool:
     return bool(own.ticks[0] < earlier.ticks[0])
 
 
-def _features(encoder: TableEncoder, frame: pl.DataFrame, settings: Settings, origin: Origin) -> Any:
+def _features(read: EncodedNodes, settings: Settings) -> Any:
     """Return the features of a batch, in the encoding that was fixed when the watch began."""
-    found = encoder.transform(frame, impute=True, origin=origin)
+    found = read.features
     if found.missing and not settings.impute:
         lacking = [
-            f"values of {name!r} in {count:,} rows" if name in frame.columns else f"column {name!r}"
+            f"values of {name!r} in {count:,} rows" if name in read.table.columns else f"column {name!r}"
             for name, count in found.missing.items()
         ]
         raise WatchError(

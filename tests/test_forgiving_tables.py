@@ -407,10 +407,10 @@ def bomb(path):
 
 def test_an_archive_that_unpacks_to_more_than_memory_or_disk_holds_is_refused(tmp_path, monkeypatch):
     path = bomb(tmp_path / "n.csv.zip")
-    monkeypatch.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(20 * 2**20, 20 * 2**20))
+    monkeypatch.setattr("recoslip.data.tables.files.memory", lambda *_: Memory(20 * 2**20, 20 * 2**20))
     with pytest.raises(OutOfMemory, match=r"n\.csv\.zip may take .* GiB in memory"):
         read_graph(path, None)
-    monkeypatch.setattr("recoslip.data.tables.text_files.LEAST_ROOM", 2**60)
+    monkeypatch.setattr("recoslip.data.tables.files.LEAST_ROOM", 2**60)
     with pytest.raises(TableError, match=r"needs a copy in plain UTF-8, and the disk .* has no room"):
         pack(path, write(EDGES, tmp_path / "e.csv"), tmp_path / "graph")
 
@@ -470,7 +470,7 @@ def test_rows_of_excel_are_counted_as_excel_counts_them(tmp_path):
 
 def test_a_stray_cell_does_not_take_all_memory(tmp_path, monkeypatch):
     path = write_excel(nodes(v=range(ROWS)), tmp_path / "n.xlsx", stray=(2**20 - 1, 2**14 - 1))
-    monkeypatch.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(2**30, 2**30))
+    monkeypatch.setattr("recoslip.data.tables.files.memory", lambda *_: Memory(2**30, 2**30))
     assert path.stat().st_size < 20_000
     for read in (read_graph, lambda *files: pack(*files, tmp_path / "packed")):
         with pytest.raises(OutOfMemory, match=r"n\.xlsx may take .*save the sheet as CSV, without cells that are far"):

@@ -29,7 +29,7 @@ def write(frame: pl.DataFrame, path):
 
 
 def free(monkeypatch, size):
-    monkeypatch.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(size, size))
+    monkeypatch.setattr("recoslip.data.tables.files.memory", lambda *_: Memory(size, size))
 
 
 FORMATS = ["csv", "tsv", "csv.gz", "parquet", "arrow", "zst.arrow"]

@@ -37,7 +37,7 @@ from recoslip.data.packed.reader import (
 )
 from recoslip.data.tables.column_encoders import ColumnEncoder, VectorEncoder, fit_column
 from recoslip.data.tables.columns import Column, refuse_missing
-from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, end_columns
+from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends
 from recoslip.data.tables.node_columns import NodeRows, node_rows, shown_values
 from recoslip.data.tables.table import Table, TableName, open_on_disk, table_errors
 from recoslip.data.tables.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
@@ -104,7 +104,7 @@ def _write_arrays(
         node_table = given_nodes.stored([options.id], _store(packed, "nodes"))
         rows = node_rows(options, node_table)
         options = choose_ends(given_edges.head(SAMPLE_EDGES), rows.ids, options)
-        edge_table = given_edges.stored(end_columns(options, given_edges.columns), _store(packed, "edges"))
+        edge_table = given_edges.stored([options.edge_from, options.edge_to], _store(packed, "edges"))
     reader = EdgeReader(edge_table, rows.ids, options)
     used = [column for column in rows.columns if column.encoding != "unused"]
     phases = Phases(progress, node_table.height * len(used) + 2 * edge_table.height)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,18 +14,9 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.data.options import ReadOptions, Since
-from recoslip.data.tables.columns import (
-    FRAME,
-    Column,
-    ColumnReader,
-    Origin,
-    describe,
-    is_missing,
-    plan_columns,
-    require_column,
-)
-from recoslip.data.tables.table import Table
-from recoslip.data.tables.times import Order, not_before, read_instant, read_times, slash_order
+from recoslip.data.tables.columns import Column, describe, is_missing, plan_columns, require_column
+from recoslip.data.tables.table import Origin, Table
+from recoslip.data.tables.times import common_order, not_before, read_instant, read_times
 
 log = logging.getLogger("recoslip")
 
@@ -32,27 +24,30 @@ WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that bec
 MAX_WHOLE = 2**53  # up to which floats hold every whole number
 
 
-def checked_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
+def checked_ids(column: pl.Series, table: str, origin: Origin) -> pl.Series:
     """Return ids, all there; floats become whole numbers, or are refused where they are none."""
+    name = f"the {table} table's column {column.name!r}"
     if column.dtype.is_nested() or column.dtype == pl.Binary:
+        raise TableError(f"{name} must hold text or whole numbers; got {column.dtype}")
+    require_values(column, name, origin, "fill it, or leave these rows out")
+    if not column.dtype.is_float():
+        return column
+    broken = (column != column.floor()) | (column.abs() > MAX_WHOLE)
+    if broken.any():
         raise TableError(
-            f"the {table} table's column {column.name!r} must hold text or whole numbers; got {column.dtype}"
+            f"{name} must hold text or whole numbers; got {column.filter(broken)[0]} ({origin.first(broken)}; "
+            f"{origin.counting})"
         )
+    return column.cast(pl.Int64)
+
+
+def require_values(column: pl.Series, name: str, origin: Origin, remedy: str) -> None:
+    """Raise if a value is missing."""
     missing = is_missing(column)
     if missing.any():
         raise TableError(
-            f"the {table} table's column {column.name!r} is empty in {missing.sum()} rows (first: "
-            f"{origin.first(missing)}; {origin.counting}); fill it, or leave these rows out"
+            f"{name} is empty in {missing.sum()} rows (first: {origin.first(missing)}; {origin.counting}); {remedy}"
         )
-    if column.dtype.is_float():
-        broken = (column != column.floor()) | (column.abs() > MAX_WHOLE)
-        if broken.any():
-            raise TableError(
-                f"the {table} table's column {column.name!r} must hold text or whole numbers; got "
-                f"{column.filter(broken)[0]} ({origin.first(broken)}; {origin.counting})"
-            )
-        return column.cast(pl.Int64)
-    return column
 
 
 def own_ids(table: Table, name: str) -> pl.Series:
@@ -68,11 +63,7 @@ def domains_from_column(table: Table, name: str, target: object) -> NDArray[np.b
     """Return which rows are target by a column of two values."""
     require_column(table.columns, name, "nodes")
     column = table[name].cast(pl.String)
-    if column.null_count():
-        raise TableError(
-            f"the domain column {name!r} is empty in {column.null_count()} rows (first: "
-            f"{table.origin.first(column.is_null())}; {table.origin.counting}); give every node a domain"
-        )
+    require_values(column, f"the domain column {name!r}", table.origin, "give every node a domain")
     values = sorted(column.unique().to_list(), key=lambda value: (_plain(value), value))
     if len(values) != 2:
         shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
@@ -80,53 +71,41 @@ def domains_from_column(table: Table, name: str, target: object) -> NDArray[np.b
             f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}; leave "
             "the rows of others out, or write two values into a column of their own and name it (domain=...)"
         )
-    if target is not None:
-        found = _find_values(str(target), values)
-        if len(found) != 1:
-            problem = "which both read like" if found else "not"
-            raise TableError(
-                f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, {problem} {str(target)!r}; give "
-                f"one of them as it is written (target={values[0]!r} or target={values[1]!r})"
-            )
-        return np.asarray(column == found[0])
-    if [_plain(value) for value in values] in (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"]):
+    known = (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"])
+    if target is None and [_plain(value) for value in values] in known:
         return np.asarray(column == values[1])
-    raise TableError(
-        f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}: say which one is the target "
-        f"(target={values[0]!r} or target={values[1]!r})"
-    )
+    given = f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}"
+    either = f"(target={values[0]!r} or target={values[1]!r})"
+    if target is None:
+        raise TableError(f"{given}: say which one is the target {either}")
+    wanted = str(target)
+    found = [wanted] if wanted in values else [value for value in values if _plain(value) == _plain(wanted)]
+    if len(found) != 1:
+        problem = "which both read like" if found else "not"
+        raise TableError(f"{given}, {problem} {wanted!r}; give one of them as it is written {either}")
+    return np.asarray(column == found[0])
 
 
 def _plain(value: str) -> str:
     return value.strip().lower()
 
 
-def _find_values(wanted: str, values: Sequence[str]) -> list[str]:
-    """Return the value equal to `wanted`, or else all that differ from it only in case and surrounding spaces."""
-    return [wanted] if wanted in values else [value for value in values if _plain(value) == _plain(wanted)]
-
-
 def domains_from_time(table: Table, name: str, since: Since | None) -> NDArray[np.bool_]:
     """Return which rows are target: those with a time from `since` on."""
     require_column(table.columns, name, "nodes")
     column = table[name]
-    missing = is_missing(column)
-    if missing.any():
-        raise TableError(
-            f"the time column {name!r} is empty in {missing.sum()} rows (first: "
-            f"{table.origin.first(missing)}; {table.origin.counting}); give every node a time"
-        )
+    require_values(column, f"the time column {name!r}", table.origin, "give every node a time")
     numeric = column.dtype.is_numeric()
-    order = None if numeric else _slash_order(column, since)
+    order = None if numeric else common_order(column, since)
     times = None if numeric else read_times(column, order)
     try:
         if times is None:
             is_target = np.asarray(column >= _number(column, since))
         else:
             is_target = not_before(times, read_instant(since, order), name)  # type: ignore[arg-type]
+    except TableError:
+        raise
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
-        if isinstance(problem, TableError):
-            raise
         expected = "a number" if numeric else "a date such as 2007-01-31"
         raise TableError(f"the time column {name!r} needs {expected} to divide it; got since={since!r}") from problem
     if is_target.all() or not is_target.any():
@@ -135,39 +114,18 @@ def domains_from_time(table: Table, name: str, since: Since | None) -> NDArray[n
     return is_target
 
 
-def _slash_order(column: pl.Series, since: Since | None) -> Order | None:
-    """Return which part of dates with slashes comes first, by the values of the column and of `since` together."""
-    texts = {}
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum) and column.cast(pl.String).str.contains("/").any():
-        texts[f"the time column {column.name!r}"] = column.cast(pl.String).alias("")
-    if isinstance(since, str) and "/" in since:
-        texts["since"] = pl.Series([since])
-    return slash_order(pl.concat(texts.values()), " and ".join(texts)) if texts else None
-
-
 def _number(column: pl.Series, since: Any) -> int | float:
     """Return `since` as a number: a whole one where the column is, because large ones are rounded as floats."""
     if column.dtype == pl.Int64 and isinstance(since, int | str):
-        try:
+        with suppress(ValueError):
             whole = int(since)
-        except ValueError:
-            return float(since)
-        return whole if -(2**63) <= whole < 2**63 else float(whole)
+            return whole if -(2**63) <= whole < 2**63 else float(whole)
     return float(since)
 
 
 LABEL = re.compile(r"(?:^|[ _.-])(title|name|label|headline|subject)$", re.IGNORECASE)
 MAX_LENGTH = 200  # characters of a name, on average; longer texts are bodies, not names
 MIN_DISTINCT = 0.5  # fraction of the names that differ; what repeats more often names a category
-
-
-def may_be_label(name: str) -> bool:
-    """Return whether a column's name says that its values name the nodes.
-
-    >>> [name for name in ("title", "Product Name", "filename", "price") if may_be_label(name)]
-    ['title', 'Product Name']
-    """
-    return LABEL.search(name) is not None
 
 
 def choose_label(table: Table, reserved: Collection[str | None], asked: str | None) -> str | None:
@@ -193,11 +151,10 @@ def choose_kept(table: Table, asked: Sequence[str], label: str | None) -> list[s
 
 
 def _is_label(table: Table, name: str) -> bool:
-    if not (may_be_label(name) and table.schema[name] == pl.String):
+    """Return whether a column is called as one that names the nodes, and its texts are short and hardly repeat."""
+    if not (LABEL.search(name) and table.schema[name] == pl.String):
         return False
     values = table[name].drop_nulls()
-    if not len(values):
-        return False
     length = values.str.len_chars().mean()
     return isinstance(length, float) and length <= MAX_LENGTH and values.n_unique() >= MIN_DISTINCT * len(values)
 
@@ -216,7 +173,7 @@ def shown_values(series: pl.Series) -> pl.Series:
         ) from problem
 
 
-def column_arrays(table: ColumnReader, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+def column_arrays(table: Table | pl.DataFrame, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Return columns as arrays of Python values, with None for what is missing."""
     arrays = {}
     for name in names:
@@ -249,7 +206,7 @@ def node_rows(options: ReadOptions, table: Table) -> NodeRows:
         if (dtype := table.schema[options.category]).is_nested():
             raise TableError(f"the category column {options.category!r} must hold one value per row; got {dtype}")
     reserved = {options.id, options.category, options.time, options.domain, options.node_type} - {None}
-    columns = plan_columns(table, reserved, options.features, options.ignore, options.text, table.origin)
+    columns = plan_columns(table, reserved, options)
     log.info("features: %s", describe(columns))
     label = choose_label(table, reserved, options.label)
     return NodeRows(names.cast(pl.String), names, is_target, columns, choose_kept(table, options.keep, label), label)

@@ -15,7 +15,7 @@ from recoslip.base.errors import TableError
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.tables.cells import cell_tables
-from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, end_columns, log_dropped_edges
+from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
 from recoslip.data.tables.graph_tables import edge_table, graph_tables, pyg_tables, require_weights
 from recoslip.data.tables.node_columns import choose_kept, choose_label, column_arrays, node_rows, own_ids
 from recoslip.data.tables.relations import add_relations, check_relational
@@ -127,7 +127,7 @@ def open_edges(given: GivenTable, ids: pl.Series, options: ReadOptions) -> tuple
     options = replace(options, weight=options.weight or own_weight)
     opened = open_table(given, "edges", options)
     options = choose_ends(opened.head(SAMPLE_EDGES), ids, options)
-    table = opened.typed(end_columns(options, opened.columns))
+    table = opened.typed([options.edge_from, options.edge_to])
     return table, EdgeReader(table, ids, options)
 
 

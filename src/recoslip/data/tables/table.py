@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import logging
-import os
 import re
-import sys
-import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
@@ -24,18 +17,23 @@ from recoslip.base.errors import TableError
 from recoslip.base.files import printable
 from recoslip.base.memory import memory_errors
 from recoslip.data.options import ReadOptions
-from recoslip.data.tables.columns import FRAME, Origin
-from recoslip.data.tables.text_files import (
+from recoslip.data.tables.files import (
     BLOCK,
-    REMEDY,
-    ZIP,
+    FACTOR,
     Text,
+    file_errors,
+    frame_within_memory,
     open_bytes,
+    read_excel,
     read_within_memory,
+    reason_of,
     require_memory,
+    scan,
     utf8_blocks,
     utf8_file,
+    value_errors,
 )
+from recoslip.data.tables.numbers import DecimalMark
 
 TableName: TypeAlias = Literal["nodes", "edges"]
 Format: TypeAlias = Literal["text", "parquet", "arrow", "excel"]
@@ -48,9 +46,36 @@ _FORMATS: dict[str, Format] = {
 }
 ENDINGS = ".csv, .tsv, .txt (these also .gz or .zip), .parquet, .arrow, .feather or .xlsx"
 
-FACTOR = 8  # bytes of memory per byte of a table before compression, until the graph is made of it
-VALUE = 8  # bytes of a value, about
-CELL = 32  # bytes of a cell of a workbook, also of an empty one
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a table comes from; by default a data frame, whose rows are counted from 0.
+
+    Args:
+        first_row: the number of the first row.
+        counting: how rows are counted, in words.
+        decimal: the decimal mark that the separator of a text file implies, if it implies one.
+    """
+
+    first_row: int = 0
+    counting: str = "rows are counted from 0"
+    decimal: DecimalMark | None = None
+
+    @classmethod
+    def of_file(cls, decimal: DecimalMark | None = None) -> Origin:
+        """Return the origin of a file with a header, whose rows are counted as a spreadsheet shows them."""
+        return cls(2, "the header is row 1", decimal)
+
+    def first(self, rows: pl.Series) -> str:
+        """Name the first row for which a column of true and false is true: "row 7"."""
+        return f"row {self.first_row + int(rows.arg_max() or 0)}"
+
+    def from_row(self, position: int) -> Origin:
+        """Return the origin of the rows from a position on."""
+        return replace(self, first_row=self.first_row + position)
+
+
+FRAME = Origin()
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +187,8 @@ def open_table(given: Any, kind: TableName, options: ReadOptions) -> Table:
                 text = read_within_memory(utf8_blocks(file, what, options.encoding, start), FACTOR, what)
                 return _text_table(path, kind, text, text[:BLOCK])
             if form == "excel":
-                return Table(kind, _read_excel(file, what), Origin.of_file(), path)
-            return Table(kind, _within_memory(_scan(file, form), what, FACTOR, REMEDY), FRAME, path)
+                return Table(kind, read_excel(file, what), Origin.of_file(), path)
+            return Table(kind, frame_within_memory(scan(file, form == "parquet"), what), FRAME, path)
     if type(given).__module__.startswith("pandas"):
         try:
             given = pl.from_pandas(given)
@@ -185,9 +210,9 @@ def open_on_disk(path: Path, kind: TableName, options: ReadOptions) -> Iterator[
                 text = stack.enter_context(utf8_file(file, what, options.encoding, start))
                 table = _text_table(path, kind, *text)
             elif form == "excel":
-                table = Table(kind, _read_excel(file, what), Origin.of_file(), path)
+                table = Table(kind, read_excel(file, what), Origin.of_file(), path)
             else:
-                table = Table(kind, _scan(file, form), FRAME, path)
+                table = Table(kind, scan(file, form == "parquet"), FRAME, path)
         yield table
 
 
@@ -233,6 +258,10 @@ def _check_path(path: Path, kind: TableName) -> Format:
 
 # How a file begins, the format whose name it may have, what it is, and what to do.
 _STARTS: Sequence[tuple[bytes, Format | None, str, str]] = (
+    (
+        rb"PK\x03\x04(?s:.{26})(?:\[Content_Types\]|_rels|docProps|xl/|mimetype)", "excel", "an Excel workbook",
+        "call it .xlsx, or save the sheet as CSV",
+    ),
     (rb"PK\x03\x04", "excel", "a zip archive", "unpack it, or call it .csv.zip if it holds one CSV file"),
     (
         rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "excel", "an Excel workbook of the old kind",
@@ -256,20 +285,9 @@ def _check_content(path: Path, kind: TableName, start: bytes) -> None:
         if re.match(pattern, start):
             if form == own_form:
                 return
-            if start.startswith(ZIP) and _is_workbook(path):
-                what, remedy = "an Excel workbook", "call it .xlsx, or save the sheet as CSV"
             raise TableError(f"{name} is {what}, not {extension(path)} as its name says; {remedy}")
     if form == "excel":
         raise TableError(f"{name} is no Excel workbook, whatever its name says; if it is text, call it .csv or .tsv")
-
-
-def _is_workbook(path: Path) -> bool:
-    """Return whether a zip archive is one of Excel's or of OpenDocument's."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.startswith("xl/") or name == "content.xml" for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError):
-        return False
 
 
 # Errors.
@@ -281,27 +299,8 @@ def table_errors() -> Iterator[None]:
     try:
         with memory_errors():
             yield
-    except _value_errors() as problem:
-        raise TableError(f"the tables hold values of a type that cannot be used: {_reason(problem)}") from problem
-
-
-def file_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions that polars and Arrow raise for a file that they cannot read."""
-    return (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, *_value_errors())
-
-
-def _value_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions of polars and Arrow; Arrow's only once it is loaded, for importing it takes long."""
-    arrow = sys.modules.get("pyarrow.lib")
-    return (pl.exceptions.PolarsError, pl.exceptions.PanicException, *([arrow.ArrowException] if arrow else []))
-
-
-def _reason(problem: BaseException) -> str:
-    """Return the first line of an error; raise another where a disk is full, which is no fault of a table."""
-    reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-    if os.strerror(errno.ENOSPC) in reason:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from problem
-    return reason
+    except value_errors() as problem:
+        raise TableError(f"the tables hold values of a type that cannot be used: {reason_of(problem)}") from problem
 
 
 @contextmanager
@@ -313,82 +312,13 @@ def read_errors(path: Path | None, kind: TableName, *, of_values: bool = False) 
         kind: "nodes" or "edges".
         of_values: errors about values alone, where others may be those of a file that is written.
     """
-    expected = _value_errors if of_values else file_errors
+    expected = value_errors if of_values else file_errors
     try:
         yield
     except expected() as problem:
-        reason, path = _reason(problem), path or Path()
+        reason, path = reason_of(problem), path or Path()
         if _FORMATS.get(extension(path)) == "text" and "utf-8" in reason.lower():
             with open_bytes(path) as file:
                 for _ in utf8_blocks(file, f"{kind}: {printable(path)}", None, file.read(BLOCK)):
                     pass  # the bytes that are not UTF-8 are an error
         raise TableError(f"{kind}: {printable(path)} cannot be read as {extension(path)}: {reason}") from problem
-
-
-# Parquet, Arrow and Excel.
-
-
-def read_parquet(file: IO[bytes], what: str, factor: int = FACTOR, remedy: str = REMEDY) -> pl.DataFrame:
-    """Read a Parquet file if `factor` times its values fit into memory.
-
-    Args:
-        file: the file.
-        what: how messages call it.
-        factor: bytes of memory per byte of its values.
-        remedy: what to do if it does not fit.
-    """
-    return _within_memory(_scan(file, "parquet"), what, factor, remedy)
-
-
-def _scan(file: IO[bytes], form: Format) -> pl.LazyFrame:
-    return pl.scan_parquet(file) if form == "parquet" else pl.scan_ipc(file)
-
-
-def _within_memory(lazy: pl.LazyFrame, what: str, factor: int, remedy: str) -> pl.DataFrame:
-    """Return all rows, if as many values of usual size fit into memory, and then these values do."""
-    values = len(lazy.collect_schema()) * int(lazy.select(pl.len()).collect().item())
-    require_memory(factor * VALUE * values, what, remedy)
-    frame = lazy.collect()
-    require_memory(factor * int(frame.estimated_size()), what, remedy)
-    return frame
-
-
-def _read_excel(file: IO[bytes], what: str) -> pl.DataFrame:
-    """Read the first sheet of a workbook; its first row is the header. Empty rows at the end are left out."""
-    if find_spec("fastexcel") is None:
-        raise TableError(
-            f"{what} is an Excel workbook; to read those, pip install 'recoslip[excel]', or save it as CSV"
-        )
-    from fastexcel import FastExcelError
-
-    unreadable: tuple[type[BaseException], ...] = (FastExcelError, zipfile.BadZipFile, *_value_errors())
-    logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it warns of each column without values
-    try:
-        require_memory(CELL * _cells(file), what, "save the sheet as CSV, without cells that are far from it")
-        file.seek(0)
-        options: Any = {"infer_schema_length": None, "drop_empty_rows": False, "raise_if_empty": False}
-        frame: pl.DataFrame = pl.read_excel(file, sheet_id=1, **options)
-    except unreadable as problem:
-        raise TableError(
-            f"{what} cannot be read as an Excel workbook: {_reason(problem)}; save it again, or as CSV"
-        ) from problem
-    if not frame.width:
-        return frame
-    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
-    return frame.head(int(filled[-1]) + 1 if len(filled) else 0)
-
-
-def _cells(file: IO[bytes]) -> int:
-    """Return how many cells the largest sheet of a workbook spans, as it says: one stray cell may span billions."""
-    most = 0
-    if not zipfile.is_zipfile(file):  # an old workbook, whose sheets are small
-        return most
-    with zipfile.ZipFile(file) as archive:
-        for name in archive.namelist():
-            if name.startswith("xl/worksheets/") and name.endswith(".xml"):
-                with archive.open(name) as sheet:
-                    last = re.search(rb'<dimension ref="[^"]*?([A-Z]+)([0-9]+)"', sheet.read(BLOCK))
-                if last is not None:
-                    width = sum(26**k * (letter - 64) for k, letter in enumerate(reversed(last[1])))
-                    most = max(most, width * int(last[2]))
-    return most

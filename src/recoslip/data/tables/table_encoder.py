@@ -26,7 +26,8 @@ from recoslip.data.tables.column_encoders import (
     encoder_from_json,
     fit_column,
 )
-from recoslip.data.tables.columns import FRAME, Column, Encoding, Origin, is_missing, refuse_missing
+from recoslip.data.tables.columns import Column, Encoding, is_missing, refuse_missing
+from recoslip.data.tables.table import FRAME, Origin
 
 PROBES = 64  # random directions that the spread of inner products is estimated by
 DENSE_FRACTION = 0.3  # fraction of non-zeros from which the feature matrix is dense

@@ -89,6 +89,16 @@ def slash_order(texts: pl.Series, name: str) -> Order | None:
     return "day" if day_first.any() else "month"
 
 
+def common_order(column: pl.Series, since: Since | None) -> Order | None:
+    """Return which part of dates with slashes comes first, by the values of a column and of `since` together."""
+    texts = {}
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum) and column.cast(pl.String).str.contains("/").any():
+        texts[f"the time column {column.name!r}"] = column.cast(pl.String).alias("")
+    if isinstance(since, str) and "/" in since:
+        texts["since"] = pl.Series([since])
+    return slash_order(pl.concat(texts.values()), " and ".join(texts)) if texts else None
+
+
 def year_first(texts: pl.Series, order: Order | None) -> pl.Series:
     """Write dates such as 31.12.2006, and 31/12/2006 in the given order, as 2006-12-31; leave other texts as they are.
 

@@ -24,10 +24,10 @@ from recoslip.data.ids import id_hashes
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.split import Mask
 from recoslip.data.tables.column_encoders import TextEncoder
-from recoslip.data.tables.columns import Origin, is_missing, plan_columns, require_column
+from recoslip.data.tables.columns import is_missing, plan_columns, require_column
 from recoslip.data.tables.node_columns import own_ids
 from recoslip.data.tables.read import EncodedNodes, GivenTable, encode_nodes, open_edges, open_nodes
-from recoslip.data.tables.table import table_errors
+from recoslip.data.tables.table import Origin, table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, fit_encoder
 from recoslip.data.tables.times import read_times, slash_order
 from recoslip.inference.diagnosis import least_growth
@@ -160,9 +160,7 @@ class Watch:
             check_output(final, "watch")
             table = open_nodes(nodes, options)
             frame, origin = table.frame, table.origin
-            columns = plan_columns(
-                frame, {options.id, time} - {None}, options.features, options.ignore, options.text, origin
-            )
+            columns = plan_columns(table, {options.id, time} - {None}, options)
             ids = _ids(own_ids(table, options.id))
             if len(ids) < MIN_KNOWN:
                 raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {len(ids)}; give more of them")

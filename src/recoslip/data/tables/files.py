@@ -1,16 +1,23 @@
-"""A file, maybe compressed and in any encoding -> its bytes or its text in UTF-8, as far as they fit into memory."""
+"""A file in any format, compression and encoding -> its text in UTF-8 or its rows, as far as they fit into memory."""
 
 from __future__ import annotations
 
 import codecs
+import errno
 import gzip
 import io
+import logging
+import os
+import re
 import shutil
+import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +31,9 @@ BLOCK = 2**20  # bytes that are decoded at a time
 CONTEXT = 2**14  # bytes before and after those that cannot be decoded, by which an encoding is recognised
 LEAST_ROOM = 2**24  # bytes that stay free on the disk where a copy of a file is made
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"  # the first bytes of compressed files
+FACTOR = 8  # bytes of memory per byte of a table before compression, until the graph is made of it
+VALUE = 8  # bytes of a value, about
+CELL = 32  # bytes of a cell of a workbook, also of an empty one
 USUAL_ENCODINGS = (
     "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "mac_roman", "koi8_r", "shift_jis", "euc_jp", "gb18030", "big5",
     "euc_kr", "utf_16", "utf_16_le", "utf_16_be", "utf_32",
@@ -214,3 +224,95 @@ def utf8_file(file: IO[bytes], what: str, encoding: str | None, start: bytes) ->
         start = copy.read(BLOCK)
         copy.seek(0)
         yield copy, start
+
+
+# Errors.
+
+
+def file_errors() -> tuple[type[BaseException], ...]:
+    """Return the exceptions that polars and Arrow raise for a file that they cannot read."""
+    return (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, *value_errors())
+
+
+def value_errors() -> tuple[type[BaseException], ...]:
+    """Return the exceptions of polars and Arrow; Arrow's only once it is loaded, for importing it takes long."""
+    arrow = sys.modules.get("pyarrow.lib")
+    return (pl.exceptions.PolarsError, pl.exceptions.PanicException, *([arrow.ArrowException] if arrow else []))
+
+
+def reason_of(problem: BaseException) -> str:
+    """Return the first line of an error; raise another where a disk is full, which is no fault of a table."""
+    reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+    if os.strerror(errno.ENOSPC) in reason:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from problem
+    return reason
+
+
+# Parquet, Arrow and Excel.
+
+
+def read_parquet(file: IO[bytes], what: str, factor: int = FACTOR, remedy: str = REMEDY) -> pl.DataFrame:
+    """Read a Parquet file if `factor` times its values fit into memory.
+
+    Args:
+        file: the file.
+        what: how messages call it.
+        factor: bytes of memory per byte of its values.
+        remedy: what to do if it does not fit.
+    """
+    return frame_within_memory(scan(file, True), what, factor, remedy)
+
+
+def scan(file: IO[bytes], is_parquet: bool) -> pl.LazyFrame:
+    """Return the rows of a Parquet or an Arrow file, none of which is read."""
+    return pl.scan_parquet(file) if is_parquet else pl.scan_ipc(file)
+
+
+def frame_within_memory(lazy: pl.LazyFrame, what: str, factor: int = FACTOR, remedy: str = REMEDY) -> pl.DataFrame:
+    """Return all rows, if as many values of usual size fit into memory, and then these values do."""
+    values = len(lazy.collect_schema()) * int(lazy.select(pl.len()).collect().item())
+    require_memory(factor * VALUE * values, what, remedy)
+    frame = lazy.collect()
+    require_memory(factor * int(frame.estimated_size()), what, remedy)
+    return frame
+
+
+def read_excel(file: IO[bytes], what: str) -> pl.DataFrame:
+    """Read the first sheet of a workbook; its first row is the header. Empty rows at the end are left out."""
+    if find_spec("fastexcel") is None:
+        raise TableError(
+            f"{what} is an Excel workbook; to read those, pip install 'recoslip[excel]', or save it as CSV"
+        )
+    from fastexcel import FastExcelError
+
+    unreadable: tuple[type[BaseException], ...] = (FastExcelError, zipfile.BadZipFile, *value_errors())
+    logging.getLogger("fastexcel").setLevel(logging.ERROR)  # it warns of each column without values
+    try:
+        require_memory(CELL * _cells(file), what, "save the sheet as CSV, without cells that are far from it")
+        file.seek(0)
+        options: Any = {"infer_schema_length": None, "drop_empty_rows": False, "raise_if_empty": False}
+        frame: pl.DataFrame = pl.read_excel(file, sheet_id=1, **options)
+    except unreadable as problem:
+        raise TableError(
+            f"{what} cannot be read as an Excel workbook: {reason_of(problem)}; save it again, or as CSV"
+        ) from problem
+    if not frame.width:
+        return frame
+    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
+    return frame.head(int(filled[-1]) + 1 if len(filled) else 0)
+
+
+def _cells(file: IO[bytes]) -> int:
+    """Return how many cells the largest sheet of a workbook spans, as it says: one stray cell may span billions."""
+    most = 0
+    if not zipfile.is_zipfile(file):  # an old workbook, whose sheets are small
+        return most
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            if name.startswith("xl/worksheets/") and name.endswith(".xml"):
+                with archive.open(name) as sheet:
+                    last = re.search(rb'<dimension ref="[^"]*?([A-Z]+)([0-9]+)"', sheet.read(BLOCK))
+                if last is not None:
+                    width = sum(26**k * (letter - 64) for k, letter in enumerate(reversed(last[1])))
+                    most = max(most, width * int(last[2]))
+    return most

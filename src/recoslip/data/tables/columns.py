@@ -12,6 +12,7 @@ from recoslip.base.errors import TableError, nearest
 from recoslip.data.options import ReadOptions
 from recoslip.data.tables.numbers import DecimalMark, are_codes, decimal_marks, spells_missing, to_numbers, two_readings
 from recoslip.data.tables.table import FRAME, Origin, Table
+from recoslip.data.tables.times import looks_like_date
 
 Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
 
@@ -119,7 +120,7 @@ def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | 
     for texts in (series.head(LOOK_ROWS), series):  # most columns of text are told by their first rows
         missing = spells_missing(texts)
         present = texts.filter(~missing)
-        are_dates = bool(_looks_like_date(present).all())
+        are_dates = bool(looks_like_date(present).all())
         marks = [] if are_codes(present) else decimal_marks(present, hint=origin.decimal)
         if not are_dates and not marks:
             return None
@@ -133,12 +134,6 @@ def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | 
     how = [{".": "commas between thousands", ",": "decimal commas"}[marks[0]]] if has_commas else []
     how += [f"missing values written {_spellings(texts.filter(missing))}"] if texts.filter(missing).count() else []
     return Column(name, "number", ", ".join(how) or "written as text", marks[0] if has_commas else None)
-
-
-def _looks_like_date(texts: pl.Series) -> pl.Series:
-    """Return for each text whether it starts with a date such as 2007-01-31, 31.1.2007 or 1/31/2007."""
-    ours, theirs = r"[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[0-9]{1,2}(\.[0-9]{1,2}\.|/[0-9]{1,2}/)[0-9]{4}"
-    return texts.str.contains(rf"^\s*({ours}|{theirs})([T ]|$)")
 
 
 def _spellings(texts: pl.Series) -> str:

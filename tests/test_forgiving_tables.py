@@ -573,6 +573,10 @@ def times(values):
         (["12/01/2006", "12/11/2006", "1/2/2007", "10/1/2007"], "12/31/2006"),  # since tells the order
         (["1.12.2006 10:00", "31.12.2006T23:59:59", "2007-01-01 00:00", "1.10.2007"], "01.01.2007"),
         ([date(2006, 12, 1), date(2006, 12, 31), date(2007, 1, 2), date(2007, 10, 1)], "31.12.2006 12:00"),
+        (["December 1, 2006", "Dec. 31st, 2006 23:59", "january 2 2007", "October 1, 2007"], "January 1, 2007"),
+        (["1 December 2006", "31-Dec-2006", "2. Jan 2007", "1st October, 2007"], "2007"),
+        (["2006-12-01", "31.12.2006", "2 January 2007", " 2007-10-01"], 2007),  # in several spellings
+        ([date(2006, 12, 1), date(2006, 12, 31), date(2007, 1, 2), date(2007, 10, 1)], "2007"),
     ],
 )
 def test_dates_are_read_as_people_write_them(values, since, tmp_path):
@@ -602,7 +606,9 @@ def test_dates_are_read_as_people_write_them(values, since, tmp_path):
         (["31/12/2006", "01/01/2007"], "12/31/2006", "of the time column 'when' and since are in two orders"),
         (["31.13.2006", "01.01.2007"], "2007-01-01", "got '31.13.2006'"),
         (["31/13/2006", "13/01/2007"], "2007-01-01", "got '31/13/2006'"),
-        (["1.1.06", "1.1.07"], "2007-01-01", "got '1.1.06'"),
+        (["1.1.06", "1.1.07"], "2007-01-01", "got '1.1.06'; write years with four digits"),
+        (["Undecember 1, 2006", "May 1, 2007"], "2007-01-01", "got 'Undecember 1, 2006'"),
+        (["May 32, 2006", "May 1, 2007"], "2007-01-01", "got 'May 32, 2006'"),
     ],
 )
 def test_dates_that_do_not_tell_are_refused_with_both_readings(values, since, said):
@@ -612,7 +618,10 @@ def test_dates_that_do_not_tell_are_refused_with_both_readings(values, since, sa
     assert "2007-01-31" in str(refused.value)
 
 
-@pytest.mark.parametrize("dates", [["31.12.2006", "1.1.2007"], ["12/31/2006", "1/2/2007 10:00"], ["2006-12-31", None]])
+@pytest.mark.parametrize(
+    "dates",
+    [["31.12.2006", "1.1.2007"], ["12/31/2006", "1/2/2007 10:00"], ["2006-12-31", None], ["May 1, 2006", "6-Jun-2007"]],
+)
 def test_dates_are_no_features(dates, caplog):
     with caplog.at_level(logging.INFO, logger="recoslip"):
         assert read_graph(nodes(v=range(ROWS), day=dates * 6), None).feature_names == ("v",)

@@ -117,10 +117,11 @@ def _guess_encoding(name: str, table: Table) -> Column:
 
 def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | None:
     """Return what becomes of a column of text that holds dates, numbers or nothing; None if it holds other text."""
+    are_dates = True
     for texts in (series.head(LOOK_ROWS), series):  # most columns of text are told by their first rows
         missing = spells_missing(texts)
         present = texts.filter(~missing)
-        are_dates = bool(looks_like_date(present).all())
+        are_dates = are_dates and bool(looks_like_date(present).all())
         marks = [] if are_codes(present) else decimal_marks(present, hint=origin.decimal)
         if not are_dates and not marks:
             return None

@@ -226,13 +226,17 @@ class EdgeReader:
     def _weights(self, column: pl.Series, known: pl.Series, origin: Origin) -> pl.Series:
         """Return weights; raise if that of a known edge is no number, or not positive and finite."""
         values = to_numbers(column, self.mark) if column.dtype == pl.String else column
-        name, where = f"weight column {self.weight!r} must hold a number in every row", ""
-        wrong = known & values.is_null()
-        if values.dtype.is_numeric() and not wrong.any():
-            column = values = values.cast(pl.Float64)
-            wrong, name = known & ~((values > 0) & values.is_finite()), "weights must be positive and finite"
-            if not wrong.any():
-                return values
+        absent = known & values.is_null()
+        if not values.dtype.is_numeric() or absent.any():
+            must = f"weight column {self.weight!r} must hold a number in every row"
+            _refuse_weights(must, column, absent, origin)
+        values = values.cast(pl.Float64)
+        wrong = known & ~((values > 0) & values.is_finite())
         if wrong.any():
-            where = f"; {origin.first(wrong)} has {column.filter(wrong)[0]!r} ({origin.counting})"
-        raise TableError(f"the edges table's {name}{where}; {FIX_WEIGHTS}")
+            _refuse_weights("weights must be positive and finite", values, wrong, origin)
+        return values
+
+
+def _refuse_weights(must: str, column: pl.Series, wrong: pl.Series, origin: Origin) -> NoReturn:
+    where = f"; {origin.first(wrong)} has {column.filter(wrong)[0]!r} ({origin.counting})" if wrong.any() else ""
+    raise TableError(f"the edges table's {must}{where}; {FIX_WEIGHTS}")

@@ -238,6 +238,13 @@ def test_a_row_of_the_old_table_given_again_is_taken_from_the_new_one_and_counte
     assert found == every  # the edges of a row that is given again stay
 
 
+def test_new_ids_that_are_repeated_are_refused_with_and_without_old_nodes(world, fitted):
+    twice = pl.concat([world.new, world.new.head(1)])
+    for options in ({}, world.given):
+        with pytest.raises(TableError, match=r"ids in the nodes table must be unique; 1 are repeated"):
+            read_table(fitted, twice, None, **options)
+
+
 def test_old_nodes_that_were_source_are_source_and_all_others_target(world, fitted):
     new = read_table(fitted, world.new, world.new_edges, **world.given)
     source = set(world.old.filter(pl.col("domain") == 0)["id"])

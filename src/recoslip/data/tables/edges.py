@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recoslip.base.errors import TableError
 from recoslip.data.options import ReadOptions
 from recoslip.data.tables.columns import require_column, some
-from recoslip.data.tables.node_columns import WHOLE, checked_ids
+from recoslip.data.tables.node_columns import WHOLE, checked_ids, require_unique
 from recoslip.data.tables.numbers import DecimalMark, decimal_marks, to_numbers, two_readings
 from recoslip.data.tables.table import Origin, Table
 
@@ -114,13 +114,7 @@ class EdgeReader:
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
         self.origin = table.origin
         self.positions = pl.DataFrame({"id": ids, "position": np.arange(len(ids))})
-        if ids.is_duplicated().any():
-            repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
-            raise TableError(
-                f"ids in the nodes table must be unique; {len(repeated)} are repeated "
-                f"(first: {', '.join(map(repr, repeated[:3].to_list()))}); leave the repeated rows out, or give "
-                "them other ids"
-            )
+        require_unique(ids)
         self.dropped = 0  # edges with an unknown end that were dropped so far
         if table.path is not None and ids.is_in([left]).any() and ids.is_in([right]).any():
             raise TableError(f"{name}: the first line, {left!r} and {right!r}, is an edge; add a header")

@@ -59,6 +59,17 @@ def own_ids(table: Table, name: str) -> pl.Series:
     return ids
 
 
+def require_unique(ids: pl.Series) -> None:
+    """Raise if an id of the nodes is there twice."""
+    if ids.is_duplicated().any():
+        repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
+        raise TableError(
+            f"ids in the nodes table must be unique; {len(repeated)} are repeated "
+            f"(first: {', '.join(map(repr, repeated[:3].to_list()))}); leave the repeated rows out, or give "
+            "them other ids"
+        )
+
+
 def domains_from_column(table: Table, name: str, target: object) -> NDArray[np.bool_]:
     """Return which rows are target by a column of two values."""
     require_column(table.columns, name, "nodes")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
@@ -17,12 +18,20 @@ from recoslip.data.options import ReadOptions, reads
 from recoslip.data.tables.cells import cell_tables
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
 from recoslip.data.tables.graph_tables import edge_table, graph_tables, pyg_tables, require_weights
-from recoslip.data.tables.node_columns import choose_kept, choose_label, column_arrays, node_rows, own_ids
+from recoslip.data.tables.node_columns import (
+    choose_kept,
+    choose_label,
+    column_arrays,
+    node_rows,
+    own_ids,
+    require_unique,
+)
 from recoslip.data.tables.relations import add_relations, check_relational
 from recoslip.data.tables.table import Table, open_table, table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, TableFeatures, fit_encoder, same_encoding, stack_rows
 
 GivenTable: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
+NO_EDGES = np.empty((2, 0), dtype=np.int64)
 Edges: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.float64] | None, int]"
 
 
@@ -141,10 +150,10 @@ def read_edges(given: GivenTable | None, ids: pl.Series, options: ReadOptions, *
         may_drop_all: whether it is no error if every edge names an unknown node and is dropped.
     """
     if given is None:
-        return np.empty((2, 0), dtype=np.int64), None, 0
+        return NO_EDGES, None, 0
     table, reader = open_edges(given, ids, options)
     if not table.height:
-        return np.empty((2, 0), dtype=np.int64), None, 0
+        return NO_EDGES, None, 0
     edge_index, edge_weight = reader.read(table.frame)
     if reader.dropped == table.height and not may_drop_all:
         reader.refuse_no_edge(table.frame)
@@ -178,6 +187,33 @@ def encode_nodes(
     ids = own_ids(table, options.id)
     features = encoder.transform(table.frame, impute=options.impute, rename=rename, origin=table.origin)
     return EncodedNodes(table, ids, features)
+
+
+class Rows(NamedTuple):
+    """Features, ids and kept columns of nodes."""
+
+    matrix: NDArray[np.float32] | sp.csr_array
+    names: NDArray[Any]
+    columns: dict[str, NDArray[Any]]
+
+    @property
+    def ids(self) -> pl.Series:
+        """The ids as text."""
+        return _as_text(self.names)
+
+    def below(self, old: NodeGraph) -> Rows:
+        """Return the rows of old nodes, without those that are here, and these below them."""
+        kept = ~_as_text(old.ids).is_in(self.ids.implode()).to_numpy()
+        absent = np.full(old.num_nodes, None, dtype=object)
+        parts = old.ids[kept], self.names
+        are_whole = all(part.dtype.kind in "iu" for part in parts)
+        return Rows(
+            stack_rows([old.x[np.flatnonzero(kept)], self.matrix]),
+            np.concatenate(parts)
+            if are_whole
+            else np.array([str(name) for part in parts for name in part], dtype=object),
+            {name: np.append(old.columns.get(name, absent)[kept], own) for name, own in self.columns.items()},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,23 +260,18 @@ def read_new_nodes(
         raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
     with table_errors():
         table, own, features = encode_nodes(nodes, options, encoder, rename)
-        ids = known = own.cast(pl.String)
-        matrix, names = features.matrix, own.to_numpy()
+        require_unique(own.cast(pl.String))
         naming = choose_label(table, {options.id}, options.label)
         columns = column_arrays(table, choose_kept(table, options.keep, naming))
-        old, old_index, old_weight = None, np.empty((2, 0), dtype=np.int64), None
+        rows, old, old_index, old_weight = Rows(features.matrix, own.to_numpy(), columns), None, NO_EDGES, None
         if old_nodes is None:
             options = replace(options, drop_unknown=True)
         else:
             old = _old_graph(old_nodes, old_edges, encoder, is_source, options, list(columns))
-            old_ids = _as_text(old.ids)
-            is_kept = ~old_ids.is_in(ids.implode()).to_numpy()
-            known = pl.concat([old_ids.filter(is_kept), ids])
-            matrix = stack_rows([old.x[np.flatnonzero(is_kept)], matrix])
-            names = _joined_names(old.ids[is_kept], names)
-            absent = np.full(old.num_nodes, None, dtype=object)
-            columns = {name: np.append(old.columns.get(name, absent)[is_kept], own) for name, own in columns.items()}
-            position = old_ids.replace_strict(known, range(len(known)), return_dtype=pl.Int64).to_numpy()
+            rows = rows.below(old)
+        known = rows.ids
+        if old is not None:
+            position = _as_text(old.ids).replace_strict(known, range(len(known)), return_dtype=pl.Int64).to_numpy()
             old_index, old_weight = position[old.edge_index], old.edge_weight
         index, weight, lost = read_edges(edges, known, options, may_drop_all=old is None)
         # An old edge that is given again counts once, in whichever direction.
@@ -248,15 +279,15 @@ def read_new_nodes(
         is_more = ~np.isin(key, old_key)
         parts = [(old_index, old_weight), (index[:, is_more], None if weight is None else weight[is_more])]
         graph = NodeGraph(
-            matrix,
+            rows.matrix,
             np.hstack([index for index, _ in parts]),
             ~is_source(known.to_numpy()),
             edge_weight=_joined_weights(parts),
-            ids=names,
+            ids=rows.names,
             feature_names=encoder.feature_names,
             encoding=encoder.to_json(),
             missing=features.missing,
-            columns=columns,
+            columns=rows.columns,
             label=naming,
             one_domain=True,
         )
@@ -299,13 +330,6 @@ def _old_graph(
         columns=column_arrays(table, [name for name in kept if name in table.columns]),
         one_domain=True,
     )
-
-
-def _joined_names(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """Return the ids of old and new nodes: whole numbers if all are, else text."""
-    if old.dtype.kind in "iu" and new.dtype.kind in "iu":
-        return np.concatenate([old, new])
-    return np.array([str(name) for name in (*old.tolist(), *new.tolist())], dtype=object)
 
 
 def _as_text(ids: NDArray[Any]) -> pl.Series:

@@ -17,7 +17,8 @@ Order: TypeAlias = Literal["day", "month"]  # which of them comes first in 02/03
 EPOCH = datetime(1970, 1, 1)
 MICROSECONDS_PER_DAY = 86_400_000_000
 MOST_DAYS = 2**63 // MICROSECONDS_PER_DAY  # before and after 1970, which can be compared
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_NUMBERS = [f"{number:02}" for number in range(1, 13)]
 _WORD = r"(?<month>(?i:" + "|".join(_MONTHS) + r")[A-Za-z]*)\.?"
 _DAY = r"(?<day>[0-9]{1,2})(?:st|nd|rd|th)?"
 _REST = r"(?<year>[0-9]{4})(?<rest>(?:[T ].*)?)$"
@@ -113,8 +114,7 @@ def year_first(texts: pl.Series, order: Order | None) -> pl.Series:
     slashes = _SLASHES.replace("<a>", f"<{first}>").replace("<b>", f"<{second}>")
     for pattern in (*_SPELLINGS, slashes):
         parts = texts.str.extract_groups(pattern).struct.unnest()
-        names = {name: f"{number:02}" for number, name in enumerate(_MONTHS, 1)}
-        month = parts["month"].str.to_lowercase().str.slice(0, 3).replace(names).str.zfill(2)
+        month = parts["month"].str.to_lowercase().str.slice(0, 3).replace(_MONTHS, _NUMBERS).str.zfill(2)
         written = parts["year"] + "-" + month + "-" + parts["day"].str.zfill(2) + parts["rest"]
         texts = written.zip_with(written.is_not_null(), texts)
     return texts

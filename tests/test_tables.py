@@ -60,19 +60,21 @@ import collections, json, os, sys
 opened = collections.Counter()
 def count(event, arguments):
     if event in ("open", "os.open") and isinstance(arguments[0], (str, bytes, os.PathLike)):
-        opened[os.path.basename(os.fsdecode(arguments[0]))] += 1
-from recoslip import read_graph
+        opened[os.fsdecode(arguments[0])] += 1
+from recoslip import pack, read_graph
 sys.addaudithook(count)
-read_graph(*sys.argv[1:])
+{"read": read_graph, "pack": lambda *files: pack(*files, "packed")}[sys.argv[1]](*sys.argv[2:])
 print(json.dumps(opened))
 """
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
-def test_a_read_opens_each_file_once(suffix, tmp_path):
+@pytest.mark.parametrize("action", ["read", "pack"])
+def test_each_file_is_opened_once(suffix, action, tmp_path):
     files = write(NODES, tmp_path / f"nodes{suffix}"), write(EDGES, tmp_path / f"edges{suffix}")
-    done = subprocess.run([sys.executable, "-c", OPENS, *map(str, files)], capture_output=True, text=True, check=True)
-    assert [json.loads(done.stdout)[file.name] for file in files] == [1, 1]
+    command = [sys.executable, "-c", OPENS, action, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert [json.loads(done.stdout)[str(file)] for file in files] == [1, 1]
 
 
 def test_pandas_frames_are_read():

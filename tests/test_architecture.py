@@ -87,7 +87,6 @@ def test_one_folder_alone_needs_pytorch():
 # Calls that change files outside of base/files.py, by module, and why they may be there.
 ALLOWED = {
     ("learning.networks.batches", "truncate"),  # a temporary file without a name
-    ("data.datasets.load", "rmdir"),  # empty folders that a failed download of PyTorch Geometric left
     ("data.datasets.load", "symlink_to"),  # in a temporary folder
     ("data.packed.edge_sort", "save"), ("data.packed.writer", "save"),  # where base/files.py says
     ("data.packed.reader", "open_memmap"),

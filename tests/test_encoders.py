@@ -598,7 +598,7 @@ def test_a_packed_graph_has_the_encoder_and_the_features_of_the_one_in_memory(tm
     own, other = (dense_x(each) for each in (packed, graph))
     np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-7)
     again = TableEncoder.from_json(graph.encoding).transform(frame, impute=True).matrix
-    np.testing.assert_array_equal(dense(again), other.numpy())
+    np.testing.assert_array_equal(dense(again), other)
 
 
 def test_a_packed_graph_whose_vectors_are_read_at_once_is_exactly_the_one_in_memory(tmp_path):

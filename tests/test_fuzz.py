@@ -338,37 +338,6 @@ def test_any_bytes_are_a_graph_or_an_error(folder):
     check_cases(is_graph, st.data(), count=400, accepted=0.055)
 
 
-FRAME = pl.DataFrame({"id": ["a", "b", "c", "d"], "domain": [0, 0, 1, 1], "v": [1.0, 2.0, 3.0, 4.0]})
-
-
-def test_damaged_parquet_and_arrow_files_are_a_graph_or_an_error(folder):
-    paths = [folder / "damaged.parquet", folder / "damaged.arrow"]
-    FRAME.write_parquet(paths[0])
-    FRAME.write_ipc(paths[1])
-    originals = {path: path.read_bytes() for path in paths}
-
-    def is_graph(data):
-        path = data.draw(st.sampled_from(paths))
-        content = bytearray(originals[path])
-        for _ in range(data.draw(st.integers(0, 3))):
-            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-        path.write_bytes(content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))])
-        return graph_or_error(read_graph, path, None) is not None
-
-    check_cases(is_graph, st.data(), count=300, accepted=0.07)
-
-
-def test_no_byte_of_a_parquet_file_ends_the_process(folder):
-    path = folder / "one-byte.parquet"
-    FRAME.write_parquet(path)
-    content = path.read_bytes()
-    accepted = 0
-    for position in range(len(content)):  # one of them says how many values a page holds
-        path.write_bytes(content[:position] + b"\x01" + content[position + 1 :])
-        accepted += graph_or_error(read_graph, path, None) is not None
-    assert accepted / len(content) > 0.4
-
-
 # What graphs are made of.
 
 

@@ -291,7 +291,7 @@ def test_features_that_single_precision_cannot_hold_are_refused(tmp_path, monkey
 def test_a_table_that_will_not_fit_is_refused_with_advice(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
     with monkeypatch.context() as little:
-        little.setattr("recoslip.data.tables.text_files.memory", lambda *_: Memory(1000, 1000))
+        little.setattr("recoslip.data.tables.files.memory", lambda *_: Memory(1000, 1000))
         with pytest.raises(OutOfMemory, match="recoslip pack"):
             recoslip.read_graph(nodes, edges)
         pack(nodes, edges, tmp_path / "graph")

@@ -11,7 +11,7 @@ from arrays import dense_x
 from scoring import read_table, score_table
 
 import recoslip
-from recoslip import detector, load_detector, read_graph
+from recoslip import detector, read_graph
 from recoslip.base.errors import GraphError, TableError
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.ids import id_hashes
@@ -19,6 +19,7 @@ from recoslip.data.packed.reader import open_packed
 from recoslip.data.packed.writer import pack
 from recoslip.data.tables.table_encoder import TableEncoder
 from recoslip.inference.analysis import analyse
+from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.metrics import auroc
 from recoslip.inference.p_values import benjamini_hochberg
 from recoslip.pipeline.result import Result
@@ -37,7 +38,7 @@ def tables_of(graph, names):
     """The tables of a graph: numbers, a category that says nothing, and edges with weights."""
     rng = np.random.default_rng(0)
     nodes = pl.DataFrame({"id": names, "domain": graph.is_target.astype(int)})
-    nodes = nodes.with_columns(**{f"x{k}": graph.x[:, k] for k in range(graph.num_features)})
+    nodes = nodes.with_columns(**{f"x{k}": graph.x[:, k].astype(float) for k in range(graph.num_features)})
     nodes = nodes.with_columns(brand=pl.Series(rng.choice(BRANDS, graph.num_nodes)))
     ends = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
     edges = pl.DataFrame({"a": names[ends[0]], "b": names[ends[1]], "w": rng.uniform(0.5, 2, ends.shape[1])})
@@ -97,6 +98,11 @@ def fitted(old_graph):
     return recoslip.calibrate(quick(), old_graph, rotations=3)
 
 
+def fit(name, graph, rotations):
+    own = quick(name, **({"epochs": 3} if name == "reco-slip-plus" else {}))
+    return Calibrated.of(own.fit(graph)) if rotations == 1 else recoslip.calibrate(own, graph, rotations=rotations)
+
+
 def by_id(table):
     return table.sort("id")
 
@@ -124,13 +130,12 @@ def expected(fitted, graph):
 
 
 @pytest.mark.parametrize("name", ["domain-discriminator", "reco-slip-plus", "nearest-source", "lp-pul", "energy"])
-@pytest.mark.parametrize("options", [{"rotations": 3}, {"calibration": 0.3}, {}], ids=["rotations", "hidden", "plain"])
-def test_the_rows_fitted_on_have_the_scores_of_the_fit_to_the_last_bit(world, old_graph, name, options, tmp_path):
-    more = {"epochs": 3} if name == "reco-slip-plus" else {}
-    model = quick(name, **more).fit(old_graph, **options)
+@pytest.mark.parametrize("rotations", [3, 1])
+def test_the_rows_fitted_on_have_the_scores_of_the_fit_to_the_last_bit(world, old_graph, name, rotations, tmp_path):
+    model = fit(name, old_graph, rotations)
     model.save(tmp_path / "model")
     nodes, edges = world.old.sample(fraction=1, shuffle=True, seed=1), world.old_edges.reverse()
-    for used in (model, load_detector(tmp_path / "model")):
+    for used in (model, Calibrated.load(tmp_path / "model")):
         found = score_table(used, nodes, edges)
         assert found["id"].to_list() == nodes["id"].to_list()  # in the order of the table
         assert by_id(found).equals(expected(model, old_graph))
@@ -223,7 +228,7 @@ def test_a_row_of_the_old_table_given_again_is_taken_from_the_new_one_and_counte
     assert (new.replaced, new.old) == (3, world.old.height)
     assert new.graph.num_nodes == world.old.height + world.new.height
     assert new.graph.ids[new.is_new].tolist() == both["id"].to_list()
-    column, state = new.graph.feature_names.index("x0"), fitted.encoding_["x0"]
+    column, state = new.graph.feature_names.index("x0"), fitted.fits[0].encoding_["x0"]
     value = (50 - state["median"] - state["mean"]) / state["scale"] * state["weight"]
     x = dense_x(new.graph)
     assert x[-3:, column].tolist() == pytest.approx([value] * 3, rel=1e-5)
@@ -231,6 +236,13 @@ def test_a_row_of_the_old_table_given_again_is_taken_from_the_new_one_and_counte
     every |= {tuple(sorted(edge)) for edge in world.new_edges.select("a", "b").rows()}
     found = {tuple(sorted(edge)) for edge in new.graph.ids[new.graph.edge_index].T.tolist()}
     assert found == every  # the edges of a row that is given again stay
+
+
+def test_new_ids_that_are_repeated_are_refused_with_and_without_old_nodes(world, fitted):
+    twice = pl.concat([world.new, world.new.head(1)])
+    for options in ({}, world.given):
+        with pytest.raises(TableError, match=r"ids in the nodes table must be unique; 1 are repeated"):
+            read_table(fitted, twice, None, **options)
 
 
 def test_old_nodes_that_were_source_are_source_and_all_others_target(world, fitted):
@@ -347,21 +359,17 @@ def test_a_missing_column_can_be_renamed_or_filled(world, fitted):
 
 
 @pytest.mark.parametrize("name", ["domain-discriminator", "reco-slip-plus", "nearest-source", "lp-pul"])
-@pytest.mark.parametrize("options", [{"rotations": 3}, {"calibration": 0.3}], ids=["rotations", "hidden"])
-def test_the_transfer_to_the_graph_that_was_fitted_is_the_detector_itself(old_graph, name, options):
-    more = {"epochs": 3} if name == "reco-slip-plus" else {}
-    model = quick(name, **more).fit(old_graph, **options)
+def test_the_transfer_to_the_graph_that_was_fitted_is_the_model_itself(old_graph, name):
+    model = fit(name, old_graph, 3)
     order = np.random.default_rng(3).permutation(old_graph.num_nodes)
     for graph, back in ((old_graph, np.arange(len(order))), (old_graph.permuted(order), order)):
         view = model.transfer(graph)
-        assert view.is_fitted_on(graph)
-        assert (view.threshold_, view.transferred, view.guaranteed) == (model.threshold_, False, True)
-        for attribute in ("scores_", "is_target_", "calibration_", "region_", "node_"):
+        assert view.is_about(graph)
+        assert (view.threshold(), view.transferred, view.guaranteed) == (model.threshold(), False, True)
+        for attribute in ("scores", "is_target", "calibration", "node"):
             np.testing.assert_array_equal(getattr(view, attribute), getattr(model, attribute)[back])
         np.testing.assert_array_equal(view.p_values(), model.p_values()[back])
-        np.testing.assert_array_equal(view.select(), model.predict()[back])
-        if hasattr(model, "uncertainty_"):
-            np.testing.assert_array_equal(view.uncertainty_, model.uncertainty_[back])
+        np.testing.assert_array_equal(view.select(), model.select()[back])
 
 
 def test_a_transfer_changes_nothing_on_the_detector(world, fitted):
@@ -377,32 +385,32 @@ def test_a_transfer_can_be_about_some_of_the_nodes(world, fitted):
     graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
     whole, nodes = fitted.transfer(graph), np.array([5, 3, graph.num_nodes - 1, 0])
     some = fitted.transfer(graph, nodes)
-    for attribute in ("scores_", "is_target_", "calibration_", "region_", "node_"):
+    for attribute in ("scores", "is_target", "calibration", "node"):
         np.testing.assert_array_equal(getattr(some, attribute), getattr(whole, attribute)[nodes])
-    assert some.is_fitted_on(graph.subgraph(nodes))
+    assert some.is_about(graph.subgraph(nodes))
 
 
 def test_a_transferred_detector_is_saved_as_one(world, fitted, tmp_path):
     graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
     view = fitted.transfer(graph)
     view.save(tmp_path / "model")
-    again = load_detector(tmp_path / "model")
-    assert again.transferred_
-    assert again.is_fitted_on(graph)
+    again = Calibrated.load(tmp_path / "model")
+    assert again.transferred
+    assert again.is_about(graph)
     np.testing.assert_array_equal(again.p_values(), view.p_values())
 
 
-def test_a_detector_is_fitted_on_a_graph_with_its_nodes_order_and_domains_alone(old_graph, fitted):
-    assert fitted.is_fitted_on(old_graph)
-    assert not fitted.is_fitted_on(old_graph.permuted(np.roll(np.arange(old_graph.num_nodes), 1)))
-    assert not fitted.is_fitted_on(old_graph.subgraph(np.arange(old_graph.num_nodes - 1)))
-    assert not fitted.is_fitted_on(old_graph.with_target(~old_graph.is_target))
+def test_a_detector_is_about_a_graph_with_its_nodes_order_and_domains_alone(old_graph, fitted):
+    assert fitted.is_about(old_graph)
+    assert not fitted.is_about(old_graph.permuted(np.roll(np.arange(old_graph.num_nodes), 1)))
+    assert not fitted.is_about(old_graph.subgraph(np.arange(old_graph.num_nodes - 1)))
+    assert not fitted.is_about(old_graph.with_target(~old_graph.is_target))
 
 
 def test_another_graph_is_analysed_if_it_has_calibration_nodes_and_refused_otherwise(world, fitted):
     graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
     findings = analyse(fitted, graph, grouped=False)
-    assert findings.detector.transferred_
+    assert findings.model.transferred
     np.testing.assert_array_equal(findings.p_value, fitted.transfer(graph).p_values())
     assert findings.table().height == graph.num_nodes
     assert set(graph.ids[findings.listed]) <= set(graph.ids[graph.is_target])
@@ -694,7 +702,7 @@ def test_the_command_gives_the_rows_fitted_on_the_numbers_of_detect(run, folder,
 
 def test_the_command_scores_new_nodes_as_the_library_does(run, folder, tmp_path, world):
     run("score", "run", *NEW, *WITH, "--out", tmp_path / "out", cwd=folder)
-    model = load_detector(folder / "run" / "model")
+    model = Calibrated.load(folder / "run" / "model")
     expected = by_id(score_table(model, world.new, world.new_edges, **world.given))
     found = scores(tmp_path / "out")
     for column in ("id", "score", "p_value", "listed"):
@@ -722,7 +730,7 @@ def test_a_packed_graph_of_the_old_nodes_gives_the_same_scores(run, folder, tmp_
 
 def test_old_nodes_without_edges_are_given_with_a_dash(run, folder, tmp_path, world):
     run("score", "run", "--nodes", "new.csv", "--with", "old.csv", "-", "--out", tmp_path / "out", cwd=folder)
-    expected = score_table(load_detector(folder / "run" / "model"), world.new, None, old_nodes=world.old)
+    expected = score_table(Calibrated.load(folder / "run" / "model"), world.new, None, old_nodes=world.old)
     assert same_bits(scores(tmp_path / "out")["score"], by_id(expected)["score"])
 
 
@@ -797,6 +805,6 @@ def test_a_renamed_column_is_given_to_the_command(run, folder, tmp_path, world):
 
 
 def test_the_encoder_of_a_saved_model_is_that_of_the_tables(folder, world):
-    model = load_detector(folder / "run" / "model")
-    assert model.encoding_ == read_graph(world.old, None).encoding
-    assert TableEncoder.from_json(model.encoding_).feature_names == list(model.feature_names_in_)
+    model = Calibrated.load(folder / "run" / "model")
+    assert model.fits[0].encoding_ == read_graph(world.old, None).encoding
+    assert TableEncoder.from_json(model.fits[0].encoding_).feature_names == list(model.fits[0].feature_names_in_)

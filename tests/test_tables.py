@@ -17,6 +17,7 @@ from recoslip.data.options import ReadOptions
 from recoslip.data.tables.columns import describe
 from recoslip.data.tables.edges import EdgeReader
 from recoslip.data.tables.node_columns import node_rows
+from recoslip.data.tables.table import Table
 
 NODES = pl.DataFrame(
     {
@@ -59,19 +60,21 @@ import collections, json, os, sys
 opened = collections.Counter()
 def count(event, arguments):
     if event in ("open", "os.open") and isinstance(arguments[0], (str, bytes, os.PathLike)):
-        opened[os.path.basename(os.fsdecode(arguments[0]))] += 1
-from recoslip import read_graph
+        opened[os.fsdecode(arguments[0])] += 1
+from recoslip import pack, read_graph
 sys.addaudithook(count)
-read_graph(*sys.argv[1:])
+{"read": read_graph, "pack": lambda *files: pack(*files, "packed")}[sys.argv[1]](*sys.argv[2:])
 print(json.dumps(opened))
 """
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
-def test_a_read_opens_each_file_once(suffix, tmp_path):
+@pytest.mark.parametrize("action", ["read", "pack"])
+def test_each_file_is_opened_once(suffix, action, tmp_path):
     files = write(NODES, tmp_path / f"nodes{suffix}"), write(EDGES, tmp_path / f"edges{suffix}")
-    done = subprocess.run([sys.executable, "-c", OPENS, *map(str, files)], capture_output=True, text=True, check=True)
-    assert [json.loads(done.stdout)[file.name] for file in files] == [1, 1]
+    command = [sys.executable, "-c", OPENS, action, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert [json.loads(done.stdout)[str(file)] for file in files] == [1, 1]
 
 
 def test_pandas_frames_are_read():
@@ -332,7 +335,7 @@ def test_a_category_column_is_kept_for_scoring_and_is_no_feature():
 def test_of_many_columns_the_first_are_described():
     frame = pl.DataFrame({"id": range(60), "domain": [0, 1] * 30, **{f"x{k}": range(60) for k in range(30)}})
     options = ReadOptions()
-    assert describe(node_rows(options, frame).columns).endswith("x19 (number) and 10 more")
+    assert describe(node_rows(options, Table("nodes", frame)).columns).endswith("x19 (number) and 10 more")
 
 
 @pytest.mark.parametrize("ids", [["a", "b", "c", "10"], [1, 2, 3, 10]], ids=["texts", "numbers"])
@@ -340,10 +343,10 @@ def test_of_many_columns_the_first_are_described():
 def test_ids_of_many_nodes_are_found_as_those_of_few(ids, hashes, monkeypatch):
     texts = pl.Series(ids).cast(pl.String)
     edges = pl.DataFrame({"a": [*ids, *ids[:2]], "b": pl.Series([str(k) for k in [*ids[::-1], "zz", "10.0"]])})
-    few = EdgeReader(edges, "edges", texts, ReadOptions(drop_unknown=True))
+    few = EdgeReader(Table("edges", edges), texts, ReadOptions(drop_unknown=True))
     expected = [each.to_list() for each in few.ends(edges)]
     monkeypatch.setattr("recoslip.data.tables.edges.MANY_NODES", 0)
-    many = EdgeReader(edges, "edges", texts, ReadOptions(drop_unknown=True))
+    many = EdgeReader(Table("edges", edges), texts, ReadOptions(drop_unknown=True))
     if hashes == "the same":
         monkeypatch.setattr(EdgeReader, "_hashed", None)
     assert [each.to_list() for each in many.ends(edges)] == expected

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours, diffuse
-from recoslip.data.sparse import is_mostly_zero
 
 
 def aligned(graph: NodeGraph) -> NodeGraph:
@@ -42,6 +41,7 @@ def match_moments(x: NDArray[np.float64], is_target: NDArray[np.bool_]) -> NDArr
     return result
 
 
+SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
 HOPS = 2
 MAX_FIT = 100_000  # nodes that a truncated SVD is fitted on at most
 MAX_DOUBLE = 1_000_000  # nodes whose vectors are in double precision; those of larger graphs would be gigabytes
@@ -71,6 +71,11 @@ def reduced_features(graph: NodeGraph, width: int = 64, *, tf_idf: bool = False)
             svd.transform(rows) if svd else rows.toarray() if sp.issparse(rows) else rows
         )
     return reduced
+
+
+def is_mostly_zero(x: NDArray[Any]) -> bool:
+    """Return whether products with a dense matrix take less time in sparse form."""
+    return bool(np.count_nonzero(x) < SPARSE_BELOW * x.size)
 
 
 def _truncated_svd(features: Any, width: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
@@ -27,45 +26,6 @@ from recoslip.data.validation import (
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
-
-
-def pyg_arguments(data: Data, is_target: ArrayLike | str, **more: Any) -> dict[str, Any]:
-    """Turn a PyTorch Geometric `Data` into the arguments of NodeGraph; see `NodeGraph.from_pyg`."""
-    if hasattr(data, "node_types"):
-        raise GraphError(
-            "a graph of several types of nodes is read by recoslip.read_graph(data, scored=..., domain=...)"
-        )
-    if data.x is None:
-        raise GraphError("the PyG graph has no node features: expected data.x of shape (nodes, features)")
-    if isinstance(is_target, str):
-        if is_target not in data:
-            raise GraphError(f"the PyG graph has no field {is_target!r}; it has {sorted(data.keys())}")
-        is_target = data[is_target]
-    edges = data.edge_index if data.edge_index is not None else np.empty((2, 0), dtype=np.int64)
-    more.setdefault("edge_weight", data.get("edge_weight"))
-    more.setdefault("categories", data.get("y"))
-    return {"x": data.x, "edge_index": edges, "is_target": is_target, **more}
-
-
-def pyg_data(graph: NodeGraph) -> Data:
-    """Build a PyTorch Geometric `Data`; see `NodeGraph.to_pyg`."""
-    torch, pyg = need("torch", "to_pyg"), need("torch_geometric.data", "to_pyg")
-    x = graph.x
-    if sp.issparse(x):
-        places = (torch.from_numpy(each.astype(np.int64)) for each in (x.indptr, x.indices))
-        features = torch.sparse_csr_tensor(*places, torch.from_numpy(x.data.copy()), size=x.shape)
-    else:
-        features = torch.from_numpy(x.copy())
-    edges, is_target = (torch.from_numpy(each.copy()) for each in (graph.edge_index, graph.is_target))
-    data: Data = pyg.Data(x=features, edge_index=edges, is_target=is_target)
-    if graph.edge_weight is not None:
-        data.edge_weight = torch.from_numpy(graph.edge_weight.copy())
-    if graph.categories is not None:
-        y = graph.categories
-        if not np.issubdtype(y.dtype, np.integer):
-            y = np.unique(y, return_inverse=True)[1]
-        data.y = torch.from_numpy(y.astype(np.int64))
-    return data
 
 
 log = logging.getLogger("recoslip")
@@ -110,20 +70,9 @@ class NodeGraph:
     """
 
     FIELDS = (
-        "categories",
-        "columns",
-        "edge_index",
-        "edge_weight",
-        "encoding",
-        "feature_names",
-        "ids",
-        "is_target",
-        "label",
-        "missing",
-        "repairs",
-        "times",
-        "x",
-    )
+        "categories", "columns", "edge_index", "edge_weight", "encoding", "feature_names", "ids", "is_target", "label",
+        "missing", "repairs", "times", "x",
+    )  # fmt: skip
     __slots__ = (*FIELDS, "_derived")
 
     x: Any  # (nodes, features), float32: an array, or a csr_array of SciPy
@@ -176,9 +125,7 @@ class NodeGraph:
             "label": check_label(label, shown),
             "repairs": repairs,
         }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_derived", {})
+        self.__setstate__(fields)
         if repairs != EdgeRepairs(0, 0, 0):
             log.info("edges: %s", repairs)
 
@@ -186,9 +133,7 @@ class NodeGraph:
     def from_checked(cls, **fields: Any) -> Self:
         """Build from attributes that were checked elsewhere, given by name."""
         graph = cls.__new__(cls)
-        for name in cls.FIELDS:
-            object.__setattr__(graph, name, fields[name])
-        object.__setattr__(graph, "_derived", {})
+        graph.__setstate__(fields)
         return graph
 
     def derived(self, key: str, make: Callable[[], Derived]) -> Derived:
@@ -212,12 +157,15 @@ class NodeGraph:
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
+        for name, value in {**state, "_derived": {}}.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_derived", {})
 
     def __copy__(self) -> Self:
-        return self.from_checked(**{name: getattr(self, name) for name in self.FIELDS})
+        return self._with()
+
+    def _with(self, **fields: Any) -> Self:
+        """Return the same graph with other fields, which were checked."""
+        return self.from_checked(**({name: getattr(self, name) for name in self.FIELDS} | fields))
 
     def __repr__(self) -> str:
         target = int(self.is_target.sum())
@@ -257,39 +205,57 @@ class NodeGraph:
 
         `y` becomes `categories`, `edge_weight` is taken where present; keyword arguments override both.
         """
-        return cls(**pyg_arguments(data, is_target, **more))
+        if hasattr(data, "node_types"):
+            raise GraphError(
+                "a graph of several types of nodes is read by recoslip.read_graph(data, scored=..., domain=...)"
+            )
+        if data.x is None:
+            raise GraphError("the PyG graph has no node features: expected data.x of shape (nodes, features)")
+        if isinstance(is_target, str):
+            if is_target not in data:
+                raise GraphError(f"the PyG graph has no field {is_target!r}; it has {sorted(data.keys())}")
+            is_target = data[is_target]
+        edges = data.edge_index if data.edge_index is not None else np.empty((2, 0), dtype=np.int64)
+        own = {"edge_weight": data.get("edge_weight"), "categories": data.get("y")}
+        return cls(data.x, edges, is_target, **(own | more))
 
     def to_pyg(self) -> Data:
         """Return a PyTorch Geometric `Data` with x, edge_index, is_target and, where known, edge_weight and y.
 
         Categories that are not numbers are numbered in sorted order.
         """
-        return pyg_data(self)
+        torch, pyg = need("torch", "to_pyg"), need("torch_geometric.data", "to_pyg")
+        if sp.issparse(self.x):
+            places = (torch.from_numpy(each.astype(np.int64)) for each in (self.x.indptr, self.x.indices))
+            x = torch.sparse_csr_tensor(*places, torch.from_numpy(self.x.data.copy()), size=self.x.shape)
+        else:
+            x = torch.from_numpy(self.x.copy())
+        fields = {"edge_index": self.edge_index, "is_target": self.is_target, "edge_weight": self.edge_weight}
+        if (y := self.categories) is not None:
+            y = y if np.issubdtype(y.dtype, np.integer) else np.unique(y, return_inverse=True)[1]
+            fields["y"] = y.astype(np.int64)
+        given = {name: torch.from_numpy(each.copy()) for name, each in fields.items() if each is not None}
+        data: Data = pyg.Data(x=x, **given)
+        return data
 
     def with_target(self, is_target: ArrayLike) -> Self:
         """Return the same graph with other domains; everything else is shared."""
-        other = copy.copy(self)
-        object.__setattr__(other, "is_target", check_domains(is_target, self.num_nodes))
+        other = self._with(is_target=check_domains(is_target, self.num_nodes))
         object.__setattr__(other, "_derived", self._derived)
         return other
 
     def without_edges(self) -> Self:
         """Return the same nodes with no edges."""
-        other = copy.copy(self)
-        object.__setattr__(other, "edge_index", np.empty((2, 0), dtype=np.int64))
-        object.__setattr__(other, "edge_weight", None)
-        return other
+        return self._with(edge_index=np.empty((2, 0), dtype=np.int64), edge_weight=None)
 
     def with_features(self, x: Features, feature_names: Sequence[str] | None = None) -> Self:
         """Return the same nodes and edges with other features."""
-        other = copy.copy(self)
         features = check_features(x)
         if features.shape[0] != self.num_nodes:
             raise GraphError(f"features have {features.shape[0]} rows; the graph has {self.num_nodes} nodes")
-        object.__setattr__(other, "x", features)
-        object.__setattr__(other, "feature_names", check_feature_names(feature_names, features.shape[1]))
-        object.__setattr__(other, "encoding", None)
-        return other
+        return self._with(
+            x=features, feature_names=check_feature_names(feature_names, features.shape[1]), encoding=None
+        )
 
     def with_edges(self, edge_index: ArrayLike, edge_weight: ArrayLike | None = None) -> Self:
         """Return the same nodes with other edges."""

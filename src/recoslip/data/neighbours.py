@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from recoslip.data.graph import NodeGraph
-from recoslip.data.sparse import concatenated_ranges
 
 LARGEST = 1e30  # weight in a sum of products; larger ones overflow in single precision
 
@@ -212,3 +211,16 @@ def within_hops(adjacency: sp.csr_array, sources: NDArray[np.int64], hops: int) 
     for _ in range(hops):
         inside |= adjacency @ inside.astype(np.float32) > 0
     return inside
+
+
+def concatenated_ranges(lengths: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Concatenate the ranges 0, 1, ..., `lengths[k]` - 1: the range k each number is from, and the number.
+
+    The entries of rows of a CSR matrix, one row after the other, are `row_start[rows][k] + number`.
+
+    >>> [each.tolist() for each in concatenated_ranges(np.array([2, 0, 3]))]
+    [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
+    """
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    before = np.cumsum(lengths) - lengths
+    return owner, np.arange(len(owner)) - before[owner]

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from recoslip.base.errors import GraphError
-from recoslip.data.sparse import to_csr
 
 MAX_WHOLE = 2**53  # up to which floats hold every whole number
 
@@ -57,6 +56,14 @@ def check_features(x: Any) -> Any:
     if not np.isfinite(array).all():
         _refuse_not_finite(np.argwhere(~np.isfinite(array)), array.shape)
     return array
+
+
+def to_csr(matrix: sp.sparray | sp.spmatrix) -> sp.csr_array:
+    """Any sparse matrix -> a float32 CSR matrix of its own memory with sorted, unique columns."""
+    csr = sp.csr_array(matrix, copy=True)
+    csr.sum_duplicates()
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        return csr.astype(np.float32, copy=False)
 
 
 def _without_layout(x: Any) -> Any:

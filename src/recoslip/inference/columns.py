@@ -17,7 +17,7 @@ from recoslip.base.text import counted, named, percent
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Mask
 from recoslip.data.tables.column_encoders import Drift
-from recoslip.data.tables.new_nodes import NewNodes
+from recoslip.data.tables.read import NewNodes
 
 LEAK = 0.9  # AU-ROC from which on a column says the same as the domain
 MIN_DEVIATIONS = 5.0  # standard deviations that it must be above chance: of few nodes, some column says so by chance

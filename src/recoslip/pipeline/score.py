@@ -13,8 +13,7 @@ from recoslip.base.errors import TableError
 from recoslip.base.settings import json_params
 from recoslip.base.text import counted
 from recoslip.data.ids import id_hashes
-from recoslip.data.tables.new_nodes import NewNodes, read_new_nodes
-from recoslip.data.tables.read import Table
+from recoslip.data.tables.read import GivenTable, NewNodes, read_new_nodes
 from recoslip.data.tables.table_encoder import TableEncoder
 from recoslip.inference.analysis import Findings, analyse, facts, with_columns_of
 from recoslip.inference.calibrated import Calibrated
@@ -30,10 +29,10 @@ class Scored(NamedTuple):
     findings: Findings | None  # of the source and the new nodes; None where the source nodes were not given
 
 
-def read_for(model: Calibrated, nodes: Table, edges: Table | None = None, **options: Any) -> NewNodes:
+def read_for(model: Calibrated, nodes: GivenTable, edges: GivenTable | None = None, **options: Any) -> NewNodes:
     """Read nodes that a model was not fitted on, with the encoder of those it was fitted on.
 
-    The arguments are those of `recoslip.data.tables.new_nodes.read_new_nodes`: among others `old_nodes` and
+    The arguments are those of `recoslip.data.tables.read.read_new_nodes`: among others `old_nodes` and
     `old_edges`, so that neighbourhoods are complete. Nodes that were source in the fit are source, all others target.
     """
     encoding = model.fits[0].encoding_

@@ -145,9 +145,8 @@ def _pyg(name: str, root: Path) -> Labelled:
 
     loader = Planetoid if name in ("Cora", "CiteSeer") else Amazon
     raw = root / name / "raw"
-    is_new = not (root / name).exists()
     try:
-        if not raw.is_dir():
+        if not any(raw.glob("*")):  # nor what a failed download left
             loader(str(root), name)  # downloads
         # The loaders write processed files beside the raw ones. That folder may be read-only, and another process may
         # read a file that is half written, so this process gives them a temporary folder.
@@ -156,8 +155,6 @@ def _pyg(name: str, root: Path) -> Labelled:
             (Path(folder) / name / "raw").symlink_to(raw.resolve(), target_is_directory=True)
             data = loader(folder, name)[0]
     except Exception as problem:
-        if is_new and (root / name).exists():
-            _remove_empty(root / name)
         raise DatasetError(
             f"{name} could not be loaded from {root / name} ({type(problem).__name__}: {problem}). "
             f"With a network PyTorch Geometric downloads it there; without one, put its raw files into "
@@ -171,15 +168,6 @@ def _raw_files(name: str) -> str:
         suffixes = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
         return ", ".join(f"ind.{name.lower()}.{suffix}" for suffix in suffixes)
     return f"amazon_electronics_{name.lower()}.npz"
-
-
-def _remove_empty(folder: Path) -> None:
-    """Remove the empty folders that a failed download leaves behind."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-    if not any(folder.iterdir()):
-        folder.rmdir()
 
 
 # OGB's labels of six categories, their names, and the index of the novel one among them.

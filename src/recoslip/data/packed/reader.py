@@ -16,8 +16,8 @@ from recoslip.base.errors import GraphError, OutOfMemory
 from recoslip.base.files import MANIFEST, ManifestError, check_manifest, printable, put_right
 from recoslip.base.json_files import JsonFileError, read_json
 from recoslip.data.graph import NodeGraph
+from recoslip.data.tables.files import read_parquet
 from recoslip.data.tables.node_columns import column_arrays
-from recoslip.data.tables.table import read_parquet
 from recoslip.data.validation import EdgeRepairs
 
 FORMAT, VERSION = "recoslip packed graph", 4

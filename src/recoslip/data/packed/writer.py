@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
 
 from recoslip.base.errors import GraphError, OutOfMemory, TableError
 from recoslip.base.files import WORK, Folder, printable, writing
@@ -38,10 +37,9 @@ from recoslip.data.packed.reader import (
 )
 from recoslip.data.tables.column_encoders import ColumnEncoder, VectorEncoder, fit_column
 from recoslip.data.tables.columns import Column, refuse_missing
-from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader
-from recoslip.data.tables.node_columns import NodeRows, TableName, node_rows, shown_values
-from recoslip.data.tables.read import name_ends
-from recoslip.data.tables.table import check_file, origin_of, read_errors, scan, table_errors, table_format
+from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends
+from recoslip.data.tables.node_columns import NodeRows, node_rows, shown_values
+from recoslip.data.tables.table import Table, TableName, open_on_disk, table_errors
 from recoslip.data.tables.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
 
 
@@ -81,8 +79,6 @@ def pack(
         _mapping_errors(folder),
         table_errors(),
     ):
-        check_file(files[0], "nodes", read_options)
-        check_file(files[1], "edges", read_options)
         index = _write_arrays(packed, *files, read_options, progress, chunk_rows)
         packed.write(INDEX, json.dumps(index) + "\n")
 
@@ -104,12 +100,12 @@ def _write_arrays(
     packed: Folder, nodes: Path, edges: Path, options: ReadOptions, progress: Progress | None, chunk_rows: int
 ) -> dict[str, Any]:
     """Write all files but the index, and return what the index says of the graph."""
-    node_table = TableFile(nodes, "nodes", packed, options)
-    rows = node_rows(options, node_table, node_table.origin)
-    edge_table = TableFile(edges, "edges", packed, name_ends(edges, rows.ids, options))
-    sample = edge_table.rows(0, SAMPLE_EDGES, edge_table.columns)
-    reader = EdgeReader(sample, printable(edges), rows.ids, edge_table.options, edge_table.origin)
-    reader.check_header()
+    with open_on_disk(nodes, "nodes", options) as given_nodes, open_on_disk(edges, "edges", options) as given_edges:
+        node_table = given_nodes.stored([options.id], _store(packed, "nodes"))
+        rows = node_rows(options, node_table)
+        options = choose_ends(given_edges.head(SAMPLE_EDGES), rows.ids, options)
+        edge_table = given_edges.stored([options.edge_from, options.edge_to], _store(packed, "edges"))
+    reader = EdgeReader(edge_table, rows.ids, options)
     used = [column for column in rows.columns if column.encoding != "unused"]
     phases = Phases(progress, node_table.height * len(used) + 2 * edge_table.height)
     encoders, matrices = [], []
@@ -121,7 +117,7 @@ def _write_arrays(
     chunks = edge_table.chunks(chunk_rows, reader.columns)
     sorted_edges = sort_edges(chunks, edge_table.height, reader, node_table.height, packed, chunk_rows, phases)
     if edge_table.height and not sorted_edges.repairs.loops and not sorted_edges.distinct:
-        reader.refuse_no_edge(sample)
+        reader.refuse_no_edge(edge_table.head(1))
     sorted_edges.write(packed)
     weights = _write_features(matrices, used, options.block_weights, chunk_rows, packed)
     _write_nodes(node_table, rows, options, packed)
@@ -138,51 +134,13 @@ def _write_arrays(
     }
 
 
-class TableFile:
-    """A table of which one column or a range of rows is in memory at a time.
-
-    Args:
-        path: the file. A file in another format than Parquet is first converted, because only in Parquet can a range
-            of rows be read without reading the rows before it.
-        name: "nodes" or "edges".
-        folder: where the converted file goes.
-        options: which columns to read.
-    """
-
-    def __init__(self, path: Path, name: TableName, folder: Folder, options: ReadOptions) -> None:
-        with scan(path, name, options) as lazy:
-            if table_format(path) == "parquet":
-                self.lazy = lazy
-            else:
-                with read_errors(path, name, of_values=True):
-                    converted = folder.write(f"{name}.parquet", lazy.sink_parquet, WORK)
-                with converted.open("rb") as file:
-                    self.lazy = pl.scan_parquet(file)
-        self.options, self.origin = options, origin_of(path, name, options)
-        self.schema = self.lazy.collect_schema()
-        self.height = int(self.lazy.select(pl.len()).collect().item())
-        if self.height == 0 and name == "nodes":
-            raise TableError(f"{printable(path)} has no rows")
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-        return self.schema.names()
-
-    def __getitem__(self, name: str) -> pl.Series:
-        return self.lazy.select(by_name(name)).collect()[name]
-
-    def rows(self, offset: int, count: int, columns: Sequence[str]) -> pl.DataFrame:
-        """Read at most `count` rows of some columns, from row `offset` on."""
-        return self.lazy.select(by_name(*columns)).slice(offset, count).collect()
-
-    def chunks(self, count: int, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """Read all rows of some columns, at most `count` at a time."""
-        return (self.rows(offset, count, columns) for offset in range(0, self.height, count))
+def _store(folder: Folder, name: TableName) -> Callable[[pl.LazyFrame], Path]:
+    """Return what writes a table as Parquet, because only there can rows be read without reading those before."""
+    return lambda lazy: folder.write(f"{name}.parquet", lazy.sink_parquet, WORK)
 
 
 def _encode(
-    table: TableFile, column: Column, impute: bool, folder: Folder, stem: str, chunk_rows: int
+    table: Table, column: Column, impute: bool, folder: Folder, stem: str, chunk_rows: int
 ) -> tuple[ColumnEncoder, Any]:
     """Encode a column; return its features as a dense or a CSR matrix that is mapped from files."""
     if column.encoding == "vector":
@@ -206,7 +164,7 @@ def _stored(array: NDArray[Any], path: Path) -> NDArray[Any]:
 
 
 def _encode_vectors(
-    table: TableFile, name: str, impute: bool, path: Path, chunk_rows: int
+    table: Table, name: str, impute: bool, path: Path, chunk_rows: int
 ) -> tuple[VectorEncoder, NDArray[np.float32]]:
     """Copy a column of vectors chunk by chunk; a missing vector is replaced by the mean of the others."""
 
@@ -274,7 +232,7 @@ def _write_sparse(
     np.save(folder.path(ROW_STARTS), row_starts)
 
 
-def _write_nodes(table: TableFile, rows: NodeRows, options: ReadOptions, folder: Folder) -> None:
+def _write_nodes(table: Table, rows: NodeRows, options: ReadOptions, folder: Folder) -> None:
     np.save(folder.path(IS_TARGET), rows.is_target)
     own = {"category": options.category, "time": options.time}
     columns = {"id": rows.names.alias("id")}

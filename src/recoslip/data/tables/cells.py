@@ -15,7 +15,8 @@ from recoslip.base.errors import GraphError, RecoslipError, TableError
 from recoslip.base.files import printable
 from recoslip.base.memory import memory
 from recoslip.data.graph import NodeGraph
-from recoslip.data.tables.graph_tables import ENDS, ID, WEIGHT, GraphTables, free_name, series
+from recoslip.data.tables.files import reason_of
+from recoslip.data.tables.graph_tables import ENDS, ID, WEIGHT, GraphTables, free_name, require_file, series
 from recoslip.data.tables.table import extension
 
 CELL_FILES = ("h5ad",)
@@ -59,13 +60,11 @@ def described_by_genes(cells: Any, graph: NodeGraph) -> NodeGraph | None:
 def open_cells(path: Path) -> Any:
     """Open an .h5ad file with its matrix left on disk."""
     anndata = import_cells("anndata")
-    if not path.is_file():
-        raise TableError(f"there is no file {printable(path)}")
+    require_file(path)
     try:
         return anndata.read_h5ad(path, backed="r")
     except Exception as problem:  # h5py and anndata let through whatever their readers raise
-        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        raise TableError(f"{printable(path)} cannot be read as h5ad: {reason}") from problem
+        raise TableError(f"{printable(path)} cannot be read as h5ad: {reason_of(problem)}") from problem
 
 
 def import_cells(name: str) -> Any:
@@ -129,16 +128,12 @@ def _obs_series(values: Any) -> pl.Series:
 
 def _computed(cells: Any, key: str, vectors: Any, graph: Any) -> tuple[Any, Any]:
     """Compute principal components and neighbours as scanpy does by default, in a copy."""
-    scanpy = import_cells("scanpy")
-    anndata = import_cells("anndata")
+    scanpy, anndata = import_cells("scanpy"), import_cells("anndata")
     if vectors is None:
-        matrix = cells.X[:]
-        own = anndata.AnnData(matrix.copy())
+        own = anndata.AnnData(cells.X[:].copy())
         if key == PCA:
             scanpy.pp.pca(own, n_comps=min(WIDE, min(own.shape) - 1))
-            vectors = own.obsm[PCA]
-        else:
-            vectors = own.X
+        vectors = own.obsm.get(key, own.X)
     if graph is None:
         dense = np.asarray(vectors.toarray() if sp.issparse(vectors) else vectors)
         own = anndata.AnnData(np.zeros((cells.n_obs, 0), dtype=np.float32), obsm={PCA: dense})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -47,8 +47,8 @@ class ColumnEncoder:
 
     @classmethod
     def fit(cls, series: pl.Series) -> Self:
-        """Learn from a column."""
-        raise NotImplementedError
+        """Learn from a column; a kind of encoder defines this or `fit_transform`."""
+        return cls.fit_transform(series)[0]
 
     @classmethod
     def fit_transform(cls, series: pl.Series) -> tuple[Self, Matrix]:
@@ -77,10 +77,6 @@ class ColumnEncoder:
     def drift(self, series: pl.Series, features: Matrix) -> Drift:
         """Compare other rows, and their features, with those it was fitted on."""
         raise NotImplementedError
-
-    def empty(self, rows: int) -> pl.Series:
-        """Return a column in which every value is missing."""
-        return pl.Series(self.name, [None] * rows, dtype=pl.Null)
 
     def to_json(self) -> dict[str, Any]:
         """Return what was learned as JSON values, without the name and what is not known."""
@@ -193,11 +189,6 @@ class TextEncoder(ColumnEncoder):
     spare: int = 0
 
     @classmethod
-    def fit(cls, series: pl.Series) -> Self:
-        """Learn from a column."""
-        return cls.fit_transform(series)[0]
-
-    @classmethod
     def fit_transform(cls, series: pl.Series) -> tuple[Self, Matrix]:
         """Learn from a column, and return its features, too."""
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -215,41 +206,31 @@ class TextEncoder(ColumnEncoder):
 
     def transform(self, series: pl.Series) -> Matrix:
         """Return the features of rows."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.preprocessing import normalize
 
-        texts = _texts(series, "").to_list()
         position = {word: k for k, word in enumerate(self.words)}
-        encoder = TfidfVectorizer(vocabulary=position, dtype=np.float32)
-        idf = np.asarray(self.idf, dtype=np.float32)
-        if not self.spare:
-            encoder.idf_ = idf
-            return sp.csr_array(encoder.transform(texts))
-        words_of = encoder.build_analyzer()
         rows, columns = [], []
-        for row, text in enumerate(texts):
-            for word in words_of(text):
-                rows.append(row)
-                columns.append(position.get(word, self._spare_feature(word)))
-        shape = (len(texts), len(self.words) + self.spare)
+        for row, words in enumerate(_words(series)):
+            found = [position.get(word, self._spare_feature(word)) for word in words]
+            columns += (known := [column for column in found if column is not None])
+            rows += [row] * len(known)
+        shape = (len(series), len(self.words) + self.spare)
         counts = sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
-        weights = np.append(idf, np.full(self.spare, idf.max(), dtype=np.float32))
+        weights = np.asarray(self.idf + [max(self.idf)] * self.spare, dtype=np.float32)
         return sp.csr_array(normalize(counts @ sp.diags_array(weights)))
 
-    def _spare_feature(self, word: str) -> int:
+    def _spare_feature(self, word: str) -> int | None:
         """Return the feature that a word shares which is not among those that were seen."""
+        if not self.spare:
+            return None
         return len(self.words) + zlib.crc32(word.encode("utf-8", "surrogatepass")) % self.spare
 
     def unseen_words(self, series: pl.Series) -> dict[str, str]:
         """Return the most frequent of the words that share each spare feature, by the feature's name."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        if not self.spare:
-            return {}
-        words_of, known = TfidfVectorizer().build_analyzer(), set(self.words)
-        counts = Counter(word for text in _texts(series, "").to_list() for word in words_of(text) if word not in known)
-        names = self.feature_names
-        return {names[self._spare_feature(word)]: f"{self.name}:{word}" for word, _ in reversed(counts.most_common())}
+        known, names = set(self.words), self.feature_names
+        counts = Counter(word for words in _words(series) for word in words if word not in known)
+        shared = ((self._spare_feature(word), word) for word, _ in reversed(counts.most_common()))
+        return {names[feature]: f"{self.name}:{word}" for feature, word in shared if feature is not None}
 
     @property
     def feature_names(self) -> list[str]:
@@ -286,9 +267,8 @@ class VectorEncoder(ColumnEncoder):
             _, vectors = _vectors(series, name)
             if not len(vectors):
                 continue
-            if count and vectors.shape[1] != len(total):
-                lengths = [len(total), vectors.shape[1]]
-                raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths}")
+            if count:
+                _require_length(name, len(total), vectors)
             with np.errstate(over="ignore"):
                 sums = vectors.sum(axis=0), (vectors**2).sum(axis=0)
             total, squares = (sums[0] + total, sums[1] + squares) if count else sums
@@ -302,13 +282,10 @@ class VectorEncoder(ColumnEncoder):
     def transform(self, series: pl.Series) -> Matrix:
         """Return the features of rows."""
         present, vectors = _vectors(series, self.name)
-        if len(vectors) and vectors.shape[1] != len(self.mean):
-            lengths = [len(self.mean), vectors.shape[1]]
-            raise TableError(f"vectors in column {self.name!r} must have one length; got lengths {lengths}")
-        matrix = np.empty((len(series), len(self.mean)))
+        matrix = np.tile(self.mean, (len(series), 1))
         if len(vectors):
+            _require_length(self.name, len(self.mean), vectors)
             matrix[present] = vectors
-        matrix[~present] = self.mean
         return matrix
 
     @property
@@ -343,24 +320,20 @@ def encoder_from_json(name: str, values: Mapping[str, Any]) -> ColumnEncoder:
 
 def _numbers(series: pl.Series, known: DecimalMark | None = None, hint: DecimalMark | None = None) -> pl.Series:
     """Return a column as numbers, missing ones null; text is read as numbers where all of it is."""
+    must = f"column {series.name!r} must hold numbers, as when the model was fitted; "
     if series.dtype == pl.String:
         marks = decimal_marks(series, known=known, hint=hint)
         if len(marks) == 2:
-            raise TableError(
-                f"column {series.name!r} must hold numbers, as when the model was fitted; {two_readings(series)}"
-            )
+            raise TableError(must + two_readings(series))
         mark = marks[0] if marks else known or "."
-        unreadable = ~are_numbers(series, mark)
-        if unreadable.any():
-            raise TableError(
-                f"column {series.name!r} must hold numbers, as when the model was fitted; got "
-                f"{series.filter(unreadable)[0]!r} and {int(unreadable.sum()) - 1:,} more such rows; correct them"
-            )
+        wrong = series.filter(~are_numbers(series, mark))
+        if len(wrong):
+            raise TableError(f"{must}got {wrong[0]!r} and {len(wrong) - 1:,} more such rows; correct them")
         values = to_numbers(series, mark)
     elif series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null):
         values = series.cast(pl.Float64)
     else:
-        raise TableError(f"column {series.name!r} must hold numbers, as when the model was fitted; got {series.dtype}")
+        raise TableError(f"{must}got {series.dtype}")
     values = values.fill_nan(None)
     if (values.abs() > MAX_NUMBER).fill_null(False).any():
         raise TableError(f"column {series.name!r} holds infinite or extreme values; replace them or ignore the column")
@@ -371,6 +344,13 @@ def _texts(series: pl.Series, missing: str) -> pl.Series:
     if series.dtype.is_nested() or series.dtype == pl.Binary:
         raise TableError(f"column {series.name!r} must hold one text per row; got {series.dtype}")
     return series.cast(pl.String).fill_null(missing)
+
+
+def _words(series: pl.Series) -> Iterator[list[str]]:
+    """Return the words of each text."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return map(TfidfVectorizer().build_analyzer(), _texts(series, "").to_list())
 
 
 def _vectors(series: pl.Series, name: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
@@ -396,6 +376,12 @@ def _vectors(series: pl.Series, name: str) -> tuple[NDArray[np.bool_], NDArray[n
             "replace them or ignore the column"
         )
     return present, values
+
+
+def _require_length(name: str, length: int, vectors: NDArray[np.float64]) -> None:
+    if vectors.shape[1] != length:
+        lengths = [length, vectors.shape[1]]
+        raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths}")
 
 
 def _deviations_beyond_chance(moved: NDArray[np.float64], rows: int) -> float:

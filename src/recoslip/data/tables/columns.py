@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import polars as pl
 
 from recoslip.base.errors import TableError, nearest
+from recoslip.data.options import ReadOptions
 from recoslip.data.tables.numbers import DecimalMark, are_codes, decimal_marks, spells_missing, to_numbers, two_readings
+from recoslip.data.tables.table import FRAME, Origin, Table
+from recoslip.data.tables.times import looks_like_date
 
 Encoding: TypeAlias = Literal["number", "category", "text", "vector", "unused"]
 
@@ -17,37 +20,6 @@ MOST_NAMES = 20  # of columns, in a line
 MAX_CATEGORIES = 50  # one-hot features per column; the rarest values are pooled into the last
 LOOK_ROWS = 200  # of a text column that are looked at before all of it is
 NAMED_SPELLINGS = 3  # of missing values, in a message
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a table comes from; by default a data frame, whose rows are counted from 0.
-
-    Args:
-        first_row: the number of the first row.
-        counting: how rows are counted, in words.
-        decimal: the decimal mark that the separator of a text file implies, if it implies one.
-    """
-
-    first_row: int = 0
-    counting: str = "rows are counted from 0"
-    decimal: DecimalMark | None = None
-
-    @classmethod
-    def of_file(cls, decimal: DecimalMark | None = None) -> Origin:
-        """Return the origin of a file with a header, whose rows are counted as a spreadsheet shows them."""
-        return cls(2, "the header is row 1", decimal)
-
-    def first(self, rows: pl.Series) -> str:
-        """Name the first row for which a column of true and false is true: "row 7"."""
-        return f"row {self.first_row + int(rows.arg_max() or 0)}"
-
-    def from_row(self, position: int) -> Origin:
-        """Return the origin of the rows from a position on."""
-        return replace(self, first_row=self.first_row + position)
-
-
-FRAME = Origin()
 
 
 @dataclass(frozen=True)
@@ -66,65 +38,39 @@ class Column:
         return series
 
 
-class ColumnReader(Protocol):
-    """A table whose columns can be read one at a time: a data frame or a file."""
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-
-    @property
-    def schema(self) -> pl.Schema:
-        """The data types of the columns."""
-
-    def __getitem__(self, name: str) -> pl.Series:
-        """Return a column."""
-
-
-def plan_columns(
-    table: ColumnReader,
-    reserved: Collection[str | None],
-    features: Sequence[str] | None,
-    ignore: Sequence[str],
-    text: Sequence[str],
-    origin: Origin = FRAME,
-) -> list[Column]:
-    """Decide how each column is encoded.
+def plan_columns(table: Table, reserved: Collection[str | None], options: ReadOptions) -> list[Column]:
+    """Decide how each column of a nodes table is encoded.
 
     Numbers, true/false and vectors become features, also where numbers are written as text. Other text is a category if
-    its values repeat; otherwise it is unused, unless `text` names it.
+    its values repeat; otherwise it is unused, unless the options name it.
 
     Args:
         table: the nodes table.
         reserved: columns that are the id, domain, time or category; they cannot be features.
-        features: the only columns to use; None: all.
-        ignore: columns not to use.
-        text: columns of free text.
-        origin: where the table comes from.
+        options: which columns are features, free text, or ignored.
     """
-    for name in (*(features or ()), *ignore, *text):
+    for name in (*(options.features or ()), *options.ignore, *options.text):
         require_column(table.columns, name, "nodes")
-        if name in reserved and name not in ignore:
+        if name in reserved and name not in options.ignore:
             raise TableError(f"column {name!r} already is the id, domain, time or category; it cannot be a feature")
-    columns = []
-    for name in table.columns:
-        if name in reserved:
-            continue
-        if name in ignore:
-            columns.append(Column(name, "unused", "ignored as asked"))
-        elif name in text:
-            columns.append(Column(name, "text"))
-        elif features is not None and name not in features:
-            columns.append(Column(name, "unused", "not among the chosen features"))
-        else:
-            column = _guess_encoding(name, table, origin)
-            if column.encoding == "unused" and features is not None:
-                raise TableError(f"column {name!r} cannot be a feature: {column.reason}")
-            columns.append(column)
+    columns = [_plan(name, table, options) for name in table.columns if name not in reserved]
     if all(column.encoding == "unused" for column in columns):
         reasons = "; ".join(f"{c.name}: {c.reason}" for c in columns) or "there are no further columns"
         raise TableError(f"the nodes table has no column to use as a feature ({reasons})")
     return columns
+
+
+def _plan(name: str, table: Table, options: ReadOptions) -> Column:
+    if name in options.ignore:
+        return Column(name, "unused", "ignored as asked")
+    if name in options.text:
+        return Column(name, "text")
+    if options.features is not None and name not in options.features:
+        return Column(name, "unused", "not among the chosen features")
+    column = _guess_encoding(name, table)
+    if column.encoding == "unused" and options.features is not None:
+        raise TableError(f"column {name!r} cannot be a feature: {column.reason}")
+    return column
 
 
 def require_column(columns: Sequence[str], name: str, table: str) -> None:
@@ -137,23 +83,18 @@ def require_column(columns: Sequence[str], name: str, table: str) -> None:
 
 def describe(columns: Sequence[Column]) -> str:
     """Describe in one line how the columns are encoded; of many, the first."""
-    used = _list_some(
-        [
-            f"{column.name} ({column.encoding}{f': {column.reason}' if column.reason else ''})"
-            for column in columns
-            if column.encoding != "unused"
-        ]
-    )
-    unused = _list_some([f"{column.name} ({column.reason})" for column in columns if column.encoding == "unused"])
-    return f"{used}; unused: {unused}" if unused else used
+    used = [f"{c.name} ({c.encoding}{f': {c.reason}' if c.reason else ''})" for c in columns if c.encoding != "unused"]
+    unused = [f"{c.name} ({c.reason})" for c in columns if c.encoding == "unused"]
+    return f"{some(used)}; unused: {some(unused)}" if unused else some(used)
 
 
-def _list_some(names: list[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """List names; of many, the first."""
     rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + rest
 
 
-def _guess_encoding(name: str, table: ColumnReader, origin: Origin) -> Column:
+def _guess_encoding(name: str, table: Table) -> Column:
     dtype = table.schema[name]
     if dtype.is_numeric() or dtype == pl.Boolean:
         return Column(name, "number")
@@ -163,7 +104,7 @@ def _guess_encoding(name: str, table: ColumnReader, origin: Origin) -> Column:
         return Column(name, "unused", f"a list of {getattr(dtype, 'inner', 'values')}, not of numbers")
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         series = table[name]
-        if dtype == pl.String and (special := _dates_or_numbers(name, series, origin)):
+        if dtype == pl.String and (special := _dates_or_numbers(name, series, table.origin)):
             return special
         distinct = series.n_unique()
         if distinct <= max(MAX_CATEGORIES, len(series) // 20) and distinct < len(series):
@@ -176,10 +117,11 @@ def _guess_encoding(name: str, table: ColumnReader, origin: Origin) -> Column:
 
 def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | None:
     """Return what becomes of a column of text that holds dates, numbers or nothing; None if it holds other text."""
+    are_dates = True
     for texts in (series.head(LOOK_ROWS), series):  # most columns of text are told by their first rows
         missing = spells_missing(texts)
         present = texts.filter(~missing)
-        are_dates = bool(_looks_like_date(present).all())
+        are_dates = are_dates and bool(looks_like_date(present).all())
         marks = [] if are_codes(present) else decimal_marks(present, hint=origin.decimal)
         if not are_dates and not marks:
             return None
@@ -193,12 +135,6 @@ def _dates_or_numbers(name: str, series: pl.Series, origin: Origin) -> Column | 
     how = [{".": "commas between thousands", ",": "decimal commas"}[marks[0]]] if has_commas else []
     how += [f"missing values written {_spellings(texts.filter(missing))}"] if texts.filter(missing).count() else []
     return Column(name, "number", ", ".join(how) or "written as text", marks[0] if has_commas else None)
-
-
-def _looks_like_date(texts: pl.Series) -> pl.Series:
-    """Return for each text whether it starts with a date such as 2007-01-31, 31.1.2007 or 1/31/2007."""
-    ours, theirs = r"[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[0-9]{1,2}(\.[0-9]{1,2}\.|/[0-9]{1,2}/)[0-9]{4}"
-    return texts.str.contains(rf"^\s*({ours}|{theirs})([T ]|$)")
 
 
 def _spellings(texts: pl.Series) -> str:

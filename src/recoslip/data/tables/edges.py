@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.data.options import ReadOptions
-from recoslip.data.tables.columns import FRAME, MOST_NAMES, Origin, require_column
-from recoslip.data.tables.node_columns import WHOLE, checked_ids, end_columns
+from recoslip.data.tables.columns import require_column, some
+from recoslip.data.tables.node_columns import WHOLE, checked_ids, require_unique
 from recoslip.data.tables.numbers import DecimalMark, decimal_marks, to_numbers, two_readings
+from recoslip.data.tables.table import Origin, Table
 
 log = logging.getLogger("recoslip")
 
@@ -41,7 +42,7 @@ def choose_ends(sample: pl.DataFrame, ids: pl.Series, options: ReadOptions) -> R
     """Return the options with the columns of both ends: those that are named, else the first that hold ids of nodes.
 
     Where more than two do, those that are called like a weight or the number of an edge come last. Where fewer do, it
-    is the first columns that have no other use.
+    is the first columns that have no other use, or None where none is left.
 
     Args:
         sample: the first rows of the edges table.
@@ -50,92 +51,75 @@ def choose_ends(sample: pl.DataFrame, ids: pl.Series, options: ReadOptions) -> R
     """
     named = [options.edge_from, options.edge_to]
     free = [column for column in sample.columns if column not in (*named, options.weight)]
-    if None not in named or len(free) < named.count(None):
-        return options
-    found = _columns_of_ids([sample[name] for name in free], ids)
-    if len(found) > named.count(None):
+    wanted = named.count(None)
+    found = _columns_of_ids([sample[name] for name in free], ids) if wanted and len(free) >= wanted else []
+    if len(found) > wanted:
         found.sort(key=lambda name: bool(WEIGHT.search(name) or EDGE_ID.search(name)))
-        found = sorted(found[: named.count(None)], key=free.index)
-    chosen = iter(found if len(found) >= named.count(None) else free)
-    left, right = [next(chosen) if name is None else name for name in named]
+        found = sorted(found[:wanted], key=free.index)
+    chosen = iter(found if len(found) >= wanted else free)
+    left, right = [next(chosen, None) if name is None else name for name in named]
     return replace(options, edge_from=left, edge_to=right)
 
 
 def _columns_of_ids(columns: Sequence[pl.Series], ids: pl.Series) -> list[str]:
     """Return the columns most of whose values are ids of nodes, as they are or as whole numbers written like 1.0."""
-    texts = {}
-    for column in columns:
-        if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date):
-            values = column.cast(pl.String).drop_nulls()
-            texts[column.name] = values.to_frame("text").with_columns(whole=values.str.extract(WHOLE))
-    if not texts:
-        return []
-    values = pl.concat([frame.to_series(k) for frame in texts.values() for k in range(2)]).unique()
+    texts = [
+        column.cast(pl.String).drop_nulls()
+        for column in columns
+        if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date)
+    ]
+    both = [(values, values.str.extract(WHOLE)) for values in texts]
+    values = pl.Series([each.to_list() for pair in both for each in pair], dtype=pl.List(pl.String)).explode().unique()
     known = values.filter(values.is_in(ids.implode())).implode()
-    share = {
-        name: (frame["text"].is_in(known) | frame["whole"].is_in(known).fill_null(False)).mean()
-        for name, frame in texts.items()
-    }
-    return [name for name, value in share.items() if isinstance(value, float) and value > MOST]
+    shares = [(plain.is_in(known) | whole.is_in(known).fill_null(False)).mean() for plain, whole in both]
+    return [
+        column.name for column, share in zip(texts, shares, strict=True) if isinstance(share, float) and share > MOST
+    ]
 
 
 def _log_unused(columns: Sequence[pl.Series], reader: EdgeReader) -> None:
     """Log which columns hold the ends, where there are others, and which of these may hold weights."""
-    if not columns:
-        return
     names = []
-    for column in columns[:MOST_NAMES]:
+    for column in columns:
         numbers = column.dtype.is_numeric() or (column.dtype == pl.String and len(decimal_marks(column)) > 0)
         may_weigh = reader.weight is None and numbers and WEIGHT.search(column.name)
         names.append(f"{column.name} (weight={column.name!r} uses it)" if may_weigh else column.name)
-    rest = f" and {len(columns) - MOST_NAMES} more" if len(columns) > MOST_NAMES else ""
-    log.info("edges: from %s to %s; unused: %s%s", reader.left, reader.right, ", ".join(names), rest)
+    if names:
+        log.info("edges: from %s to %s; unused: %s", reader.left, reader.right, some(names))
 
 
 class EdgeReader:
     """Rows of an edges table -> node positions of their ends, and weights.
 
     Args:
-        sample: the first rows of the table, with all columns.
-        name: how error messages call the table.
+        table: the edges table; rows are given to `read`.
         ids: the ids of the nodes, as text.
         options: which columns to read.
-        origin: where the table comes from.
     """
 
-    def __init__(
-        self, sample: pl.DataFrame, name: str, ids: pl.Series, options: ReadOptions, origin: Origin = FRAME
-    ) -> None:
-        columns = sample.columns
+    def __init__(self, table: Table, ids: pl.Series, options: ReadOptions) -> None:
+        columns, name, sample = table.columns, table.name, table.head(SAMPLE_EDGES)
         for column in (options.edge_from, options.edge_to, options.weight):
             if column is not None:
                 require_column(columns, column, "edges")
-        left, right = end_columns(choose_ends(sample, ids, options), columns)
+        options = choose_ends(sample, ids, options)
+        left, right = options.edge_from, options.edge_to
         if left is None or right is None:
             besides = f" besides the weights in {options.weight!r}" if options.weight is not None else ""
             raise TableError(f"{name} must have two columns of node ids{besides}; it has {list(columns)}")
         if left == right:
             raise TableError(f"both ends of an edge cannot be in one column, {left!r}; name two")
         self.left, self.right = left, right
-        self.columns = [left, right, *([options.weight] if options.weight is not None else [])]  # those that are read
+        self.columns = [name for name in (left, right, options.weight) if name is not None]  # those that are read
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
-        self.origin = origin
+        self.origin = table.origin
         self.positions = pl.DataFrame({"id": ids, "position": np.arange(len(ids))})
-        if ids.is_duplicated().any():
-            repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
-            raise TableError(
-                f"ids in the nodes table must be unique; {len(repeated)} are repeated "
-                f"(first: {', '.join(map(repr, repeated[:3].to_list()))}); leave the repeated rows out, or give "
-                "them other ids"
-            )
+        require_unique(ids)
         self.dropped = 0  # edges with an unknown end that were dropped so far
+        if table.path is not None and ids.is_in([left]).any() and ids.is_in([right]).any():
+            raise TableError(f"{name}: the first line, {left!r} and {right!r}, is an edge; add a header")
         self._decide_mark(sample)
         _log_unused([sample[name] for name in columns if name not in self.columns], self)
-
-    def check_header(self) -> None:
-        """Raise if the header of a file is an edge, because the file has no header."""
-        if self.ids.is_in([self.left]).any() and self.ids.is_in([self.right]).any():
-            raise TableError(f"{self.name}: the first line, {self.left!r} and {self.right!r}, is an edge; add a header")
 
     def read(self, frame: pl.DataFrame, offset: int = 0) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
         """Return the node positions of the ends of the given rows, (2, edges), and their weights.
@@ -238,17 +222,15 @@ class EdgeReader:
         values = to_numbers(column, self.mark) if column.dtype == pl.String else column
         absent = known & values.is_null()
         if not values.dtype.is_numeric() or absent.any():
-            where = (
-                f"; {origin.first(absent)} has {column.filter(absent)[0]!r} ({origin.counting})" if absent.any() else ""
-            )
-            raise TableError(
-                f"the edges table's weight column {self.weight!r} must hold a number in every row{where}; {FIX_WEIGHTS}"
-            )
+            must = f"weight column {self.weight!r} must hold a number in every row"
+            _refuse_weights(must, column, absent, origin)
         values = values.cast(pl.Float64)
         wrong = known & ~((values > 0) & values.is_finite())
         if wrong.any():
-            raise TableError(
-                f"the edges table's weights must be positive and finite; {origin.first(wrong)} has "
-                f"{values.filter(wrong)[0]} ({origin.counting}); {FIX_WEIGHTS}"
-            )
+            _refuse_weights("weights must be positive and finite", values, wrong, origin)
         return values
+
+
+def _refuse_weights(must: str, column: pl.Series, wrong: pl.Series, origin: Origin) -> NoReturn:
+    where = f"; {origin.first(wrong)} has {column.filter(wrong)[0]!r} ({origin.counting})" if wrong.any() else ""
+    raise TableError(f"the edges table's {must}{where}; {FIX_WEIGHTS}")

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 
 from recoslip.base.errors import OutOfMemory, TableError, need
 from recoslip.base.files import printable
-from recoslip.data.tables.table import extension, file_errors
-from recoslip.data.tables.text_files import read_bytes
+from recoslip.data.tables.files import file_errors, read_bytes, reason_of
+from recoslip.data.tables.table import extension
 from recoslip.data.validation import as_array, is_tensor
 
 GRAPH_FILES = ("graphml", "gexf", "gml")
@@ -52,8 +52,7 @@ def graph_tables(graph: Any) -> GraphTables | None:
 
 
 def _read_file(path: Path) -> GraphTables:
-    if not path.is_file():
-        raise TableError(f"there is no file {printable(path)}")
+    require_file(path)
     import networkx as nx
 
     read = {"graphml": nx.read_graphml, "gexf": nx.read_gexf, "gml": nx.read_gml}[extension(path)]
@@ -64,20 +63,22 @@ def _read_file(path: Path) -> GraphTables:
     except RecursionError as problem:
         raise TableError(f"{printable(path)} is nested too deeply to be a graph") from problem
     except Exception as problem:  # networkx lets through whatever its parsers and conversions raise
-        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        raise TableError(f"{printable(path)} cannot be read as {extension(path)}: {reason}") from problem
+        raise TableError(f"{printable(path)} cannot be read as {extension(path)}: {reason_of(problem)}") from problem
     return networkx_tables(graph)
+
+
+def require_file(path: Path) -> None:
+    """Raise unless there is a file."""
+    if not path.is_file():
+        raise TableError(f"there is no file {printable(path)}")
 
 
 def networkx_tables(graph: Any) -> GraphTables:
     """Return the tables of a NetworkX graph; its nodes are the ids, and attributes are columns."""
-    nodes = [(str(node), attributes) for node, attributes in graph.nodes(data=True)]
-    edges = [(str(a), str(b), attributes) for a, b, attributes in graph.edges(data=True)]
+    nodes = dict(graph.nodes(data=True))
+    *ends, edges = zip(*graph.edges(data=True), strict=True) if graph.number_of_edges() else ((), (), ())
     return _tables(
-        [name for name, _ in nodes],
-        _columns([attributes for _, attributes in nodes]),
-        [(a, b) for a, b, _ in edges],
-        _columns([attributes for *_, attributes in edges]),
+        list(map(str, nodes)), _columns(list(nodes.values())), [list(map(str, end)) for end in ends], _columns(edges)
     )
 
 
@@ -85,25 +86,21 @@ def igraph_tables(graph: Any) -> GraphTables:
     """Return the tables of an igraph graph; vertices go by their attribute "name" where they have one."""
     attributes = {name: list(graph.vs[name]) for name in graph.vs.attributes()}
     names = list(map(str, attributes.pop("name", range(graph.vcount()))))
-    ends = [(names[a], names[b]) for a, b in graph.get_edgelist()]
+    ends = [[names[edge[k]] for edge in graph.get_edgelist()] for k in range(2)]
     return _tables(names, attributes, ends, {name: list(graph.es[name]) for name in graph.es.attributes()})
 
 
 def _tables(
     names: Sequence[str],
     attributes: Mapping[str, Sequence[Any]],
-    ends: Sequence[tuple[str, str]],
+    ends: Sequence[Sequence[str]],
     edge_attributes: Mapping[str, Sequence[Any]],
 ) -> GraphTables:
     """Put ids and attributes together; an attribute with the name of one of our columns gets another."""
-    nodes = {ID: pl.Series(ID, names, dtype=pl.String)} | {
-        free_name(name, (ID,)): series(values) for name, values in attributes.items()
-    }
-    pairs = np.array(ends, dtype=object).reshape(-1, 2)
-    edges = {end: pl.Series(end, pairs[:, k].tolist(), dtype=pl.String) for k, end in enumerate(ENDS)} | {
-        free_name(name, ENDS): series(values) for name, values in edge_attributes.items()
-    }
-    frame = pl.DataFrame(edges)
+    nodes = {ID: pl.Series(ID, names, dtype=pl.String)}
+    nodes |= {free_name(name, (ID,)): series(values) for name, values in attributes.items()}
+    edges = {name: pl.Series(name, own, dtype=pl.String) for name, own in zip(ENDS, ends, strict=True)}
+    frame = pl.DataFrame(edges | {free_name(name, ENDS): series(own) for name, own in edge_attributes.items()})
     is_weighted = WEIGHT in frame.columns and frame[WEIGHT].dtype.is_numeric() and frame[WEIGHT].count() > 0
     return GraphTables(pl.DataFrame(nodes), frame, WEIGHT if is_weighted else None)
 
@@ -250,8 +247,7 @@ def load_pyg(path: Path) -> Any:
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
-    if not path.is_file():
-        raise TableError(f"there is no file {printable(path)}")
+    require_file(path)
     try:
         parts = [Data, HeteroData, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage]
         # Those that are safe already are left out: when the block ends, PyTorch forgets all that it was given.
@@ -259,8 +255,8 @@ def load_pyg(path: Path) -> Any:
         with torch.serialization.safe_globals([part for part in parts if part not in safe]):
             data = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as problem:  # pickle, zip and torch raise errors of many kinds
-        lines = (str(problem).strip() or type(problem).__name__).splitlines()
-        reason = next((line.strip() for line in lines if "WeightsUnpickler" in line), lines[0])
+        lines = (line.strip() for line in str(problem).splitlines() if "WeightsUnpickler" in line)
+        reason = next(lines, None) or reason_of(problem)
         raise TableError(
             f"{printable(path)} cannot be read as a graph that torch.save(data, path) wrote: {reason}"
         ) from problem
@@ -279,16 +275,10 @@ def hetero_tables(data: Any) -> GraphTables:
         count = data[kind].num_nodes
         names = {ID: [f"{kind}:{k}" for k in range(count)], KIND: [kind] * count}
         frames.append(pl.DataFrame({**names, **_fields(data[kind], count, f"{kind} ")}))
-    edges = [
-        pl.DataFrame(
-            {
-                ENDS[0]: [f"{start}:{k}" for k in data[start, relation, end].edge_index[0].tolist()],
-                ENDS[1]: [f"{end}:{k}" for k in data[start, relation, end].edge_index[1].tolist()],
-                RELATION: [relation] * data[start, relation, end].num_edges,
-            }
-        )
-        for start, relation, end in data.edge_types
-    ]
+    edges = [pl.DataFrame(schema=dict.fromkeys((*ENDS, RELATION), pl.String))]
+    for start, relation, end in data.edge_types:
+        pairs = zip((start, end), data[start, relation, end].edge_index.tolist(), strict=True)
+        ends = dict(zip(ENDS, ([f"{kind}:{k}" for k in places] for kind, places in pairs), strict=True))
+        edges.append(pl.DataFrame(ends).with_columns(pl.lit(relation).alias(RELATION)))
     nodes = pl.concat(frames, how="diagonal_relaxed")
-    empty = pl.DataFrame(schema=dict.fromkeys((*ENDS, RELATION), pl.String))
-    return GraphTables(nodes, pl.concat(edges) if edges else empty, node_type=KIND, relation=RELATION)
+    return GraphTables(nodes, pl.concat(edges, how="vertical_relaxed"), node_type=KIND, relation=RELATION)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,67 +14,67 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.data.options import ReadOptions, Since
-from recoslip.data.tables.columns import (
-    FRAME,
-    Column,
-    ColumnReader,
-    Origin,
-    describe,
-    is_missing,
-    plan_columns,
-    require_column,
-)
-from recoslip.data.tables.times import Order, not_before, read_instant, read_times, slash_order
+from recoslip.data.tables.columns import Column, describe, is_missing, plan_columns, require_column
+from recoslip.data.tables.table import Origin, Table
+from recoslip.data.tables.times import common_order, not_before, read_instant, read_times
+
+log = logging.getLogger("recoslip")
 
 WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that became a float
 MAX_WHOLE = 2**53  # up to which floats hold every whole number
 
 
-def checked_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
+def checked_ids(column: pl.Series, table: str, origin: Origin) -> pl.Series:
     """Return ids, all there; floats become whole numbers, or are refused where they are none."""
+    name = f"the {table} table's column {column.name!r}"
     if column.dtype.is_nested() or column.dtype == pl.Binary:
+        raise TableError(f"{name} must hold text or whole numbers; got {column.dtype}")
+    require_values(column, name, origin, "fill it, or leave these rows out")
+    if not column.dtype.is_float():
+        return column
+    broken = (column != column.floor()) | (column.abs() > MAX_WHOLE)
+    if broken.any():
         raise TableError(
-            f"the {table} table's column {column.name!r} must hold text or whole numbers; got {column.dtype}"
+            f"{name} must hold text or whole numbers; got {column.filter(broken)[0]} ({origin.first(broken)}; "
+            f"{origin.counting})"
         )
+    return column.cast(pl.Int64)
+
+
+def require_values(column: pl.Series, name: str, origin: Origin, remedy: str) -> None:
+    """Raise if a value is missing."""
     missing = is_missing(column)
     if missing.any():
         raise TableError(
-            f"the {table} table's column {column.name!r} is empty in {missing.sum()} rows (first: "
-            f"{origin.first(missing)}; {origin.counting}); fill it, or leave these rows out"
+            f"{name} is empty in {missing.sum()} rows (first: {origin.first(missing)}; {origin.counting}); {remedy}"
         )
-    if column.dtype.is_float():
-        broken = (column != column.floor()) | (column.abs() > MAX_WHOLE)
-        if broken.any():
-            raise TableError(
-                f"the {table} table's column {column.name!r} must hold text or whole numbers; got "
-                f"{column.filter(broken)[0]} ({origin.first(broken)}; {origin.counting})"
-            )
-        return column.cast(pl.Int64)
-    return column
 
 
-def own_ids(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
-    """Return ids as text or whole numbers; where every one is written as 1.0, without the .0."""
-    ids = checked_ids(column, table, origin)
+def own_ids(table: Table, name: str) -> pl.Series:
+    """Return the ids of nodes as text or whole numbers; where every one is written as 1.0, without the .0."""
+    require_column(table.columns, name, "nodes")
+    ids = checked_ids(table[name], "nodes", table.origin)
     if ids.dtype == pl.String and len(ids) and ids.str.contains(WHOLE).all():
         return ids.str.extract(WHOLE)
     return ids
 
 
-def ids_as_text(column: pl.Series, table: str, origin: Origin = FRAME) -> pl.Series:
-    """Return ids as text, so that 7 in one file equals 7 in the other whatever the types of the columns."""
-    return own_ids(column, table, origin).cast(pl.String)
+def require_unique(ids: pl.Series) -> None:
+    """Raise if an id of the nodes is there twice."""
+    if ids.is_duplicated().any():
+        repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
+        raise TableError(
+            f"ids in the nodes table must be unique; {len(repeated)} are repeated "
+            f"(first: {', '.join(map(repr, repeated[:3].to_list()))}); leave the repeated rows out, or give "
+            "them other ids"
+        )
 
 
-def domains_from_column(table: ColumnReader, name: str, target: object, origin: Origin = FRAME) -> NDArray[np.bool_]:
+def domains_from_column(table: Table, name: str, target: object) -> NDArray[np.bool_]:
     """Return which rows are target by a column of two values."""
     require_column(table.columns, name, "nodes")
     column = table[name].cast(pl.String)
-    if column.null_count():
-        raise TableError(
-            f"the domain column {name!r} is empty in {column.null_count()} rows (first: "
-            f"{origin.first(column.is_null())}; {origin.counting}); give every node a domain"
-        )
+    require_values(column, f"the domain column {name!r}", table.origin, "give every node a domain")
     values = sorted(column.unique().to_list(), key=lambda value: (_plain(value), value))
     if len(values) != 2:
         shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
@@ -81,53 +82,41 @@ def domains_from_column(table: ColumnReader, name: str, target: object, origin: 
             f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}; leave "
             "the rows of others out, or write two values into a column of their own and name it (domain=...)"
         )
-    if target is not None:
-        found = _find_values(str(target), values)
-        if len(found) != 1:
-            problem = "which both read like" if found else "not"
-            raise TableError(
-                f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}, {problem} {str(target)!r}; give "
-                f"one of them as it is written (target={values[0]!r} or target={values[1]!r})"
-            )
-        return np.asarray(column == found[0])
-    if [_plain(value) for value in values] in (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"]):
+    known = (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"])
+    if target is None and [_plain(value) for value in values] in known:
         return np.asarray(column == values[1])
-    raise TableError(
-        f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}: say which one is the target "
-        f"(target={values[0]!r} or target={values[1]!r})"
-    )
+    given = f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}"
+    either = f"(target={values[0]!r} or target={values[1]!r})"
+    if target is None:
+        raise TableError(f"{given}: say which one is the target {either}")
+    wanted = str(target)
+    found = [wanted] if wanted in values else [value for value in values if _plain(value) == _plain(wanted)]
+    if len(found) != 1:
+        problem = "which both read like" if found else "not"
+        raise TableError(f"{given}, {problem} {wanted!r}; give one of them as it is written {either}")
+    return np.asarray(column == found[0])
 
 
 def _plain(value: str) -> str:
     return value.strip().lower()
 
 
-def _find_values(wanted: str, values: Sequence[str]) -> list[str]:
-    """Return the value equal to `wanted`, or else all that differ from it only in case and surrounding spaces."""
-    return [wanted] if wanted in values else [value for value in values if _plain(value) == _plain(wanted)]
-
-
-def domains_from_time(table: ColumnReader, name: str, since: Since | None, origin: Origin = FRAME) -> NDArray[np.bool_]:
+def domains_from_time(table: Table, name: str, since: Since | None) -> NDArray[np.bool_]:
     """Return which rows are target: those with a time from `since` on."""
     require_column(table.columns, name, "nodes")
     column = table[name]
-    missing = is_missing(column)
-    if missing.any():
-        raise TableError(
-            f"the time column {name!r} is empty in {missing.sum()} rows (first: {origin.first(missing)}; "
-            f"{origin.counting}); give every node a time"
-        )
+    require_values(column, f"the time column {name!r}", table.origin, "give every node a time")
     numeric = column.dtype.is_numeric()
-    order = None if numeric else _slash_order(column, since)
+    order = None if numeric else common_order(column, since)
     times = None if numeric else read_times(column, order)
     try:
         if times is None:
             is_target = np.asarray(column >= _number(column, since))
         else:
             is_target = not_before(times, read_instant(since, order), name)  # type: ignore[arg-type]
+    except TableError:
+        raise
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
-        if isinstance(problem, TableError):
-            raise
         expected = "a number" if numeric else "a date such as 2007-01-31"
         raise TableError(f"the time column {name!r} needs {expected} to divide it; got since={since!r}") from problem
     if is_target.all() or not is_target.any():
@@ -136,24 +125,12 @@ def domains_from_time(table: ColumnReader, name: str, since: Since | None, origi
     return is_target
 
 
-def _slash_order(column: pl.Series, since: Since | None) -> Order | None:
-    """Return which part of dates with slashes comes first, by the values of the column and of `since` together."""
-    texts = {}
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum) and column.cast(pl.String).str.contains("/").any():
-        texts[f"the time column {column.name!r}"] = column.cast(pl.String).alias("")
-    if isinstance(since, str) and "/" in since:
-        texts["since"] = pl.Series([since])
-    return slash_order(pl.concat(texts.values()), " and ".join(texts)) if texts else None
-
-
 def _number(column: pl.Series, since: Any) -> int | float:
     """Return `since` as a number: a whole one where the column is, because large ones are rounded as floats."""
     if column.dtype == pl.Int64 and isinstance(since, int | str):
-        try:
+        with suppress(ValueError):
             whole = int(since)
-        except ValueError:
-            return float(since)
-        return whole if -(2**63) <= whole < 2**63 else float(whole)
+            return whole if -(2**63) <= whole < 2**63 else float(whole)
     return float(since)
 
 
@@ -162,16 +139,7 @@ MAX_LENGTH = 200  # characters of a name, on average; longer texts are bodies, n
 MIN_DISTINCT = 0.5  # fraction of the names that differ; what repeats more often names a category
 
 
-def may_be_label(name: str) -> bool:
-    """Return whether a column's name says that its values name the nodes.
-
-    >>> [name for name in ("title", "Product Name", "filename", "price") if may_be_label(name)]
-    ['title', 'Product Name']
-    """
-    return LABEL.search(name) is not None
-
-
-def choose_label(table: ColumnReader, reserved: Collection[str | None], asked: str | None) -> str | None:
+def choose_label(table: Table, reserved: Collection[str | None], asked: str | None) -> str | None:
     """Return the column that names the nodes.
 
     Args:
@@ -186,19 +154,18 @@ def choose_label(table: ColumnReader, reserved: Collection[str | None], asked: s
     return asked or None
 
 
-def choose_kept(table: ColumnReader, asked: Sequence[str], label: str | None) -> list[str]:
+def choose_kept(table: Table, asked: Sequence[str], label: str | None) -> list[str]:
     """Return the columns that are kept to be shown, the one that names the nodes first."""
     for name in asked:
         require_column(table.columns, name, "nodes")
     return list(dict.fromkeys([*([] if label is None else [label]), *asked]))
 
 
-def _is_label(table: ColumnReader, name: str) -> bool:
-    if not (may_be_label(name) and table.schema[name] == pl.String):
+def _is_label(table: Table, name: str) -> bool:
+    """Return whether a column is called as one that names the nodes, and its texts are short and hardly repeat."""
+    if not (LABEL.search(name) and table.schema[name] == pl.String):
         return False
     values = table[name].drop_nulls()
-    if not len(values):
-        return False
     length = values.str.len_chars().mean()
     return isinstance(length, float) and length <= MAX_LENGTH and values.n_unique() >= MIN_DISTINCT * len(values)
 
@@ -217,7 +184,7 @@ def shown_values(series: pl.Series) -> pl.Series:
         ) from problem
 
 
-def column_arrays(table: ColumnReader, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+def column_arrays(table: Table | pl.DataFrame, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Return columns as arrays of Python values, with None for what is missing."""
     arrays = {}
     for name in names:
@@ -225,11 +192,6 @@ def column_arrays(table: ColumnReader, names: Sequence[str]) -> dict[str, NDArra
         values = shown.fill_nan(None) if shown.dtype.is_float() else shown
         arrays[name] = np.array([*values.to_list(), None], dtype=object)[:-1]  # never taken for an array of arrays
     return arrays
-
-
-log = logging.getLogger("recoslip")
-
-TableName: TypeAlias = Literal["nodes", "edges"]
 
 
 class NodeRows(NamedTuple):
@@ -243,35 +205,19 @@ class NodeRows(NamedTuple):
     label: str | None  # the one of these that names the nodes
 
 
-def node_rows(options: ReadOptions, table: ColumnReader, origin: Origin = FRAME) -> NodeRows:
-    """Read ids and domains of a nodes table, and decide how its other columns are encoded.
-
-    Args:
-        table: the nodes table.
-        origin: where it comes from.
-    """
-    require_column(table.columns, options.id, "nodes")
-    names = own_ids(table[options.id], "nodes", origin)
+def node_rows(options: ReadOptions, table: Table) -> NodeRows:
+    """Read ids and domains of a nodes table, and decide how its other columns are encoded."""
+    names = own_ids(table, options.id)
     if options.time is None:
-        is_target = domains_from_column(table, options.domain, options.target, origin)
+        is_target = domains_from_column(table, options.domain, options.target)
     else:
-        is_target = domains_from_time(table, options.time, options.since, origin)
+        is_target = domains_from_time(table, options.time, options.since)
     if options.category is not None:
         require_column(table.columns, options.category, "nodes")
         if (dtype := table.schema[options.category]).is_nested():
             raise TableError(f"the category column {options.category!r} must hold one value per row; got {dtype}")
     reserved = {options.id, options.category, options.time, options.domain, options.node_type} - {None}
-    columns = plan_columns(table, reserved, options.features, options.ignore, options.text, origin)
+    columns = plan_columns(table, reserved, options)
     log.info("features: %s", describe(columns))
     label = choose_label(table, reserved, options.label)
     return NodeRows(names.cast(pl.String), names, is_target, columns, choose_kept(table, options.keep, label), label)
-
-
-def end_columns(options: ReadOptions, columns: Sequence[str]) -> list[str | None]:
-    """Return the columns of an edges table that hold the two ends of an edge.
-
-    An end whose column is not among the options takes the first column that has no other use; None if none is left.
-    """
-    named = (options.edge_from, options.edge_to)
-    unnamed = (column for column in columns if column not in (*named, options.weight))
-    return [next(unnamed, None) if name is None else name for name in named]

@@ -1,35 +1,43 @@
-"""A table of nodes and a table of edges -> NodeGraph."""
+"""Tables, or a graph -> NodeGraph; tables of new nodes + a fitted encoder -> a graph to score."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.tables.cells import cell_tables
-from recoslip.data.tables.columns import Origin, require_column
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
 from recoslip.data.tables.graph_tables import edge_table, graph_tables, pyg_tables, require_weights
-from recoslip.data.tables.node_columns import checked_ids, column_arrays, end_columns, node_rows
+from recoslip.data.tables.node_columns import (
+    choose_kept,
+    choose_label,
+    column_arrays,
+    node_rows,
+    own_ids,
+    require_unique,
+)
 from recoslip.data.tables.relations import add_relations, check_relational
-from recoslip.data.tables.table import open_table, table_errors, text_head
-from recoslip.data.tables.table_encoder import fit_encoder
+from recoslip.data.tables.table import Table, open_table, table_errors
+from recoslip.data.tables.table_encoder import TableEncoder, TableFeatures, fit_encoder, same_encoding, stack_rows
 
-Table: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
+GivenTable: TypeAlias = "str | os.PathLike[str] | pl.DataFrame | Any"  # a path, or a polars or pandas data frame
+NO_EDGES = np.empty((2, 0), dtype=np.int64)
+Edges: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.float64] | None, int]"
 
 
 @reads()
 def read_graph(
-    nodes: Table | Any, edges: Table | Any | None = None, *, use_rep: str | None = None, **read: Any
+    nodes: GivenTable | Any, edges: GivenTable | Any | None = None, *, use_rep: str | None = None, **read: Any
 ) -> NodeGraph:
     """Read a graph from a table of nodes and a table of edges, or from a graph of another library or its file.
 
@@ -65,10 +73,10 @@ def read_graph(
     with table_errors():
         if options.is_relational:
             nodes, edges, options = _relational_tables(nodes, edges, options)
-        frame, origin = read_nodes(nodes, options)
-        rows = node_rows(options, frame, origin)
+        table = open_nodes(nodes, options)
+        rows = node_rows(options, table)
         encoder, encoded = fit_encoder(
-            frame, rows.columns, impute=options.impute, weights=options.block_weights, origin=origin
+            table.frame, rows.columns, impute=options.impute, weights=options.block_weights, origin=table.origin
         )
         edge_index, edge_weight, _ = read_edges(edges, rows.ids, options)
         return NodeGraph(
@@ -77,12 +85,12 @@ def read_graph(
             rows.is_target,
             edge_weight=edge_weight,
             ids=rows.names.to_numpy(),
-            categories=None if options.category is None else frame[options.category].to_numpy(),
-            times=None if options.time is None else frame[options.time].to_numpy(),
+            categories=None if options.category is None else table[options.category].to_numpy(),
+            times=None if options.time is None else table[options.time].to_numpy(),
             feature_names=encoder.feature_names,
             encoding=encoder.to_json(),
             missing=encoded.missing,
-            columns=column_arrays(frame, rows.kept),
+            columns=column_arrays(table, rows.kept),
             label=rows.label,
         )
 
@@ -91,12 +99,11 @@ def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl
     """Return the nodes that are scored, with columns of how they are joined, the edges among them, and options."""
     if edges is None:
         raise TableError("several kinds of nodes or edges need a table of edges")
-    frame, origin = read_nodes(nodes, options)
-    require_column(frame.columns, options.id, "nodes")
-    ids = checked_ids(frame[options.id], "nodes", origin).cast(pl.String)
-    edge_frame, reader = open_edges(edges, ids, options)
-    check_relational(options.relation, options.edge_features, edge_frame.columns)
-    found = add_relations(frame, edge_frame, reader, options)
+    table = open_nodes(nodes, options)
+    ids = own_ids(table, options.id).cast(pl.String)
+    edge_rows, reader = open_edges(edges, ids, options)
+    check_relational(options.relation, options.edge_features, edge_rows.columns)
+    found = add_relations(table.frame, edge_rows.frame, reader, options)
     own = options.features if options.features is None else [n for n in options.features if n in found.nodes.columns]
     return (
         found.nodes,
@@ -112,61 +119,228 @@ def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl
     )
 
 
-def read_nodes(table: Table, options: ReadOptions, as_text: Collection[str] = ()) -> tuple[pl.DataFrame, Origin]:
-    """Read a nodes table, and return it with how its rows are counted.
+def open_nodes(given: GivenTable, options: ReadOptions, as_text: Collection[str] = ()) -> Table:
+    """Open a nodes table.
 
     Args:
-        table: the table.
+        given: the table.
         options: which columns to read.
         as_text: columns of a text file whose types are not to be guessed, besides the ids.
     """
-    opened = open_table(table, "nodes", options)
-    frame = opened.frame([options.id, *as_text])
-    if frame.height == 0:
-        raise TableError(f"{opened.name} has no rows")
-    return frame, opened.origin
+    return open_table(given, "nodes", options).typed([options.id, *as_text])
 
 
-def read_edges(
-    table: Table | None, ids: pl.Series, options: ReadOptions, *, may_drop_all: bool = False
-) -> tuple[NDArray[np.int64], NDArray[np.float64] | None, int]:
+def open_edges(given: GivenTable, ids: pl.Series, options: ReadOptions) -> tuple[Table, EdgeReader]:
+    """Open an edges table, and return it with the reader of its rows; the arguments are those of `read_edges`."""
+    given, own_weight = edge_table(given, ids)
+    options = replace(options, weight=options.weight or own_weight)
+    opened = open_table(given, "edges", options)
+    options = choose_ends(opened.head(SAMPLE_EDGES), ids, options)
+    table = opened.typed([options.edge_from, options.edge_to])
+    return table, EdgeReader(table, ids, options)
+
+
+def read_edges(given: GivenTable | None, ids: pl.Series, options: ReadOptions, *, may_drop_all: bool = False) -> Edges:
     """Edges between ids -> edges between node positions, (2, edges), their weights, and how many were dropped.
 
     Args:
-        table: the edges table.
+        given: the edges table.
         ids: the ids of the nodes, as text.
         options: which columns to read.
         may_drop_all: whether it is no error if every edge names an unknown node and is dropped.
     """
-    if table is None:
-        return np.empty((2, 0), dtype=np.int64), None, 0
-    frame, reader = open_edges(table, ids, options)
-    if frame.height == 0:
-        return np.empty((2, 0), dtype=np.int64), None, 0
-    edge_index, edge_weight = reader.read(frame)
-    if reader.dropped == frame.height and not may_drop_all:
-        reader.refuse_no_edge(frame)
+    if given is None:
+        return NO_EDGES, None, 0
+    table, reader = open_edges(given, ids, options)
+    if not table.height:
+        return NO_EDGES, None, 0
+    edge_index, edge_weight = reader.read(table.frame)
+    if reader.dropped == table.height and not may_drop_all:
+        reader.refuse_no_edge(table.frame)
     log_dropped_edges(reader.dropped)
     return edge_index, edge_weight, reader.dropped
 
 
-def open_edges(table: Table, ids: pl.Series, options: ReadOptions) -> tuple[pl.DataFrame, EdgeReader]:
-    """Read an edges table, and return it with the reader of its rows; the arguments are those of `read_edges`."""
-    table, own_weight = edge_table(table, ids)
-    options = replace(options, weight=options.weight or own_weight)
-    opened = open_table(table, "edges", options)
-    options = choose_ends(opened.head(SAMPLE_EDGES), ids, options)
-    frame = opened.frame(end_columns(options, opened.columns))
-    reader = EdgeReader(frame.head(SAMPLE_EDGES), opened.name, ids, options, opened.origin)
-    if opened.is_file:
-        reader.check_header()
-    return frame, reader
+# Tables with a fitted encoder.
 
 
-def name_ends(path: Path, ids: pl.Series, options: ReadOptions) -> ReadOptions:
-    """Return the options with the columns of the ends of a text file, which must be known before it is read as text.
+class EncodedNodes(NamedTuple):
+    """A nodes table that was encoded as another one."""
 
-    Those of other files have types, and are found when the rows are there.
+    table: Table
+    ids: pl.Series  # as text or whole numbers
+    features: TableFeatures
+
+
+def encode_nodes(
+    given: GivenTable, options: ReadOptions, encoder: TableEncoder, rename: Mapping[str, str] | None = None
+) -> EncodedNodes:
+    """Read a nodes table with the encoder of another.
+
+    Args:
+        given: the table; it needs no domain.
+        options: which columns to read.
+        encoder: fitted on the other table.
+        rename: names of the table's columns -> the names that the encoder knows them by.
     """
-    text = text_head(path, "edges", options)
-    return options if text is None else choose_ends(text.rows(SAMPLE_EDGES), ids, options)
+    table = open_nodes(given, options, encoder.text_columns(rename))
+    ids = own_ids(table, options.id)
+    features = encoder.transform(table.frame, impute=options.impute, rename=rename, origin=table.origin)
+    return EncodedNodes(table, ids, features)
+
+
+class Rows(NamedTuple):
+    """Features, ids and kept columns of nodes."""
+
+    matrix: NDArray[np.float32] | sp.csr_array
+    names: NDArray[Any]
+    columns: dict[str, NDArray[Any]]
+
+    @property
+    def ids(self) -> pl.Series:
+        """The ids as text."""
+        return _as_text(self.names)
+
+    def below(self, old: NodeGraph) -> Rows:
+        """Return the rows of old nodes, without those that are here, and these below them."""
+        kept = ~_as_text(old.ids).is_in(self.ids.implode()).to_numpy()
+        absent = np.full(old.num_nodes, None, dtype=object)
+        parts = old.ids[kept], self.names
+        are_whole = all(part.dtype.kind in "iu" for part in parts)
+        return Rows(
+            stack_rows([old.x[np.flatnonzero(kept)], self.matrix]),
+            np.concatenate(parts)
+            if are_whole
+            else np.array([str(name) for part in parts for name in part], dtype=object),
+            {name: np.append(old.columns.get(name, absent)[kept], own) for name, own in self.columns.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NewNodes:
+    """New nodes among old ones, and what was noticed while they were read."""
+
+    graph: NodeGraph  # all nodes, the old ones first
+    is_new: NDArray[np.bool_]  # (nodes,) those of the new table
+    features: TableFeatures  # of the new table
+    unused: tuple[str, ...]  # columns of the new table that the encoder has no use for
+    old: int | None  # how many old nodes were given; None where they were not
+    replaced: int  # old nodes whose row the new table gives again
+    lost_edges: int  # edges of the new nodes that lead to nodes which are not given
+
+
+@reads("id", "edge_from", "edge_to", "weight", "drop_unknown", "impute", "label", "keep", "encoding")
+def read_new_nodes(
+    nodes: GivenTable,
+    edges: GivenTable | None,
+    encoder: TableEncoder,
+    is_source: Callable[[NDArray[Any]], NDArray[np.bool_]],
+    *,
+    old_nodes: GivenTable | NodeGraph | None = None,
+    old_edges: GivenTable | None = None,
+    rename: Mapping[str, str] | None = None,
+    **read: Any,
+) -> NewNodes:
+    """Read nodes that a detector was not fitted on, with the encoder of those it was fitted on.
+
+    Edges to unknown nodes are always left out where old nodes are not given.
+
+    Args:
+        nodes: table of the new nodes; it needs no domain.
+        edges: table of their edges, to each other and to old nodes.
+        encoder: fitted on the old nodes.
+        is_source: says which ids are source nodes of the graph that was fitted; all others are target.
+        old_nodes: table of the old nodes, or their graph, so that neighbourhoods are complete. A row that the new table
+            has, too, is taken from there.
+        old_edges: table of the old nodes' edges; not with a graph, which has its own.
+        rename: names of the new table's columns -> the names that the encoder knows them by.
+    """
+    options = ReadOptions(**read)
+    if old_edges is not None and (old_nodes is None or isinstance(old_nodes, NodeGraph)):
+        raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
+    with table_errors():
+        table, own, features = encode_nodes(nodes, options, encoder, rename)
+        require_unique(own.cast(pl.String))
+        naming = choose_label(table, {options.id}, options.label)
+        columns = column_arrays(table, choose_kept(table, options.keep, naming))
+        rows, old, old_index, old_weight = Rows(features.matrix, own.to_numpy(), columns), None, NO_EDGES, None
+        if old_nodes is None:
+            options = replace(options, drop_unknown=True)
+        else:
+            old = _old_graph(old_nodes, old_edges, encoder, is_source, options, list(columns))
+            rows = rows.below(old)
+        known = rows.ids
+        if old is not None:
+            position = _as_text(old.ids).replace_strict(known, range(len(known)), return_dtype=pl.Int64).to_numpy()
+            old_index, old_weight = position[old.edge_index], old.edge_weight
+        index, weight, lost = read_edges(edges, known, options, may_drop_all=old is None)
+        # An old edge that is given again counts once, in whichever direction.
+        key, old_key = (np.minimum(*ends) * len(known) + np.maximum(*ends) for ends in (index, old_index))
+        is_more = ~np.isin(key, old_key)
+        parts = [(old_index, old_weight), (index[:, is_more], None if weight is None else weight[is_more])]
+        graph = NodeGraph(
+            rows.matrix,
+            np.hstack([index for index, _ in parts]),
+            ~is_source(known.to_numpy()),
+            edge_weight=_joined_weights(parts),
+            ids=rows.names,
+            feature_names=encoder.feature_names,
+            encoding=encoder.to_json(),
+            missing=features.missing,
+            columns=rows.columns,
+            label=naming,
+            one_domain=True,
+        )
+    used = {column.name for column in encoder.columns} | {options.id, *(rename or {}), *columns}
+    return NewNodes(
+        graph=graph,
+        is_new=np.arange(graph.num_nodes) >= graph.num_nodes - table.height,
+        features=features,
+        unused=tuple(name for name in table.columns if name not in used),
+        old=None if old is None else old.num_nodes,
+        replaced=0 if old is None else old.num_nodes + table.height - graph.num_nodes,
+        lost_edges=lost,
+    )
+
+
+def _old_graph(
+    nodes: GivenTable | NodeGraph,
+    edges: GivenTable | None,
+    encoder: TableEncoder,
+    is_source: Callable[[NDArray[Any]], NDArray[np.bool_]],
+    options: ReadOptions,
+    kept: Sequence[str],
+) -> NodeGraph:
+    if isinstance(nodes, NodeGraph):
+        if nodes.encoding is None or not same_encoding(nodes.encoding, encoder.to_json()):
+            raise TableError(
+                "the old graph's features were made by another encoder than the model's; give the graph that the model "
+                "was fitted on, or its tables"
+            )
+        return nodes
+    table, names, features = encode_nodes(nodes, options, encoder)
+    ids = names.cast(pl.String)
+    index, weight, _ = read_edges(edges, ids, options)
+    return NodeGraph(
+        features.matrix,
+        index,
+        ~is_source(ids.to_numpy()),
+        edge_weight=weight,
+        ids=names.to_numpy(),
+        columns=column_arrays(table, [name for name in kept if name in table.columns]),
+        one_domain=True,
+    )
+
+
+def _as_text(ids: NDArray[Any]) -> pl.Series:
+    return pl.Series("id", [str(name) for name in ids.tolist()], dtype=pl.String)
+
+
+def _joined_weights(parts: Sequence[tuple[Any, Any]]) -> NDArray[np.float64] | None:
+    """Return the weights of all edges; None where none has any."""
+    parts = [(index, weight) for index, weight in parts if index.shape[1]]
+    if all(weight is None for _, weight in parts):
+        return None
+    if any(weight is None for _, weight in parts):
+        raise TableError("the edges of old and new nodes must all have weights, or none: weight=...")
+    return np.concatenate([np.asarray(weight, dtype=np.float64) for _, weight in parts])

@@ -9,6 +9,7 @@ relational network, with means in place of learned weights (R-GCN, Schlichtkrull
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from recoslip.base.errors import TableError, nearest
 from recoslip.data.options import ReadOptions
 from recoslip.data.tables.columns import plan_columns, require_column
 from recoslip.data.tables.edges import EdgeReader
+from recoslip.data.tables.table import Table
 from recoslip.data.tables.table_encoder import fit_encoder
 
 WIDTH = 16  # of the vectors that neighbours are described by
@@ -112,12 +114,12 @@ def _vectors(nodes: pl.DataFrame, options: ReadOptions) -> NDArray[np.float64] |
     reserved = {options.id, options.domain, options.time, options.category, options.node_type}
     filled = [name for name in nodes.columns if name in reserved or nodes[name].null_count() < nodes.height]
     nodes = nodes.select(filled)
-    chosen = [name for name in options.features or () if name in filled] if options.features is not None else None
+    own: dict[str, Any] = {
+        name: None if (given := getattr(options, name)) is None else [column for column in given if column in filled]
+        for name in ("features", "ignore", "text")
+    }
     try:
-        columns = plan_columns(
-            nodes, reserved, chosen, [name for name in options.ignore if name in filled],
-            [name for name in options.text if name in filled],
-        )  # fmt: skip
+        columns = plan_columns(Table("nodes", nodes), reserved, replace(options, **own))
     except TableError:  # no column is a feature
         return None
     matrix: Any = fit_encoder(nodes, columns, impute=True, weights=options.block_weights)[1].matrix

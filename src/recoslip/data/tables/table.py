@@ -1,47 +1,42 @@
-"""A file or a data frame -> a table that is opened and checked once, or a TableError that names the problem."""
+"""A file or a data frame -> a table, opened, decoded and checked once; or a TableError that names the problem."""
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import sys
-import zipfile
-import zlib
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 import polars as pl
+from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
 
 from recoslip.base.errors import TableError
 from recoslip.base.files import printable
 from recoslip.base.memory import memory_errors
 from recoslip.data.options import ReadOptions
-from recoslip.data.tables.columns import FRAME, Origin
-from recoslip.data.tables.node_columns import TableName, end_columns
-from recoslip.data.tables.text_files import (
+from recoslip.data.tables.files import (
     BLOCK,
-    GZIP,
-    REMEDY,
-    ZIP,
-    ZSTD,
+    FACTOR,
     Text,
-    free_memory,
+    file_errors,
+    frame_within_memory,
     open_bytes,
-    parse,
+    read_excel,
     read_within_memory,
+    reason_of,
     require_memory,
-    text_on_disk,
+    scan,
     utf8_blocks,
+    utf8_file,
+    value_errors,
 )
-from recoslip.data.tables.workbook import read_workbook
+from recoslip.data.tables.numbers import DecimalMark
 
+TableName: TypeAlias = Literal["nodes", "edges"]
 Format: TypeAlias = Literal["text", "parquet", "arrow", "excel"]
-Content: TypeAlias = Literal["zip", "compressed", "workbook", "old workbook", "parquet", "arrow", "page", "json"]
 
 _FORMATS: dict[str, Format] = {
     **dict.fromkeys(("csv", "tsv", "txt", "zip"), "text"),
@@ -51,28 +46,52 @@ _FORMATS: dict[str, Format] = {
 }
 ENDINGS = ".csv, .tsv, .txt (these also .gz or .zip), .parquet, .arrow, .feather or .xlsx"
 
-# Bytes of memory per byte of a table before compression, until the graph is made of it.
-TEXT = {"nodes": 8, "edges": 16}
-COLUMNS = {"nodes": 4, "edges": 12}  # of Parquet and Arrow
-VALUE = 8  # bytes of a value of Parquet, at least: a column of equal values hardly takes any in the file
-
-CHECKED_ROWS = 8192  # of a Parquet column, at a time
-
 
 @dataclass(frozen=True)
-class OpenTable:
-    """A table that was opened and checked; of a text file the types of its columns are not decided yet.
+class Origin:
+    """Where a table comes from; by default a data frame, whose rows are counted from 0.
 
     Args:
-        source: its rows.
-        origin: how its rows are counted, and the decimal mark that its separator implies.
+        first_row: the number of the first row.
+        counting: how rows are counted, in words.
+        decimal: the decimal mark that the separator of a text file implies, if it implies one.
+    """
+
+    first_row: int = 0
+    counting: str = "rows are counted from 0"
+    decimal: DecimalMark | None = None
+
+    @classmethod
+    def of_file(cls, decimal: DecimalMark | None = None) -> Origin:
+        """Return the origin of a file with a header, whose rows are counted as a spreadsheet shows them."""
+        return cls(2, "the header is row 1", decimal)
+
+    def first(self, rows: pl.Series) -> str:
+        """Name the first row for which a column of true and false is true: "row 7"."""
+        return f"row {self.first_row + int(rows.arg_max() or 0)}"
+
+    def from_row(self, position: int) -> Origin:
+        """Return the origin of the rows from a position on."""
+        return replace(self, first_row=self.first_row + position)
+
+
+FRAME = Origin()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table that was opened and checked; of a text file the types of its columns are decided by `typed`.
+
+    Args:
         kind: "nodes" or "edges".
+        source: its rows: in memory, in a file of which some can be read alone, or text.
+        origin: how its rows are counted, and the decimal mark that its separator implies.
         path: the file, if it is in one.
     """
 
-    source: pl.DataFrame | Text
-    origin: Origin
     kind: TableName
+    source: pl.DataFrame | pl.LazyFrame | Text
+    origin: Origin = FRAME
     path: Path | None = None
 
     @property
@@ -80,38 +99,96 @@ class OpenTable:
         """How messages call the table."""
         return f"the {self.kind} table" if self.path is None else printable(self.path)
 
-    @property
-    def is_file(self) -> bool:
-        """Whether the table is in a file."""
-        return self.path is not None
+    def typed(self, as_text: Collection[str | None]) -> Table:
+        """Return the table with the types of its columns, which are not guessed of those in `as_text`: 007 is not 7."""
+        if not isinstance(self.source, Text):
+            return self._with_rows()
+        with read_errors(self.path, self.kind):
+            return replace(self, source=self.source.lazy(as_text).collect())._with_rows()
+
+    def stored(self, as_text: Collection[str | None], store: Callable[[pl.LazyFrame], Path]) -> Table:
+        """Return the table in a Parquet file, as `typed` would return it.
+
+        Args:
+            as_text: columns whose types are not guessed.
+            store: writes rows as a Parquet file, and returns its path.
+        """
+        if self.path is not None and _FORMATS.get(extension(self.path)) == "parquet":
+            return self._with_rows()
+        lazy = self.source.lazy(as_text) if isinstance(self.source, Text) else self.source.lazy()
+        with read_errors(self.path, self.kind, of_values=True):
+            path = store(lazy)
+        with path.open("rb") as file:
+            return replace(self, source=pl.scan_parquet(file))._with_rows()
+
+    def _with_rows(self) -> Table:
+        """Return the table; raise if it is one of nodes and has none."""
+        if self.kind == "nodes" and not self.height:
+            raise TableError(f"{self.name} has no rows")
+        return self
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """All rows."""
+        return self._lazy.collect()
+
+    @cached_property
+    def schema(self) -> pl.Schema:
+        """The data types of the columns."""
+        return self._lazy.collect_schema()
+
+    @cached_property
+    def height(self) -> int:
+        """How many rows there are."""
+        return int(self._lazy.select(pl.len()).collect().item())
 
     @property
     def columns(self) -> list[str]:
         """The names of the columns."""
-        return self.source.columns if isinstance(self.source, pl.DataFrame) else self.source.header
+        return self.source.header if isinstance(self.source, Text) else self.schema.names()
 
-    def head(self, rows: int) -> pl.DataFrame:
-        """Return the first rows, those of a text file as text."""
-        return self.source.head(rows) if isinstance(self.source, pl.DataFrame) else self.source.rows(rows)
-
-    def frame(self, as_text: Collection[str | None]) -> pl.DataFrame:
-        """Return all rows; the types of the columns in `as_text` are not guessed where the file is text."""
+    def __getitem__(self, name: str) -> pl.Series:
         if isinstance(self.source, pl.DataFrame):
-            return self.source
-        with read_errors(self.path or Path(), self.kind):
-            return self.source.lazy(as_text).collect()
+            return self.source[name]
+        return self._lazy.select(by_name(name)).collect()[name]
+
+    def head(self, count: int) -> pl.DataFrame:
+        """Return the first rows, those of a text file as text."""
+        return self.source.rows(count) if isinstance(self.source, Text) else self.rows(0, count, self.columns)
+
+    def rows(self, offset: int, count: int, columns: Sequence[str]) -> pl.DataFrame:
+        """Return at most `count` rows of some columns, from row `offset` on."""
+        return self._lazy.select(by_name(*columns)).slice(offset, count).collect()
+
+    def chunks(self, count: int, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Return all rows of some columns, at most `count` at a time."""
+        return (self.rows(offset, count, columns) for offset in range(0, self.height, count))
+
+    @property
+    def _lazy(self) -> pl.LazyFrame:
+        assert not isinstance(self.source, Text)
+        return self.source.lazy()
 
 
-def open_table(given: Any, kind: TableName, options: ReadOptions) -> OpenTable:
+def open_table(given: Any, kind: TableName, options: ReadOptions) -> Table:
     """Open a file or take a data frame of polars or pandas, and check that it and the graph fit into memory.
 
     Args:
         given: the table.
         kind: "nodes" or "edges".
-        options: which columns to read.
+        options: how to read it.
     """
     if isinstance(given, str | Path) or hasattr(given, "__fspath__"):
-        return _open_file(Path(given), kind, options)
+        path = Path(given)
+        with read_errors(path, kind), _opened(path, kind) as (form, file, start):
+            what = f"{kind}: {printable(path)}"
+            if form == "text":
+                require_memory(FACTOR * path.stat().st_size, what)
+                text = read_within_memory(utf8_blocks(file, what, options.encoding, start), FACTOR, what)
+                return _text_table(path, kind, text, text[:BLOCK])
+            if form == "excel":
+                return Table(kind, read_excel(file, what), Origin.of_file(), path)
+            return Table(kind, frame_within_memory(scan(file, form == "parquet"), what), FRAME, path)
     if type(given).__module__.startswith("pandas"):
         try:
             given = pl.from_pandas(given)
@@ -119,79 +196,41 @@ def open_table(given: Any, kind: TableName, options: ReadOptions) -> OpenTable:
             raise TableError(f"the {kind} table cannot be read from pandas: {problem}") from problem
     if not isinstance(given, pl.DataFrame):
         raise TableError(f"{kind} must be a file or a polars or pandas data frame; got {type(given).__name__}")
-    return OpenTable(given, FRAME, kind)
-
-
-def _open_file(path: Path, kind: TableName, options: ReadOptions) -> OpenTable:
-    form, what = _check_path(path, kind), f"{kind}: {printable(path)}"
-    source: pl.DataFrame | Text
-    with read_errors(path, kind):
-        if form == "text":
-            require_memory(TEXT[kind] * path.stat().st_size, what)
-            with open_bytes(path) as file:
-                start = file.read(BLOCK)
-                check_content(path, kind, start)
-                text = read_within_memory(utf8_blocks(file, what, options.encoding, start), TEXT[kind], what)
-            source = parse(text, text[:BLOCK], _usual_separator(path))
-            return OpenTable(source, _text_origin(source), kind, path)
-        with path.open("rb") as file:
-            check_content(path, kind, file.read(BLOCK))
-            file.seek(0)
-            read = {"parquet": read_parquet, "arrow": _read_arrow, "excel": _read_excel}[form]
-            source = read(file, what, COLUMNS[kind])
-    return OpenTable(source, Origin.of_file() if form == "excel" else FRAME, kind, path)
+    return Table(kind, given)
 
 
 @contextmanager
-def scan(path: Path, kind: TableName, options: ReadOptions) -> Iterator[pl.LazyFrame]:
-    """Open a table that may be larger than memory; ids are text whatever they look like (007 is not 7).
-
-    What is made of the frame must be complete when the block ends, unless the file is Parquet or Arrow.
-
-    Args:
-        path: the file.
-        kind: "nodes" or "edges".
-        options: which columns to read, with the names of those that hold ids.
-    """
-    form = check_file(path, kind, options)
-    with ExitStack() as opened:
+def open_on_disk(path: Path, kind: TableName, options: ReadOptions) -> Iterator[Table]:
+    """Open a table that may be larger than memory; what is read of it must be `stored` when the block ends."""
+    with ExitStack() as stack:
         with read_errors(path, kind):
+            form, file, start = stack.enter_context(_opened(path, kind))
+            what = f"{kind}: {printable(path)}"
             if form == "text":
-                what = f"{kind}: {printable(path)}"
-                text = opened.enter_context(text_on_disk(path, what, options.encoding, _usual_separator(path)))
-                lazy = text.lazy([options.id] if kind == "nodes" else end_columns(options, text.header))
+                text = stack.enter_context(utf8_file(file, what, options.encoding, start))
+                table = _text_table(path, kind, *text)
             elif form == "excel":
-                lazy = open_table(path, kind, options).frame([]).lazy()
+                table = Table(kind, read_excel(file, what), Origin.of_file(), path)
             else:
-                file = opened.enter_context(path.open("rb"))
-                if form == "parquet":
-                    check_parquet_pages(file)
-                    file.seek(0)
-                lazy = pl.scan_parquet(file) if form == "parquet" else pl.scan_ipc(file)
-        yield lazy
+                table = Table(kind, scan(file, form == "parquet"), FRAME, path)
+        yield table
 
 
-def text_head(path: Path, kind: TableName, options: ReadOptions) -> Text | None:
-    """Return the first lines of a text file; None for other formats."""
-    if table_format(path) != "text":
-        return None
-    with read_errors(path, kind), open_bytes(path) as file:
+@contextmanager
+def _opened(path: Path, kind: TableName) -> Iterator[tuple[Format, IO[bytes], bytes]]:
+    """Open a file with the name, size and first bytes of a table; yield its format, the file, and its first bytes."""
+    form = _check_path(path, kind)
+    with open_bytes(path) if form == "text" else path.open("rb") as file:
         start = file.read(BLOCK)
-        check_content(path, kind, start)
-        head = next(utf8_blocks(file, f"{kind}: {printable(path)}", options.encoding, start))
-        return parse(head, head, _usual_separator(path))
+        _check_content(path, kind, start)
+        if form != "text":
+            file.seek(0)
+        yield form, file, start
 
 
-def origin_of(path: Path, kind: TableName, options: ReadOptions) -> Origin:
-    """Return how the rows of a file are counted, and the decimal mark that its separator implies."""
-    text = text_head(path, kind, options)
-    if text is not None:
-        return _text_origin(text)
-    return Origin.of_file() if table_format(path) == "excel" else FRAME
-
-
-def _text_origin(text: Text) -> Origin:
-    return Origin.of_file("," if text.separator == ";" else None)
+def _text_table(path: Path, kind: TableName, source: bytes | IO[bytes], start: bytes) -> Table:
+    text = Text.parse(source, start, "\t" if extension(path) in ("tsv", "txt") else ",")
+    return Table(kind, text, Origin.of_file("," if text.separator == ";" else None), path)
 
 
 # The name and the first bytes of a file.
@@ -204,26 +243,8 @@ def extension(path: Path) -> str:
     return "zip" if name.endswith(".zip") and inner not in _FORMATS else inner
 
 
-def table_format(path: Path) -> Format | None:
-    """Return the format that the name of a file says, if it is one of a table."""
-    return _FORMATS.get(extension(path))
-
-
-def _usual_separator(path: Path) -> str:
-    return "\t" if extension(path) in ("tsv", "txt") else ","
-
-
-def check_file(path: Path, kind: TableName, options: ReadOptions) -> Format:
-    """Raise unless there is a file with the name, size and first bytes of a table; return its format."""
-    form = _check_path(path, kind)
-    if text_head(path, kind, options) is None:
-        with read_errors(path, kind), path.open("rb") as file:
-            check_content(path, kind, file.read(BLOCK))
-    return form
-
-
 def _check_path(path: Path, kind: TableName) -> Format:
-    form = table_format(path)
+    form = _FORMATS.get(extension(path))
     if path.is_dir():
         raise TableError(f"{kind}: {printable(path)} is a folder, and a table is expected; give a file in it")
     if form is None:
@@ -235,62 +256,38 @@ def _check_path(path: Path, kind: TableName) -> Format:
     return form
 
 
-_STARTS: dict[bytes, Content] = {
-    ZIP: "zip",
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "old workbook",
-    b"PAR1": "parquet",
-    b"ARROW1": "arrow",
-    **dict.fromkeys((GZIP, ZSTD, b"x\x01", b"x\x9c", b"x\xda"), "compressed"),  # which polars would decompress
-}
-_PAGE = re.compile(rb"\s*(<!doctype|<html|<head|<body|<table|<\?xml)", re.IGNORECASE)
-_JSON = re.compile(rb'\s*(\{\s*"|\[\s*[\[{"])')
-_EXPECTED: dict[Format, tuple[Content, ...]] = {
-    "text": (),
-    "parquet": ("parquet",),
-    "arrow": ("arrow",),
-    "excel": ("workbook", "old workbook", "zip"),
-}
-_NAMES: dict[Content, tuple[str, str]] = {
-    "zip": ("a zip archive", "unpack it, or call it .csv.zip if it holds one CSV file"),
-    "compressed": ("compressed once more, or by zlib", "decompress it"),
-    "workbook": ("an Excel workbook", "call it .xlsx, or save the sheet as CSV"),
-    "old workbook": ("an Excel workbook of the old kind", "call it .xls, or save the sheet as CSV"),
-    "parquet": ("a Parquet file", "call it .parquet"),
-    "arrow": ("an Arrow file", "call it .arrow"),
-    "page": ("a web page (HTML or XML)", "give the table itself; a download may have ended at a page to log in"),
-    "json": ("JSON", "write it as CSV or Parquet, with one row per node or edge"),
-}
+# How a file begins, the format whose name it may have, what it is, and what to do.
+_STARTS: Sequence[tuple[bytes, Format | None, str, str]] = (
+    (
+        rb"PK\x03\x04(?s:.{26})(?:\[Content_Types\]|_rels|docProps|xl/|mimetype)", "excel", "an Excel workbook",
+        "call it .xlsx, or save the sheet as CSV",
+    ),
+    (rb"PK\x03\x04", "excel", "a zip archive", "unpack it, or call it .csv.zip if it holds one CSV file"),
+    (
+        rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "excel", "an Excel workbook of the old kind",
+        "call it .xls, or save the sheet as CSV",
+    ),
+    (rb"PAR1", "parquet", "a Parquet file", "call it .parquet"),
+    (rb"ARROW1", "arrow", "an Arrow file", "call it .arrow"),
+    (rb"\x1f\x8b|\x28\xb5\x2f\xfd|x\x01|x\x9c|x\xda", None, "compressed once more, or by zlib", "decompress it"),
+    (
+        rb"\s*(?i:<!doctype|<html|<head|<body|<table|<\?xml)", None, "a web page (HTML or XML)",
+        "give the table itself; a download may have ended at a page to log in",
+    ),
+    (rb'\s*(?:\{\s*"|\[\s*[\[{"])', None, "JSON", "write it as CSV or Parquet, with one row per node or edge"),
+)  # fmt: skip
 
 
-def check_content(path: Path, kind: TableName, start: bytes) -> None:
+def _check_content(path: Path, kind: TableName, start: bytes) -> None:
     """Raise if the first bytes of a file show that it is something else than its name says."""
-    form, content = table_format(path), _content(path, start)
-    if content is not None and form is not None and content not in _EXPECTED[form]:
-        what, remedy = _NAMES[content]
-        raise TableError(f"{kind}: {printable(path)} is {what}, not {extension(path)} as its name says; {remedy}")
-    if form == "excel" and content is None:
-        raise TableError(
-            f"{kind}: {printable(path)} is no Excel workbook, whatever its name says; if it is text, call it .csv or "
-            ".tsv"
-        )
-
-
-def _content(path: Path, start: bytes) -> Content | None:
-    found = next((content for bytes_, content in _STARTS.items() if start.startswith(bytes_)), None)
-    if found == "zip" and _is_workbook(path):
-        return "workbook"
-    if found is None and _PAGE.match(start):
-        return "page"
-    return "json" if found is None and _JSON.match(start) else found
-
-
-def _is_workbook(path: Path) -> bool:
-    """Return whether a zip archive is one of Excel's or of OpenDocument's."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.startswith("xl/") or name == "content.xml" for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError):
-        return False
+    form, name = _FORMATS.get(extension(path)), f"{kind}: {printable(path)}"
+    for pattern, own_form, what, remedy in _STARTS:
+        if re.match(pattern, start):
+            if form == own_form:
+                return
+            raise TableError(f"{name} is {what}, not {extension(path)} as its name says; {remedy}")
+    if form == "excel":
+        raise TableError(f"{name} is no Excel workbook, whatever its name says; if it is text, call it .csv or .tsv")
 
 
 # Errors.
@@ -302,26 +299,12 @@ def table_errors() -> Iterator[None]:
     try:
         with memory_errors():
             yield
-    except _value_errors() as problem:
-        reason = str(problem).strip().splitlines()[0]
-        if os.strerror(errno.ENOSPC) in reason:  # of a file that is written, which is no fault of the tables
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from problem
-        raise TableError(f"the tables hold values of a type that cannot be used: {reason}") from problem
-
-
-def file_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions that polars and Arrow raise for a file that they cannot read."""
-    return (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, *_value_errors())
-
-
-def _value_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions of polars and Arrow; Arrow's only once it is loaded, for importing it takes long."""
-    arrow = sys.modules.get("pyarrow.lib")
-    return (pl.exceptions.PolarsError, pl.exceptions.PanicException, *([arrow.ArrowException] if arrow else []))
+    except value_errors() as problem:
+        raise TableError(f"the tables hold values of a type that cannot be used: {reason_of(problem)}") from problem
 
 
 @contextmanager
-def read_errors(path: Path, kind: TableName, *, of_values: bool = False) -> Iterator[None]:
+def read_errors(path: Path | None, kind: TableName, *, of_values: bool = False) -> Iterator[None]:
     """Turn errors of the libraries about a file that they cannot read into a TableError that says why.
 
     Args:
@@ -329,113 +312,13 @@ def read_errors(path: Path, kind: TableName, *, of_values: bool = False) -> Iter
         kind: "nodes" or "edges".
         of_values: errors about values alone, where others may be those of a file that is written.
     """
-    expected = _value_errors if of_values else file_errors
+    expected = value_errors if of_values else file_errors
     try:
         yield
     except expected() as problem:
-        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        if table_format(path) == "text" and "utf-8" in reason.lower():
+        reason, path = reason_of(problem), path or Path()
+        if _FORMATS.get(extension(path)) == "text" and "utf-8" in reason.lower():
             with open_bytes(path) as file:
-                for _ in utf8_blocks(file, f"{kind}: {printable(path)}", None):
+                for _ in utf8_blocks(file, f"{kind}: {printable(path)}", None, file.read(BLOCK)):
                     pass  # the bytes that are not UTF-8 are an error
         raise TableError(f"{kind}: {printable(path)} cannot be read as {extension(path)}: {reason}") from problem
-
-
-# Parquet and Arrow. Arrow refuses damaged files at which polars would abort the process.
-
-
-def read_parquet(file: IO[bytes], what: str, factor: int, remedy: str = REMEDY) -> pl.DataFrame:
-    """Read a Parquet file if it fits into memory.
-
-    Args:
-        file: the file.
-        what: how messages call it.
-        factor: bytes of memory per byte of its values.
-        remedy: what to do if it does not fit.
-    """
-    with _open_parquet(file) as (parquet, schema):
-        groups = [parquet.metadata.row_group(k) for k in range(parquet.metadata.num_row_groups)]
-        chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
-        size = sum(max(chunk.total_uncompressed_size, VALUE * chunk.num_values) for chunk in chunks)
-        require_memory(factor * size, what, remedy)
-        table = parquet.read(use_threads=False)
-    require_memory(factor * _decoded_bytes(table), what, remedy)
-    return pl.DataFrame(pl.from_arrow(_with_plain_texts(table, schema)))
-
-
-@contextmanager
-def _open_parquet(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
-    """Open a Parquet file so that a text that many rows share is held once; yield it and the types it really has."""
-    from pyarrow.parquet import ParquetFile
-
-    # Threads hang instead of raising an error when memory is short.
-    with ParquetFile(file, pre_buffer=False, buffer_size=2**16) as parquet:
-        schema, leaves = parquet.schema_arrow, [parquet.schema.column(k) for k in range(len(parquet.schema))]
-    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-    file.seek(0)
-    with ParquetFile(file, pre_buffer=False, buffer_size=2**16, read_dictionary=texts) as parquet:
-        yield parquet, schema
-
-
-def _with_plain_texts(table: Any, schema: Any) -> Any:
-    """Return a table of Arrow with the columns of texts, which were read as dictionaries, as the file has them."""
-    import pyarrow as pa
-
-    for k, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(schema.field(k).type):
-            kind = pa.large_string() if pa.types.is_string(field.type.value_type) else pa.large_binary()
-            table = table.set_column(k, field.name, table.column(k).cast(kind))
-    return table
-
-
-def _decoded_bytes(table: Any) -> int:
-    """Return how many bytes a table of Arrow takes where each row holds its own text."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    def size(column: Any) -> int:
-        is_shared = pa.types.is_dictionary(column.type) and any(
-            is_text(column.type.value_type)
-            for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
-        )
-        lengths = compute.binary_length(column.dictionary).take(column.indices) if is_shared else None
-        return int(column.nbytes if lengths is None else compute.sum(lengths).as_py() or 0)
-
-    return sum(size(chunk) for column in table.columns for chunk in getattr(column, "chunks", [column]))
-
-
-def check_parquet_pages(file: IO[bytes]) -> None:
-    """Raise if a Parquet file is damaged; its values are read a few at a time."""
-    from pyarrow.lib import ArrowNotImplementedError
-
-    # Types that polars can read and Arrow cannot are not checked.
-    with suppress(ArrowNotImplementedError), _open_parquet(file) as (parquet, _):
-        for leaf in range(parquet.metadata.num_columns):
-            name = parquet.schema.column(leaf).path
-            for _ in parquet.iter_batches(batch_size=CHECKED_ROWS, columns=[name], use_threads=False):
-                pass
-
-
-def _read_arrow(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
-    import pyarrow as pa
-
-    with pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
-        batches: list[Any] = []
-        for index in range(reader.num_record_batches):
-            batches.append(reader.get_batch(index))
-            batches[-1].validate(full=True)  # offsets that lead outside would end the process
-            require_memory(factor * sum(map(_decoded_bytes, batches)), what)
-        return pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches, reader.schema)))
-
-
-# Excel.
-
-
-def _read_excel(file: IO[bytes], what: str, factor: int) -> pl.DataFrame:
-    if find_spec("fastexcel") is None:
-        raise TableError(
-            f"{what} is an Excel workbook; to read those, pip install 'recoslip[excel]', or save it as CSV"
-        )
-    frame = read_workbook(file, what, free_memory())
-    require_memory(factor * int(frame.estimated_size()), what)
-    return frame

@@ -8,7 +8,7 @@ as much as the others' do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -26,7 +26,8 @@ from recoslip.data.tables.column_encoders import (
     encoder_from_json,
     fit_column,
 )
-from recoslip.data.tables.columns import FRAME, Column, Encoding, Origin, is_missing, refuse_missing
+from recoslip.data.tables.columns import Column, Encoding, is_missing, refuse_missing
+from recoslip.data.tables.table import FRAME, Origin
 
 PROBES = 64  # random directions that the spread of inner products is estimated by
 DENSE_FRACTION = 0.3  # fraction of non-zeros from which the feature matrix is dense
@@ -85,7 +86,7 @@ class TableEncoder:
             if column.name in renamed.columns:
                 given.append(renamed[column.name])
             elif impute:
-                given.append(column.empty(table.height))
+                given.append(pl.Series(column.name, [None] * table.height, dtype=pl.Null))
             else:
                 raise TableError(
                     f"the nodes table has no column {column.name!r}{nearest(column.name, renamed.columns)}, which the "
@@ -96,10 +97,8 @@ class TableEncoder:
         if not impute:
             refuse_missing(series, origin, given)
         blocks = [column.transform(values) for column, values in zip(self.columns, series, strict=True)]
-        drift = {
-            column.name: column.drift(values, block)
-            for column, values, block in zip(self.columns, series, blocks, strict=True)
-        }
+        parts = zip(self.columns, series, blocks, strict=True)
+        drift = {column.name: column.drift(values, block) for column, values, block in parts}
         return TableFeatures(_side_by_side(blocks, self.weights), _count_missing(series), drift)
 
     def to_json(self) -> EncoderState:
@@ -155,7 +154,8 @@ def fit_encoder(
         encoders.append(fitted)
         # Single precision at once, for double precision takes twice the memory.
         blocks.append(block.astype(np.float32, copy=False))
-    own = column_weights([each.encoding for each in encoders], [_all_rows(block) for block in blocks], weights)
+    whole: list[Chunks] = [lambda block=block: [block] for block in blocks]  # type: ignore[misc]
+    own = column_weights([each.encoding for each in encoders], whole, weights)
     encoder = TableEncoder(tuple(encoders), own)
     return encoder, TableFeatures(_side_by_side(blocks, own), _count_missing(list(series.values())), {})
 
@@ -163,20 +163,52 @@ def fit_encoder(
 def column_weights(
     encodings: Sequence[Encoding], columns: Sequence[Chunks], asked: Mapping[str, float]
 ) -> tuple[float, ...]:
-    """Return the weight of each column: that of its block.
+    r"""Return what the features of each column are multiplied by: the weight of its block.
+
+    Of several blocks each is divided by $\sqrt{\|C\|_F}$, where C is its covariance matrix: then inner products of two
+    rows have variance 1 in every block. A single number has weight 1. One block alone stays as it is.
 
     Args:
-        encodings: of each column.
+        encodings: of each column; those of one are a block.
         columns: the rows of each, some at a time, and as many at a time in each of them.
-        asked: weights of blocks that the user wants.
+        asked: weights of blocks that the user wants on top of that; 1 where there is none.
     """
-    own = {
-        name: [rows for encoding, rows in zip(encodings, columns, strict=True) if encoding == name]
-        for name in encodings
-    }
-    blocks: dict[Encoding, Chunks] = {name: _joined(parts) for name, parts in own.items()}
-    weights = block_weights(blocks, asked)
+    weights: dict[Encoding, float] = {}
+    for name in dict.fromkeys(encodings):
+        own = [rows for encoding, rows in zip(encodings, columns, strict=True) if encoding == name]
+        balanced = 1.0 if len(set(encodings)) == 1 else 1 / _spread_of_products(_joined(own))
+        # Rounded, so that rows in another order, whose sums are rounded in another way, have the same weights.
+        weights[name] = float(f"{balanced * asked.get(name, 1.0):.3g}")
     return tuple(weights[encoding] for encoding in encodings)
+
+
+def _joined(columns: Sequence[Chunks]) -> Iterator[Any]:
+    """Return the rows of several columns side by side."""
+    return map(_hstack, zip(*(rows() for rows in columns), strict=True))
+
+
+def _spread_of_products(chunks: Iterable[Any]) -> float:
+    r"""Return $\sqrt{\|C\|_F}$ of the rows' covariance matrix C, by $\|C\|_F^2 = E \|C z\|^2$ for random signs z.
+
+    It is 1 where nothing varies.
+
+    >>> rows = np.random.default_rng(0).standard_normal((1000, 16)) * 3
+    >>> round(_spread_of_products([rows[:500], rows[500:]]) / 3, 1)  # the fourth root of 16
+    2.0
+    """
+    count, total, products, signs = 0, np.zeros(0), np.zeros(0), np.zeros(0)
+    for rows in chunks:
+        if not count:
+            signs = np.random.default_rng(0).choice([-1.0, 1.0], (rows.shape[1], PROBES))
+            total, products = np.zeros(rows.shape[1]), np.zeros(signs.shape)
+        rows = rows.astype(np.float64)
+        total += np.asarray(rows.sum(axis=0)).ravel()
+        products += rows.T @ (rows @ signs)
+        count += rows.shape[0]
+    mean = total / count
+    of_covariance = products / count - np.outer(mean, mean @ signs)
+    spread = float((of_covariance**2).sum(axis=0).mean() ** 0.25)
+    return spread if spread > 1e-9 and np.isfinite(spread) else 1.0
 
 
 def same_encoding(one: Any, other: Any) -> bool:
@@ -194,26 +226,9 @@ def describe_encoding(state: Mapping[str, Any] | None) -> str:
     """Describe a column's encoder in a few words."""
     if state is None:
         return "not used"
-    shown = {"number": ("median", "mean", "scale"), "category": ("values",), "text": ("words",), "vector": ("mean",)}
-    parts = []
-    for key in shown.get(state.get("encoding", ""), ()):
-        value = state.get(key)
-        parts.append(f"{len(value)} {key}" if isinstance(value, list) else f"{key} {value:.6g}")
+    shown = {key: state[key] for key in ("median", "mean", "scale", "values", "words") if key in state}
+    parts = (f"{len(own)} {key}" if isinstance(own, list) else f"{key} {own:.6g}" for key, own in shown.items())
     return f"{state.get('encoding')}: {', '.join(parts)}"
-
-
-def _all_rows(block: Any) -> Chunks:
-    return lambda: [block]
-
-
-def _joined(parts: Sequence[Chunks]) -> Chunks:
-    """Return the rows of several columns side by side."""
-
-    def rows() -> Any:
-        for chunks in zip(*(part() for part in parts), strict=True):
-            yield _hstack(chunks)
-
-    return rows
 
 
 def _hstack(blocks: Sequence[Any]) -> Any:
@@ -234,12 +249,9 @@ def _compact(matrix: Any) -> Any:
     return matrix.toarray() if is_dense else matrix
 
 
-def _side_by_side(blocks: Sequence[Any], weights: Sequence[float]) -> NDArray[np.float32] | sp.csr_array:
+def _side_by_side(blocks: Sequence[Any], weights: Sequence[float]) -> Any:
     """Return the features of all columns as one matrix, dense if many are not zero."""
-    matrix: NDArray[np.float32] | sp.csr_array = _compact(
-        _hstack([weighted(block, weight) for block, weight in zip(blocks, weights, strict=True)])
-    )
-    return matrix
+    return _compact(_hstack([weighted(block, weight) for block, weight in zip(blocks, weights, strict=True)]))
 
 
 def weighted(block: Any, weight: float) -> Any:
@@ -266,42 +278,3 @@ def _renamed(table: pl.DataFrame, rename: Mapping[str, str], known: Sequence[str
         if old in table.columns:
             raise TableError(f"{pair}: the table has a column {old!r} already; leave it out or rename it")
     return table.rename(dict(rename))
-
-
-def block_weights(blocks: Mapping[Encoding, Chunks], asked: Mapping[str, float]) -> dict[Encoding, float]:
-    r"""Return what the features of each block are multiplied by.
-
-    Of several blocks each is divided by $\sqrt{\|C\|_F}$, where C is its covariance matrix: then inner products of two
-    rows have variance 1 in every block. A single number has weight 1. One block alone stays as it is.
-
-    Args:
-        blocks: the rows of each block.
-        asked: weights that the user wants on top of that; 1 where there is none.
-    """
-    balanced = {name: 1 / spread_of_products(rows) for name, rows in blocks.items()} if len(blocks) > 1 else {}
-    # Rounded, so that rows in another order, whose sums are rounded in another way, have the same weights.
-    return {name: float(f"{balanced.get(name, 1.0) * asked.get(name, 1.0):.3g}") for name in blocks}
-
-
-def spread_of_products(chunks: Chunks) -> float:
-    r"""Return $\sqrt{\|C\|_F}$ of the rows' covariance matrix C, by $\|C\|_F^2 = E \|C z\|^2$ for random signs z.
-
-    It is 1 where nothing varies.
-
-    >>> rows = np.random.default_rng(0).standard_normal((1000, 16)) * 3
-    >>> round(spread_of_products(lambda: [rows[:500], rows[500:]]) / 3, 1)  # the fourth root of 16
-    2.0
-    """
-    count, total, products, signs = 0, np.zeros(0), np.zeros(0), np.zeros(0)
-    for rows in chunks():
-        if not count:
-            signs = np.random.default_rng(0).choice([-1.0, 1.0], (rows.shape[1], PROBES))
-            total, products = np.zeros(rows.shape[1]), np.zeros(signs.shape)
-        rows = rows.astype(np.float64)
-        total += np.asarray(rows.sum(axis=0)).ravel()
-        products += rows.T @ (rows @ signs)
-        count += rows.shape[0]
-    mean = total / count
-    of_covariance = products / count - np.outer(mean, mean @ signs)
-    spread = float((of_covariance**2).sum(axis=0).mean() ** 0.25)
-    return spread if spread > 1e-9 and np.isfinite(spread) else 1.0

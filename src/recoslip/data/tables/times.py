@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, date, datetime, timedelta
-from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,40 +14,45 @@ from recoslip.data.options import Since
 
 Order: TypeAlias = Literal["day", "month"]  # which of them comes first in 02/03/2007
 
-_DOTS = r"^\s*(?<a>[0-9]{1,2})\.(?<b>[0-9]{1,2})\.(?<year>[0-9]{4})(?<rest>.*)$"
-_SLASHES = _DOTS.replace(r"\.", "/")
+EPOCH = datetime(1970, 1, 1)
+MICROSECONDS_PER_DAY = 86_400_000_000
+MOST_DAYS = 2**63 // MICROSECONDS_PER_DAY  # before and after 1970, which can be compared
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_NUMBERS = [f"{number:02}" for number in range(1, 13)]
+_WORD = r"(?<month>(?i:" + "|".join(_MONTHS) + r")[A-Za-z]*)\.?"
+_DAY = r"(?<day>[0-9]{1,2})(?:st|nd|rd|th)?"
+_REST = r"(?<year>[0-9]{4})(?<rest>(?:[T ].*)?)$"
+_SLASHES = r"^\s*(?<a>[0-9]{1,2})/(?<b>[0-9]{1,2})/" + _REST
+_SPELLINGS = (  # each with a day, a month and a year
+    r"^\s*(?<day>[0-9]{1,2})\.(?<month>[0-9]{1,2})\." + _REST,
+    rf"^\s*{_WORD} {_DAY},? {_REST}",
+    rf"^\s*{_DAY}\.?[ -]{_WORD},?[ -]{_REST}",
+)
+_SHORT_YEAR = r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2}(?:[T ]|$)"
 _TEXT = (
     r"^(?<date>\d{4}-\d{2}-\d{2})"
     r"(?:[Tt ](?<clock>\d{2}:\d{2})(?::(?<second>\d{2})(?:[.,](?<fraction>\d+))?)?"
     r" ?(?<zone>[Zz]|UTC|GMT|[+-]\d{2}(?::?\d{2})?)?)?$"
 )
-_TICKS_PER_MICROSECOND = {
-    "D": Fraction(1, 86_400_000_000),
-    "ms": Fraction(1, 1000),
-    "us": Fraction(1),
-    "ns": Fraction(1000),
-}
 
 
 class Times(NamedTuple):
-    """Times as whole numbers of a unit since 1970: in UTC if they have an offset, else on a clock that is not known."""
+    """Times in microseconds since 1970: in UTC if they have an offset, else on a clock that is not known."""
 
     ticks: NDArray[np.int64]
-    unit: str  # "D", "ms", "us" or "ns", as numpy calls them
     has_offset: bool
 
     def ends(self) -> list[str]:
         """Return the first and the last time as text that `read_times` reads, with Z where they have an offset."""
-        unit = "D" if self.unit == "D" else "us"
-        first_and_last = np.array([self.ticks.min(), self.ticks.max()]).view(f"datetime64[{self.unit}]")
-        texts = np.datetime_as_string(first_and_last.astype(f"datetime64[{unit}]"))
+        texts = np.datetime_as_string(self._ends())
         return [f"{text}".removesuffix(".000000") + "Z" * self.has_offset for text in texts]
 
     def __str__(self) -> str:
-        ends = np.array([self.ticks.min(), self.ticks.max()]).view(f"datetime64[{self.unit}]")
-        if self.has_offset:
-            return " to ".join(np.datetime_as_string(ends, unit="s", timezone="UTC"))
-        return " to ".join(np.datetime_as_string(ends, unit="auto"))
+        zone = {"unit": "s", "timezone": "UTC"} if self.has_offset else {"unit": "auto"}
+        return " to ".join(np.datetime_as_string(self._ends(), **zone))  # type: ignore[call-overload]
+
+    def _ends(self) -> NDArray[np.datetime64]:
+        return np.array([self.ticks.min(), self.ticks.max()]).view("datetime64[us]")
 
 
 class Instant(NamedTuple):
@@ -89,56 +92,78 @@ def slash_order(texts: pl.Series, name: str) -> Order | None:
     return "day" if day_first.any() else "month"
 
 
-def year_first(texts: pl.Series, order: Order | None) -> pl.Series:
-    """Write dates such as 31.12.2006, and 31/12/2006 in the given order, as 2006-12-31; leave other texts as they are.
+def common_order(column: pl.Series, since: Since | None) -> Order | None:
+    """Return which part of dates with slashes comes first, by the values of a column and of `since` together."""
+    texts = {}
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum) and column.cast(pl.String).str.contains("/").any():
+        texts[f"the time column {column.name!r}"] = column.cast(pl.String).alias("")
+    if isinstance(since, str) and "/" in since:
+        texts["since"] = pl.Series([since])
+    return slash_order(pl.concat(texts.values()), " and ".join(texts)) if texts else None
 
-    >>> year_first(pl.Series(["31.1.2007", "1/31/2007 12:00", "2007-01-31"]), "month").to_list()
-    ['2007-01-31', '2007-01-31 12:00', '2007-01-31']
+
+def year_first(texts: pl.Series, order: Order | None) -> pl.Series:
+    """Write dates such as 31.12.2006, December 31, 2006, and 31/12/2006 in the given order as 2006-12-31.
+
+    Other texts stay as they are.
+
+    >>> year_first(pl.Series(["31.1.2007", "1/31/2007 12:00", "2007-01-31", "January 31, 2007"]), "month").to_list()
+    ['2007-01-31', '2007-01-31 12:00', '2007-01-31', '2007-01-31']
     """
-    for pattern, day, month in ((_DOTS, "a", "b"), (_SLASHES, *(("b", "a") if order == "month" else ("a", "b")))):
+    first, second = ("month", "day") if order == "month" else ("day", "month")
+    slashes = _SLASHES.replace("<a>", f"<{first}>").replace("<b>", f"<{second}>")
+    for pattern in (*_SPELLINGS, slashes):
         parts = texts.str.extract_groups(pattern).struct.unnest()
-        written = parts["year"] + "-" + parts[month].str.zfill(2) + "-" + parts[day].str.zfill(2) + parts["rest"]
+        month = parts["month"].str.to_lowercase().str.slice(0, 3).replace(_MONTHS, _NUMBERS).str.zfill(2)
+        written = parts["year"] + "-" + month + "-" + parts["day"].str.zfill(2) + parts["rest"]
         texts = written.zip_with(written.is_not_null(), texts)
     return texts
 
 
+def looks_like_date(texts: pl.Series) -> pl.Series:
+    """Return for each text whether it begins with a date, such as 2007-01-31, 31.1.2007 or January 31, 2007."""
+    return year_first(texts, "day").str.contains(r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|$)")
+
+
 def read_times(column: pl.Series, order: Order | None = None) -> Times:
-    """Read a column of dates, timestamps or text such as 2007-01-31T12:00+01:00, 31.01.2007 or 1/31/2007.
+    """Read a column of dates, timestamps or text such as 2007-01-31T12:00+01:00, 31.01.2007 or January 31, 2007.
 
     Args:
         column: the column.
         order: which part of dates with slashes comes first, by `slash_order`.
     """
     dtype = column.dtype
-    if dtype in (pl.Categorical, pl.Enum):
-        column, dtype = column.cast(pl.String), pl.String()
-    if dtype == pl.String:
-        return _read_texts(column, order)
+    if dtype in (pl.String, pl.Categorical, pl.Enum):
+        return _read_texts(column.cast(pl.String), order)
     if dtype == pl.Date:
-        return Times(column.to_physical().to_numpy().astype(np.int64), "D", False)
+        days = column.to_physical().to_numpy().astype(np.int64).clip(-MOST_DAYS, MOST_DAYS)
+        return Times(days * MICROSECONDS_PER_DAY, False)
     if isinstance(dtype, pl.Datetime):  # with a time zone, polars holds UTC
-        return Times(column.to_physical().to_numpy(), dtype.time_unit, dtype.time_zone is not None)
+        return Times(column.dt.cast_time_unit("us").to_physical().to_numpy(), dtype.time_zone is not None)
     raise TableError(f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; got {dtype}")
 
 
 def read_instant(since: Since, order: Order | None = None) -> Instant:
-    """Read one time: a date, a datetime, or text in the spellings of a column. Raise ValueError if it is none."""
+    """Read one time: a date, a datetime, a year, or text in the spellings of a column. Raise ValueError if it is none.
+
+    >>> read_instant("2020").clock
+    '2020-01-01T00:00:00'
+    """
     if not isinstance(since, date):
-        text = year_first(pl.Series([str(since)]), order)[0].strip()
+        text = year_first(pl.Series([str(since).strip()]), order)[0].strip()
+        text += "-01-01" if len(text) == 4 and text.isdigit() else ""
         try:
             since = datetime.fromisoformat(text)
         except ValueError:  # text of a column may be longer: 2007-01-31 00:00:00 UTC
             microseconds, has_offset = _parse(pl.Series([text]))
             if microseconds.null_count():
                 raise
-            since = datetime(1970, 1, 1, tzinfo=UTC if has_offset[0] else None) + timedelta(
-                microseconds=microseconds[0]
-            )
+            since = EPOCH.replace(tzinfo=UTC if has_offset[0] else None) + timedelta(microseconds=microseconds[0])
     if not isinstance(since, datetime):
         since = datetime(since.year, since.month, since.day)
-    aware = since.utcoffset() is not None
-    epoch = datetime(1970, 1, 1, tzinfo=UTC if aware else None)
-    return Instant((since - epoch) // timedelta(microseconds=1), aware, since.replace(tzinfo=None).isoformat())
+    aware, clock = since.utcoffset() is not None, since.replace(tzinfo=None)
+    elapsed = since - EPOCH.replace(tzinfo=UTC) if aware else clock - EPOCH
+    return Instant(elapsed // timedelta(microseconds=1), aware, clock.isoformat())
 
 
 def not_before(times: Times, first: Instant, name: str) -> NDArray[np.bool_]:
@@ -154,16 +179,17 @@ def not_before(times: Times, first: Instant, name: str) -> NDArray[np.bool_]:
             f"write since as the column's clock shows it, such as {first.clock}, "
             "or give every time of the column an offset, such as 2007-01-31T00:00+01:00"
         )
-    threshold = math.ceil(first.microseconds * _TICKS_PER_MICROSECOND[times.unit])
-    return np.asarray(times.ticks >= threshold)
+    return np.asarray(times.ticks >= first.microseconds)
 
 
 def _read_texts(column: pl.Series, order: Order | None) -> Times:
     microseconds, has_offset = _parse(year_first(column, order))
     if (unreadable := microseconds.is_null()).any():
+        text = column.filter(unreadable)[0]
+        is_short = pl.Series([text]).str.contains(_SHORT_YEAR)[0]
         raise TableError(
-            f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; "
-            f"got {column.filter(unreadable)[0]!r}"
+            f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; got {text!r}"
+            + ("; write years with four digits" if is_short else "")
         )
     if has_offset.any() and not has_offset.all():
         raise TableError(
@@ -171,12 +197,12 @@ def _read_texts(column: pl.Series, order: Order | None) -> Times:
             f"beside times without ({column.filter(~has_offset)[0]!r}, in {(~has_offset).sum()} rows); "
             "give every time an offset, such as 2007-01-31T00:00+01:00 or 2007-01-31T00:00Z, or none"
         )
-    return Times(microseconds.to_numpy(), "us", bool(has_offset.any()))
+    return Times(microseconds.to_numpy(), bool(has_offset.any()))
 
 
 def _parse(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Return microseconds since 1970, in UTC where the text has an offset; null for other texts; and which have one."""
-    fields = texts.str.extract_groups(_TEXT).struct.unnest()
+    fields = texts.str.strip_chars().str.extract_groups(_TEXT).struct.unnest()
     clock = fields["date"] + " " + fields["clock"].fill_null("00:00") + ":" + fields["second"].fill_null("00")
     seconds = clock.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False).to_physical()
     fraction = fields["fraction"].fill_null("0").str.slice(0, 6).str.pad_end(6, "0").cast(pl.Int64)

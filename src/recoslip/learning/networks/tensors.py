@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recoslip.data.sparse import to_csr as to_canonical
+from recoslip.data.validation import to_csr as to_canonical
 
 
 def to_tensor(x: NDArray[Any] | sp.csr_array) -> Tensor:
@@ -60,7 +60,7 @@ def csr_of_entries(row: Tensor, column: Tensor, values: Tensor, shape: Sequence[
 
 
 def concatenated_ranges(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Concatenate ranges as `recoslip.data.sparse.concatenated_ranges` does, on the device of their lengths."""
+    """Concatenate ranges as `recoslip.data.neighbours.concatenated_ranges` does, on the device of their lengths."""
     owner = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
     before = torch.cumsum(lengths, 0) - lengths
     return owner, torch.arange(len(owner), device=lengths.device) - before[owner]

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from recoslip.data.alignment import is_mostly_zero
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import gcn_adjacency, mean_over_neighbours
-from recoslip.data.sparse import is_mostly_zero
 from recoslip.learning.networks import training as full_batch
 from recoslip.learning.networks.interfaces import Fleet, Objective, OutputName, Product, Schedule
 from recoslip.learning.networks.sparse_products import DenseProduct, Features, SparseProduct, chain, identity

@@ -26,7 +26,7 @@ from recoslip.base.errors import WatchError
 from recoslip.base.files import ManifestError, check_manifest, printable, put_right
 from recoslip.base.json_files import JsonFileError, read_json
 from recoslip.data.ids import id_hashes
-from recoslip.data.tables.table import file_errors
+from recoslip.data.tables.files import file_errors
 from recoslip.data.tables.table_encoder import EncoderState, TableEncoder, stack_rows
 
 FORMAT, VERSION = "recoslip watch", 3

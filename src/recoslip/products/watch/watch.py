@@ -20,10 +20,10 @@ from recoslip.data.alignment import k_means
 from recoslip.data.ids import id_hashes
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.tables.column_encoders import TextEncoder
-from recoslip.data.tables.columns import Origin, is_missing, plan_columns, require_column
-from recoslip.data.tables.node_columns import choose_label, ids_as_text, shown_values
-from recoslip.data.tables.read import Table, open_edges, read_nodes
-from recoslip.data.tables.table import table_errors
+from recoslip.data.tables.columns import is_missing, plan_columns, require_column
+from recoslip.data.tables.node_columns import choose_label, own_ids, shown_values
+from recoslip.data.tables.read import EncodedNodes, GivenTable, encode_nodes, open_edges, open_nodes
+from recoslip.data.tables.table import Origin, Table, table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, fit_encoder
 from recoslip.data.tables.times import read_times, slash_order
 from recoslip.data.vectors import Vectors
@@ -110,8 +110,8 @@ class Watch:
     def begin(
         cls,
         folder: str | os.PathLike[str],
-        nodes: Table,
-        edges: Table | None = None,
+        nodes: GivenTable,
+        edges: GivenTable | None = None,
         *,
         alpha: float = 0.05,
         max_growth: float = 10.0,
@@ -143,11 +143,12 @@ class Watch:
             if final.is_dir() and any(contents(final)):
                 raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
             check_output(final, "watch")
-            frame, origin = read_nodes(nodes, options)
+            table = open_nodes(nodes, options)
+            frame, origin = table.frame, table.origin
             reserved = {options.id, time} - {None}
-            columns = plan_columns(frame, reserved, options.features, options.ignore, options.text, origin)
-            label = choose_label(frame, reserved, options.label)
-            own = _own_nodes(frame, 0, options.id, label, origin)
+            columns = plan_columns(table, reserved, options)
+            label = choose_label(table, reserved, options.label)
+            own = _own_nodes(table, own_ids(table, options.id), 0, label)
             if own.height < MIN_KNOWN:
                 raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {own.height}; give more of them")
             last_time = _last_time(frame, time, None, origin)
@@ -173,7 +174,12 @@ class Watch:
         return cls(final)
 
     def add(
-        self, nodes: Table, edges: Table | None = None, *, drop_unknown: bool = False, encoding: str | None = None
+        self,
+        nodes: GivenTable,
+        edges: GivenTable | None = None,
+        *,
+        drop_unknown: bool = False,
+        encoding: str | None = None,
     ) -> Outcome:
         """Take in a batch and say what it comes to; the state on disk has grown by it when this returns.
 
@@ -190,11 +196,12 @@ class Watch:
             settings, last = state.settings, state.batches[-1]
             number = last.number + 1
             encoder = TableEncoder.from_json(state.encoding)
-            options = ReadOptions(id=settings.id, drop_unknown=drop_unknown, encoding=encoding)
-            frame, origin = read_nodes(nodes, options, encoder.text_columns())
+            options = ReadOptions(id=settings.id, drop_unknown=drop_unknown, encoding=encoding, impute=True)
+            read = encode_nodes(nodes, options, encoder)
+            frame = read.table.frame
             label = settings.label if settings.label in frame.columns else None
-            own = _own_nodes(frame, number, settings.id, label, origin)
-            node, features = own["node"].to_numpy(), _features(encoder, frame, settings, origin)
+            own = _own_nodes(read.table, read.ids, number, label)
+            node, features = own["node"].to_numpy(), _features(read, settings)
             fingerprint = _fingerprint(node, features)
             if fingerprint == last.fingerprint and last.number:
                 if not (self.folder / PAGE).exists():
@@ -202,7 +209,7 @@ class Watch:
                 group = next((g for g in state.groups if g.alarm == last.number), None)
                 return Outcome(last, group, state.open_groups, again=True)
             self._refuse_seen(own)
-            last_time = _last_time(frame, settings.time, last.last_time, origin)
+            last_time = _last_time(frame, settings.time, last.last_time, read.table.origin)
             state = state.with_seen(node, number)
             known = pl.concat([state.nodes.table["id"], own["id"]])
             edge_index, lost = _read_edges(edges, known, state.seen[0], options)
@@ -254,19 +261,18 @@ def _unseen_words(encoder: TableEncoder, frame: pl.DataFrame) -> dict[str, str]:
     return {name: word for column in texts for name, word in column.unseen_words(frame[column.name]).items()}
 
 
-def _own_nodes(frame: pl.DataFrame, batch: int, name: str, label: str | None, origin: Origin) -> pl.DataFrame:
+def _own_nodes(table: Table, names: pl.Series, batch: int, label: str | None) -> pl.DataFrame:
     """Return the table of a batch's nodes; raise if an id is there twice."""
-    require_column(frame.columns, name, "nodes")
-    ids = ids_as_text(frame[name], "nodes", origin).alias("id")
+    ids = names.cast(pl.String).alias("id")
     if ids.is_duplicated().any():
         repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
         first = ", ".join(map(repr, repeated[:3].to_list()))
         raise WatchError(f"ids must be unique; {len(repeated):,} are repeated (first: {first})")
-    return node_table(ids, batch, None if label is None else shown_values(frame[label]))
+    return node_table(ids, batch, None if label is None else shown_values(table[label]))
 
 
 def _read_edges(
-    table: Table | None, ids: pl.Series, seen: NDArray[np.int64] | None, options: ReadOptions
+    table: GivenTable | None, ids: pl.Series, seen: NDArray[np.int64] | None, options: ReadOptions
 ) -> tuple[NDArray[np.int64], int]:
     """Return edges as positions among the nodes that are kept, and how many lead to nodes that are not kept any more.
 
@@ -279,14 +285,15 @@ def _read_edges(
     nothing = np.empty((2, 0), dtype=np.int64)
     if table is None:
         return nothing, 0
-    frame, reader = open_edges(table, ids, ReadOptions(drop_unknown=True, encoding=options.encoding))
+    opened, reader = open_edges(table, ids, ReadOptions(drop_unknown=True, encoding=options.encoding))
+    frame = opened.frame
     if not frame.height:
         return nothing, 0
     edge_index, _ = reader.read(frame)
     if not reader.dropped:
         return each_once(edge_index), 0
     columns = {"0": reader.left, "1": reader.right}
-    ends = pl.DataFrame({side: ids_as_text(frame[column], "edges") for side, column in columns.items()})
+    ends = pl.DataFrame({side: own_ids(opened, column).cast(pl.String) for side, column in columns.items()})
     gone = pl.concat([ends["0"], ends["1"]]).unique().sort()
     gone = gone.filter(~gone.is_in(ids.implode()))
     never = gone if seen is None else gone.filter(~np.isin(id_hashes(gone.to_list()), seen))
@@ -375,12 +382,12 @@ def _is_before(first: Any, last: Any, name: str) -> bool:
     return bool(own.ticks[0] < earlier.ticks[0])
 
 
-def _features(encoder: TableEncoder, frame: pl.DataFrame, settings: Settings, origin: Origin) -> Any:
+def _features(read: EncodedNodes, settings: Settings) -> Any:
     """Return the features of a batch, in the encoding that was fixed when the watch began."""
-    found = encoder.transform(frame, impute=True, origin=origin)
+    found = read.features
     if found.missing and not settings.impute:
         lacking = [
-            f"values of {name!r} in {count:,} rows" if name in frame.columns else f"column {name!r}"
+            f"values of {name!r} in {count:,} rows" if name in read.table.columns else f"column {name!r}"
             for name, count in found.missing.items()
         ]
         raise WatchError(

@@ -109,7 +109,7 @@ def test_trees_begin_with_different_numbers_of_bins(small):
 
 def test_depth_counts_the_bins_around_and_levels_go_from_large_to_small(small):
     assert small.depth.tolist() == [len(around(small, place)) for place in range(len(small.parent))]
-    levels = small.levels()
+    levels = small.levels
     assert sorted(np.concatenate(levels).tolist()) == np.flatnonzero(small.parent >= 0).tolist()
     assert [set(small.depth[level].tolist()) for level in levels] == [{k + 1} for k in range(len(levels))]
 
@@ -269,7 +269,7 @@ def test_few_nodes_have_partitions_too(nodes):
     graph = points(np.random.default_rng(0).normal(size=(nodes, 2)))
     partitions = Partitions.of(graph)
     check_trees(partitions, nodes)
-    assert (len(partitions.levels()) > 0) == (nodes >= 2 * SMALLEST)
+    assert (len(partitions.levels) > 0) == (nodes >= 2 * SMALLEST)
     assert (partitions.strongest(np.ones(len(partitions.parent))) >= 0).all()
     assert (partitions.at_depth(1) >= 0).all()
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.data.graph import NodeGraph
-from recoslip.data.ids import derived, id_hashes
+from recoslip.data.ids import derived, hashes_of
 from recoslip.data.partitions import BRANCHES, Partitions
 from recoslip.data.split import Mask
 
@@ -88,7 +88,7 @@ def measure_mixing(graph: NodeGraph, *, seed: int = 0) -> Mixing:
     if min(int(is_target.sum()), int((~is_target).sum())) < MIN_NODES:
         return Mixing((), None, edges, None)
     partitions = Partitions.of(graph, seed)
-    half = id_hashes(graph.ids) % 2 == 0
+    half = hashes_of(graph) % 2 == 0
     scores = [_target_share(bins, is_target, half) for bins in (partitions, _bins_of_sizes(graph, seed))]
     depth = 1 if graph.num_nodes < NODES_PER_REGION * BRANCHES**2 else 2
     regions = _regions(partitions.at_depth(depth), scores, is_target)

@@ -39,9 +39,9 @@ class Thorough(RecoSlipPlus):
 
     def _with_scan(self, graph: NodeGraph, committee: Attributes, seed: int) -> Attributes:
         """Return what was learned together with the scan, and the scores of both."""
-        scan = ScanModel.fit(graph, seed, trees=self.trees)
+        scan, scores = ScanModel.fit(graph, seed, trees=self.trees)
         ranks = Ranks.of(committee["scores_"])
-        scores = _mean_rank(scan.scores(graph), ranks(committee["scores_"]))
+        scores = _mean_rank(scores, ranks(committee["scores_"]))
         return committee | {"scores_": scores, "scan_": scan, "ranks_": ranks}
 
     def _score(self, graph: NodeGraph) -> Scores:

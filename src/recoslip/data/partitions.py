@@ -264,7 +264,7 @@ def _k_means(x: F32, count: int) -> tuple[F32, NDArray[np.int64] | None]:
     centre, numbers, before = x[:count].copy(), np.arange(count), None
     for _ in range(STEPS):
         nearest = _nearest_of(x, centre)
-        if before is not None and np.array_equal(nearest, before):
+        if before is not None and (nearest == before).all():
             return centre, nearest
         near, before = (nearest[:, None] == numbers).astype(np.float32), nearest
         size = near.sum(axis=0)
@@ -283,7 +283,14 @@ def _nearest(x: F32, rows: NDArray[np.int64] | slice, centre: F32) -> NDArray[np
 def _nearest_of(x: F32, centre: F32) -> NDArray[np.int64]:
     nearness = x @ centre.T
     nearness -= np.einsum("kd,kd->k", centre, centre) / 2
-    return np.asarray(np.argmax(nearness >= nearness.max(axis=1, keepdims=True) - ALIKE, axis=1))
+    nearness = nearness.T.copy()  # a row for each centre, over which NumPy is several times as fast
+    far = nearness < nearness.max(axis=0) - ALIKE
+    so_far = far[0]
+    nearest = so_far.astype(np.int64)  # how many of the first centres are far
+    for other in far[1:-1]:
+        so_far = so_far & other
+        nearest += so_far
+    return nearest
 
 
 def _assigned(

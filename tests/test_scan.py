@@ -191,16 +191,15 @@ def within_error(fractions, level):
     return np.mean(fractions) <= level + 3 * np.std(fractions) / np.sqrt(len(fractions))
 
 
-def test_with_nothing_novel_p_values_are_as_small_as_they_may_be_and_no_smaller():
-    small = []
-    for seed in range(50):
+def test_with_nothing_novel_p_values_are_no_smaller_than_they_may_be_and_half_of_them_below_a_half():
+    levels, small = (0.01, 0.05, 0.5), []
+    for seed in range(25):
         graph = drawn(seed)
         p = recoslip.calibrate(detector("scan", trees=4, random_state=seed), graph, rotations=3).p_values()
-        p = p[graph.is_target]
-        small.append([(p <= level).mean() for level in (0.01, 0.05, 0.5)])
-    for fractions, level in zip(np.transpose(small), (0.01, 0.05, 0.5), strict=True):
+        small.append([(p[graph.is_target] <= level).mean() for level in levels])
+    for fractions, level in zip(np.transpose(small), levels, strict=True):
         assert within_error(fractions, level)
-        assert np.mean(fractions) > 0.6 * level  # known target nodes score as hidden source nodes do
+    assert np.mean(small, axis=0)[2] > 0.45  # known target nodes score as hidden source nodes do
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8])

@@ -111,11 +111,9 @@ def _fill(result: NDArray[Any], rows: slice, task: Callable[..., Any], *argument
 
 
 def reserve(file: int, size: int) -> None:
-    """Make a file so large; a full disk is an error here, and would end the process later."""
-    if hasattr(os, "posix_fallocate"):
+    """Make a file so large, where the system can; a full disk is an error here, and would end the process later."""
+    if size and hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
-    else:
-        os.truncate(file, size)
 
 
 _current: ContextVar[Blocks] = ContextVar("blocks", default=Blocks())  # noqa: B039 - it has no state

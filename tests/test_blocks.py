@@ -1,11 +1,15 @@
 """Functions of rows: the same arrays whatever the blocks, in memory or in files, here or through handles."""
 
+import errno
+import os
 import pickle
+import tempfile
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from recoslip.base.errors import OutOfMemory
 from recoslip.data import blocks
 from recoslip.data.blocks import Blocks, File, call, current, cut, handle, mapped, using
 
@@ -79,3 +83,14 @@ def test_others_may_call_the_functions_for_a_while(tmp_path):
         assert current().each(doubled, [(slice(0, 2), x), (slice(2, 5), x)])[1].tolist() == (2 * x[2:]).tolist()
     assert current() is before
     assert calling.calls == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot reserve room in a file")
+def test_a_full_disk_is_an_error_that_names_the_folder(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OutOfMemory, match=f"{tempfile.gettempdir()}.*TMPDIR"):
+        Blocks().create((2, 2), np.float32)

@@ -19,6 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
+from recoslip.base.errors import OutOfMemory
+from recoslip.base.files import printable
 from recoslip.base.memory import memory
 
 ROWS = 2**17  # of a block
@@ -94,7 +96,7 @@ class Blocks:
         if size <= LARGE * memory().total:
             return np.empty(shape, dtype)
         with tempfile.TemporaryFile() as file:  # which ends with the array
-            reserve(file.fileno(), size)
+            reserve(file.fileno(), size, tempfile.gettempdir())
             return np.memmap(file, dtype, "r+", shape=shape)
 
     def fill(self, shape: tuple[int, ...], dtype: DTypeLike, task: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
@@ -110,10 +112,16 @@ def _fill(result: NDArray[Any], rows: slice, task: Callable[..., Any], *argument
         result.flush()  # other machines read it
 
 
-def reserve(file: int, size: int) -> None:
+def reserve(file: int, size: int, folder: str) -> None:
     """Make a file so large, where the system can; a full disk is an error here, and would end the process later."""
-    if size and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, 0, size)
+    try:
+        if size and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, size)
+    except OSError as problem:
+        raise OutOfMemory(
+            f"an array of {size / 2**30:.1f} GiB does not fit into {printable(folder)} ({problem.strerror}); set "
+            "TMPDIR, or storage for a cluster, to a folder of another disk"
+        ) from problem
 
 
 _current: ContextVar[Blocks] = ContextVar("blocks", default=Blocks())  # noqa: B039 - it has no state

@@ -290,7 +290,7 @@ def _nearest_of(x: F32, centre: F32) -> NDArray[np.int64]:
     for other in far[1:-1]:
         so_far = so_far & other
         nearest += so_far
-    return nearest
+    return np.asarray(nearest)
 
 
 def _assigned(

@@ -86,7 +86,7 @@ class Tasks(Blocks):
     def create(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an array in a file of its own. Blocks of it begin at pages, so that no two machines write to one."""
         with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
-            reserve(file.fileno(), int(np.prod(shape)) * np.dtype(dtype).itemsize)
+            reserve(file.fileno(), int(np.prod(shape)) * np.dtype(dtype).itemsize, str(self.folder))
         return np.memmap(file.name, dtype, "r+", shape=shape)
 
     def each(self, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:

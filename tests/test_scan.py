@@ -2,6 +2,9 @@
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -175,6 +178,28 @@ def test_the_order_of_nodes_changes_no_bit_of_scores_and_p_values(ids):
     )
     assert (other.scores == one.scores[order]).all()
     np.testing.assert_array_equal(other.p_values(), one.p_values()[order])
+
+
+SCORES = """
+import sys
+from recoslip import Scan
+from recoslip.data.datasets.block_model import csbm
+sys.stdout.buffer.write(Scan(trees=2).fit(csbm(nodes=2000, features=300, seed=0)).scores_.tobytes())
+"""
+
+
+def test_the_number_of_cores_changes_no_bit():
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", SCORES],
+            env=environment | {"OMP_NUM_THREADS": cores},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for cores in ("1", "2", "3")
+    }
+    assert len(outputs) == 1
 
 
 # p-values with nothing novel

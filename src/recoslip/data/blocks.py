@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -72,9 +73,22 @@ def mapped(value: Any) -> Any:
     return value.mapped() if isinstance(value, File | SparseFile) else value
 
 
+def one_thread() -> Any:
+    """Let products of matrices use one core: with several, they round otherwise, and processes must agree."""
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+@cache
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
+
+
 def call(task: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function with the arrays that handles stand for."""
-    return task(*map(mapped, arguments))
+    with one_thread():
+        return task(*map(mapped, arguments))
 
 
 def cut(nodes: int, rows: int = 0) -> list[slice]:
@@ -88,7 +102,8 @@ class Blocks:
 
     def each(self, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return what a function returns for the arguments of each job."""
-        return [task(*arguments) for arguments in jobs]
+        with one_thread():
+            return [task(*arguments) for arguments in jobs]
 
     def create(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an array to be filled."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.data.blocks import current, cut
+from recoslip.data.blocks import current, cut, one_thread
 from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import derived
 from recoslip.data.vectors import F32, Vectors
@@ -206,7 +206,8 @@ def _grow_trees(wanted: Sequence[tuple[F32, int, list[int]]]) -> Iterator[Tree]:
 def _grow_in_parts(x: F32, branches: int, seed: list[int]) -> Tree:
     """Grow the top of a tree of a sample of the rows, and divide each of its smallest bins by the rows in it."""
     rows = np.sort(np.random.default_rng(seed).choice(len(x), PART, replace=False, shuffle=False))
-    top = _grow(x, rows, branches, seed, least=PART * PART // len(x))
+    with one_thread():
+        top = _grow(x, rows, branches, seed, least=PART * PART // len(x))
     inside = np.bincount(top.parent + 1)
     leaf = current().fill((len(x),), np.int32, _assigned, x, 0, top.first, inside, top.centre)
     size = np.bincount(leaf, minlength=len(top.parent))

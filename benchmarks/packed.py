@@ -1,8 +1,8 @@
-"""Pack tables, open, fit and analyse the packed graph, make its page: seconds, bytes on disk, peak anonymous memory.
+"""Pack tables, open, fit and analyse the packed graph, make its page: processor seconds, seconds, and peak memory.
 
-python benchmarks/packed.py                     # 300,000 nodes
+python benchmarks/packed.py --nodes 100000
 python benchmarks/packed.py --nodes 1000000
-python benchmarks/packed.py --nodes 10000000 --method reco-slip-plus --epochs 20 --rounds 1    # with networks
+python benchmarks/packed.py --nodes 10000000 --folder ten    # keeps the tables and the graph
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import recoslip
+from recoslip.data.partitions import Partitions
+from recoslip.data.vectors import Vectors
 from recoslip.inference.analysis import analyse
 from recoslip.pipeline.result import Result
 
@@ -29,7 +31,7 @@ CHUNK = 2**20  # rows of a table that are made at a time
 
 
 class Measurement:
-    """Print the seconds and the peak anonymous memory (memory that is not pages of files) of a block; needs Linux."""
+    """Print processor seconds, seconds, and the peak of anonymous memory (not pages of files) of a block; on Linux."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,7 +40,7 @@ class Measurement:
         self.peak_bytes, self.finished = 0, threading.Event()
         self.thread = threading.Thread(target=self._sample_memory)
         self.thread.start()
-        self.start = time.perf_counter()
+        self.start, self.cpu_start = time.perf_counter(), time.process_time()
         return self
 
     def _sample_memory(self) -> None:
@@ -48,10 +50,10 @@ class Measurement:
             self.peak_bytes = max(self.peak_bytes, 1024 * int(anonymous.split()[1]))
 
     def __exit__(self, *exception: object) -> None:
-        seconds = time.perf_counter() - self.start
+        cpu, seconds = time.process_time() - self.cpu_start, time.perf_counter() - self.start
         self.finished.set()
         self.thread.join()
-        print(f"| {self.name} | {seconds:.1f} s | {self.peak_bytes / 2**30:.2f} GiB |", flush=True)
+        print(f"| {self.name} | {cpu:.1f} | {seconds:.1f} | {self.peak_bytes / 2**30:.2f} |", flush=True)
 
 
 def write_tables(folder: Path, nodes: int, features: int, degree: int) -> None:
@@ -89,9 +91,6 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=300_000)
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--degree", type=int, default=20)
-    parser.add_argument("--method", default="scan", help="scan, or reco-slip-plus")
-    parser.add_argument("--epochs", type=int, default=100, help="of each round")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--folder", type=Path, default=None, help="keep tables and packed graph there, and use those there are"
     )
@@ -112,23 +111,17 @@ def main() -> None:
         with Measurement("open"):
             graph = recoslip.open_packed(folder / "graph")
         print(f"{graph!r}; on disk: {size / 2**30:.2f} GiB", flush=True)
-        own = (
-            {}
-            if arguments.method != "reco-slip-plus"
-            else {
-                "batch_size": 2048,
-                "epochs": arguments.epochs,
-                "rounds": arguments.rounds,
-                "device": "cpu",
-            }
-        )
-        model = recoslip.detector(arguments.method, **own)
-        with Measurement("fit"):
-            model.fit(graph, **({"calibration": 0.2} if own else {"rotations": 5}))
-        with Measurement("analyse"):
-            findings = analyse(model, graph)
+        with Measurement("vectors"):
+            Vectors.of(graph)
+        with Measurement("partitions"):
+            Partitions.of(graph)
+        with Measurement("five rotations"):
+            fitted = recoslip.calibrate(recoslip.Scan(), graph, rotations=5)
+        with Measurement("analysis"):
+            findings = analyse(fitted, graph)
         with Measurement("page"):
             Result.of(findings).report()
+        print(findings.verdict.sentence)
 
 
 if __name__ == "__main__":

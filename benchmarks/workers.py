@@ -1,10 +1,9 @@
-"""Fits by 1, 2 and 4 processes of a Ray cluster on this machine: seconds, speed-up and AU-ROC.
+"""What a block of a scan costs, task by task; and the scan of a packed graph by several processes of a Ray cluster.
 
-    python benchmarks/workers.py
-    python benchmarks/workers.py --nodes 100000 --workers 1 2
+    python benchmarks/workers.py --folder one                       # of a graph that packed.py --folder one has made
+    python benchmarks/workers.py --folder one --workers 1 2
 
-Five rotations, of which each is one process's work.
-A cluster is started once for each number, and is warm: a first fit of few epochs is not counted.
+The table has processor seconds, so that it says the same on a busy machine. All runs give the same bits.
 """
 
 from __future__ import annotations
@@ -12,37 +11,59 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import recoslip
-from recoslip.inference.metrics import auroc
+from recoslip.data.blocks import ROWS, Blocks, using
 from recoslip.products import cluster
 
-TINY = {"epochs": 1, "rounds": 1}
+
+class Measured(Blocks):
+    """Calls functions here, and notes the processor seconds of each."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, list[float]] = defaultdict(list)
+
+    def each(self, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return what a function returns for the arguments of each job."""
+        results = []
+        for arguments in jobs:
+            start = time.process_time()
+            results.append(task(*arguments))
+            named = next((each for each in arguments if callable(each) and hasattr(each, "__name__")), task)
+            self.seconds[named.__name__.strip("_")].append(time.process_time() - start)
+        return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=20_000)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--epochs", type=float, default=0.25, help="times as many as by default")
+    parser.add_argument("--folder", type=Path, required=True, help="that benchmarks/packed.py was given")
+    parser.add_argument("--workers", type=int, nargs="*", default=[])
     arguments = parser.parse_args()
-    data = recoslip.load_dataset(
-        "csbm", nodes=arguments.nodes, features=64, degree=8.0, categories=8, noise=4.0, homophily=0.35, split_seed=0
-    )
-    model = recoslip.RecoSlipPlus(device="cpu", batch_size=2048)
-    epochs = {name: round(value * arguments.epochs) for name, value in model.get_params().items() if "epochs" in name}
-    print(f"{data.graph!r}, {os.cpu_count()} cores\n\n| processes | s | speed-up | AU-ROC |\n{'|---' * 4}|")
-    first = None
+    graph = recoslip.open_packed(arguments.folder / "graph")
+    measured, start = Measured(), time.process_time()
+    with using(measured):
+        alone = recoslip.calibrate(recoslip.Scan(), graph, rotations=5)
+    total = time.process_time() - start
+    print(f"{graph!r}, blocks of {ROWS:,} rows\n\n| task | tasks | processor s of each | in all |\n{'|---' * 4}|")
+    for name, seconds in measured.seconds.items():
+        print(f"| {name} | {len(seconds)} | {np.mean(seconds):.3f} | {sum(seconds):.1f} |")
+    rest = total - sum(map(sum, measured.seconds.values()))
+    print(f"| the process that calls them | | | {rest:.1f} |\n", flush=True)
     for workers in arguments.workers:
         with cluster.cluster(cluster.LOCAL, workers):
-            for settings in (epochs | TINY, epochs):
-                start = time.perf_counter()
-                fitted = cluster.fit(model.set_params(**settings), data.graph, data.split, workers=workers)
-                seconds = time.perf_counter() - start
-                model.set_params(rounds=3)
-        first = seconds if first is None else first
-        value = auroc(data.novel, fitted.scores, data.split.test)
-        print(f"| {workers} | {seconds:.1f} | {first / seconds:.2f} | {value:.3f} |", flush=True)
+            start, cpu = time.perf_counter(), time.process_time()
+            fitted = cluster.fit(recoslip.Scan(), arguments.folder / "graph", workers=workers)
+            seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        same = "the same bits" if (fitted.scores == alone.scores).all() else "OTHER BITS"
+        print(
+            f"{workers} workers on {os.cpu_count()} cores: {seconds:.1f} s, {cpu:.1f} processor s of the caller, {same}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Rotations on a cluster give what one process gives; what was lost is fitted again, and what has finished is not."""
+"""Scans and rotations on a cluster give what one process gives; what was lost is done again."""
 
 import os
 import signal
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -18,9 +19,12 @@ import recoslip
 from recoslip import NodeGraph, Split, detector, load_dataset, open_packed, pack
 from recoslip.base.errors import Diverged, GraphError, ModelFileError, RecoslipError, SettingError
 from recoslip.base.files import output_lock
-from recoslip.learning.base import Callbacks
+from recoslip.data import blocks, partitions, vectors
+from recoslip.inference.calibrated import mean_uncertainty
+from recoslip.learning.base import Presentation
+from recoslip.learning.base import learn as learn_here
 from recoslip.products import cluster
-from recoslip.products.cluster import fingerprint, pack_learned, unpack_learned
+from recoslip.products.cluster import Task, fingerprints, pack_learned, unpack_learned
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings(  # of Ray, about itself and what it leaves open
@@ -90,9 +94,9 @@ def test_rotations_on_two_machines_give_the_bits_of_one_process(machines, rotate
     fitted = fit_rotations(data.graph, data.split, workers=2)
     assert np.array_equal(fitted.scores, rotated.scores)
     assert np.array_equal(fitted.p_values(), rotated.p_values(), equal_nan=True)
-    assert len(fitted.rotations_) == 3
+    assert len(fitted.fits) == 3
     np.testing.assert_allclose(fitted.decision_function(data.graph), rotated.decision_function(data.graph), atol=1e-6)
-    assert all(fit.scores_.flags.writeable for fit in fitted.rotations_)
+    assert all(fit.scores_.flags.writeable for fit in fitted.fits)
 
 
 def test_a_packed_graph_is_opened_by_each_process(machines, rotated, data, tmp_path):
@@ -206,7 +210,7 @@ def test_finished_rotations_are_not_fitted_again(machines, rotated, data, tmp_pa
     monkeypatch.setattr(cluster, "cluster", lambda *_: pytest.fail("a cluster was joined"))
     third = fit_rotations(data.graph, data.split, storage=storage)
     assert np.array_equal(third.p_values(), rotated.p_values(), equal_nan=True)
-    assert np.array_equal(third.uncertainty_, rotated.uncertainty_)
+    assert np.array_equal(mean_uncertainty(third), mean_uncertainty(rotated))
     next(storage.iterdir()).write_bytes(b"damaged")
     with pytest.raises(ModelFileError, match=r"rotation-.* is damaged"):
         fit_rotations(data.graph, data.split, storage=storage)
@@ -215,7 +219,7 @@ def test_finished_rotations_are_not_fitted_again(machines, rotated, data, tmp_pa
 @pytest.mark.parametrize("name", QUICK)
 def test_what_was_learned_survives_its_file(name, data):
     model = quick(name)
-    (learned,) = model.learn_presented(data.graph, data.split, [3], Callbacks(lambda done, total: None))
+    (learned,) = learn_here(model, [Presentation(data.graph, data.split, 3)], lambda done, total: None)
     again = unpack_learned(model, data.graph.num_features, pack_learned(model, learned))
     assert set(again) == set(learned)
     assert again["scores_"].flags.writeable
@@ -232,7 +236,7 @@ def test_fits_of_different_graphs_share_a_storage_folder_at_once(machines, data,
     other = load_dataset("csbm", nodes=300, categories=4, features=8, noise=0.5, split_seed=2)
     with ThreadPoolExecutor(2) as threads:
         fits = list(threads.map(lambda each: fit_rotations(each.graph, each.split, storage=tmp_path), (data, other)))
-    assert [len(fitted.scores_) for fitted in fits] == [400, 300]
+    assert [len(fitted.scores) for fitted in fits] == [400, 300]
     assert len([*tmp_path.iterdir()]) == 6
 
 
@@ -258,17 +262,15 @@ def test_a_fingerprint_tells_graphs_splits_and_settings_apart(data):
         NodeGraph(graph.x + 1, graph.edge_index, graph.is_target),
         NodeGraph(graph.x, graph.edge_index[:, ::3], graph.is_target),
     )
-    assert len({cluster.graph_digest(each, None) for each in graphs}) == len(graphs)
-    prints = [
-        fingerprint(*each)
-        for each in (
-            (model, b"", target, split, 0), (model, b"x", target, split, 0), (model, b"", ~target, split, 0),
-            (model, b"", target, other, 0), (model, b"", target, split, 1), (quick("nnpu"), b"", target, split, 0),
-            (quick("reco-slip", epochs=9), b"", target, split, 0),
-        )
-    ]  # fmt: skip
-    assert len(set(prints)) == len(prints)
-    assert fingerprint(quick("reco-slip", device="auto"), b"", target, split, 0) == prints[0]
+    task = Task(0, target, split, 0)
+    tasks = [task, Task(0, ~target, split, 0), Task(0, target, other, 0), Task(0, target, split, 1)]
+    models = [quick("nnpu"), quick("reco-slip", epochs=9)]
+    prints = fingerprints(model, graph, None, tasks)
+    prints += [fingerprints(model, each, None, [task])[0] for each in graphs[1:]]
+    prints += [fingerprints(each, graph, None, [task])[0] for each in models]
+    assert len(set(prints)) == len(prints) == 11
+    again = NodeGraph(graph.x.copy(), graph.edge_index.copy(), graph.is_target, ids=list(range(400)))
+    assert fingerprints(quick("reco-slip", device="auto"), again, None, [task])[0] == prints[0]
 
 
 def test_no_more_rotations_run_at_once_than_there_are_workers(machines, rotated, data, tmp_path, monkeypatch):
@@ -286,6 +288,147 @@ def test_no_more_rotations_run_at_once_than_there_are_workers(machines, rotated,
     monkeypatch.setattr(cluster, "learn_rotation", learn_rotation)
     fit_rotations(data.graph, data.split, workers=1)
     assert set((tmp_path / "seen").read_text()) == {"1"}
+
+
+# The scan, a block of nodes at a time
+
+
+def packed_folder(folder, nodes=3000, features=8, *, sparse=False, shuffled=False):
+    """A packed graph of a csbm; its nodes in the order of their ids, or not."""
+    graph = load_dataset("csbm", nodes=nodes, categories=4, features=features, noise=0.7, split_seed=1).graph
+    ids = np.random.default_rng(0).permutation(nodes) if shuffled else np.arange(nodes)
+    frame = {"id": ids, "domain": graph.is_target.astype(int)}
+    words = [" ".join(f"w{k}" for k in np.flatnonzero(row > 0.8)) or "none" for row in graph.x]
+    pl.DataFrame(frame | ({"t": words} if sparse else {"x": graph.x})).write_parquet(folder / "nodes.parquet")
+    ends = ids[graph.edge_index]
+    pl.DataFrame({"a": ends[0], "b": ends[1]}).write_parquet(folder / "edges.parquet")
+    options = {"text": ["t"]} if sparse else {"features": ["x"]}
+    pack(folder / "nodes.parquet", folder / "edges.parquet", folder / "graph", **options)
+    return folder / "graph"
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks and parts of trees of some hundred nodes, so that a small graph has several."""
+    monkeypatch.setattr(blocks, "ROWS", 2**10)
+    monkeypatch.setattr(partitions, "PART", 700)
+    monkeypatch.setattr(partitions, "COUNTED", 1100)
+
+
+def scan_alone(folder):
+    return recoslip.calibrate(detector("scan", trees=2), open_packed(folder), rotations=3)
+
+
+def scan_on_cluster(folder, **options):
+    return cluster.fit(detector("scan", trees=2), folder, rotations=3, **options)
+
+
+def assert_same_bits(one, other):
+    assert np.array_equal(one.scores, other.scores)
+    assert np.array_equal(one.p_values(), other.p_values(), equal_nan=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse": True, "features": 30}, {"shuffled": True}])
+def test_a_scan_in_blocks_on_two_machines_has_the_bits_of_one_process(machines, small_blocks, tmp_path, options):
+    folder, storage = packed_folder(tmp_path, **options), tmp_path / "storage"
+    fitted = scan_on_cluster(folder, storage=storage)
+    assert_same_bits(fitted, scan_alone(folder))
+    assert not [*storage.iterdir()]
+    graph = open_packed(folder)
+    assert np.isfinite(fitted.decision_function(graph)).all()
+
+
+def test_each_block_runs_on_the_cluster_and_not_in_this_process(machines, small_blocks, tmp_path, monkeypatch):
+    folder, seen = packed_folder(tmp_path), tmp_path / "seen"
+
+    def noting(function, name):
+        def noted(*arguments, **more):
+            with seen.open("a") as file:
+                file.write(f"{name} {os.getpid()}\n")
+            return function(*arguments, **more)
+
+        return noted
+
+    for module, name in ((vectors, "_own_rows"), (vectors, "_two_rows"), (partitions, "_grow"),
+                         (partitions, "_assigned"), (partitions, "_count"), (partitions, "_largest")):  # fmt: skip
+        monkeypatch.setattr(module, name, noting(getattr(module, name), name))
+    scan_on_cluster(folder)
+    lines = [line.split() for line in seen.read_text().splitlines()]
+    here = [name for name, process in lines if int(process) == os.getpid()]
+    count = Counter(name for name, process in lines if int(process) != os.getpid())
+    assert here == ["_grow"] * 8  # the top of each tree, of a sample
+    assert count["_own_rows"] == count["_two_rows"] == 3
+    assert count["_assigned"] == 3 * 8
+    assert count["_grow"] >= 4 * 8
+    assert count["_count"] == 3 * 3 * 8  # rotations, blocks and trees
+    assert count["_largest"] == 3 * 3
+
+
+def test_the_block_of_a_killed_process_is_done_again(machines, small_blocks, tmp_path, monkeypatch):
+    folder, killed = packed_folder(tmp_path), tmp_path / "killed"
+    alone, original = scan_alone(folder), vectors._two_rows
+
+    def two_rows(rows, *arguments):
+        if rows.start > 0 and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(rows, *arguments)
+
+    monkeypatch.setattr(vectors, "_two_rows", two_rows)
+    assert_same_bits(scan_on_cluster(folder), alone)
+    assert killed.exists()
+
+
+def test_a_machine_lost_during_a_scan_does_not_lose_it(machines, small_blocks, tmp_path, monkeypatch):
+    machine = machines.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+    third, reached = machine.node_id, tmp_path / "reached"
+    folder, original, over = packed_folder(tmp_path), vectors._own_rows, threading.Event()
+
+    def own_rows(*arguments):
+        import ray
+
+        if ray.get_runtime_context().get_node_id() == third:
+            reached.touch()
+            time.sleep(3600)
+        while not reached.exists():
+            time.sleep(0.05)
+        return original(*arguments)
+
+    def remove():
+        while not reached.exists() and not over.is_set():
+            time.sleep(0.05)
+        machines.remove_node(machine, allow_graceful=False)
+
+    monkeypatch.setattr(vectors, "_own_rows", own_rows)
+    thread = threading.Thread(target=remove)
+    thread.start()
+    try:
+        fitted = scan_on_cluster(folder, workers=3)
+    finally:
+        over.set()
+        thread.join()
+    monkeypatch.setattr(vectors, "_own_rows", original)
+    assert_same_bits(fitted, scan_alone(folder))
+
+
+def test_a_packed_graph_larger_than_the_object_store_is_scanned(machines, small_blocks, tmp_path):
+    folder = packed_folder(tmp_path, nodes=1500, features=16_000)
+    assert (folder / "x.npy").stat().st_size > OBJECT_STORE
+    assert_same_bits(
+        cluster.fit(detector("scan", trees=1), folder, rotations=2),
+        recoslip.calibrate(detector("scan", trees=1), open_packed(folder), rotations=2),
+    )
+
+
+def test_a_scan_on_other_machines_needs_a_folder_that_they_reach(tmp_path):
+    with pytest.raises(SettingError, match="storage"):
+        cluster.fit(detector("scan"), packed_folder(tmp_path, nodes=200), address="auto")
+
+
+def test_the_scan_of_a_graph_in_memory_is_done_here(data, monkeypatch):
+    monkeypatch.setattr(cluster, "cluster", lambda *_: pytest.fail("a cluster was joined"))
+    fitted = cluster.fit(detector("scan", trees=2), data.graph, rotations=2)
+    assert_same_bits(fitted, recoslip.calibrate(detector("scan", trees=2), data.graph, rotations=2))
 
 
 def test_progress_counts_rotations(machines, data):
@@ -314,7 +457,5 @@ def test_what_a_cluster_cannot_fit_is_refused(data, tmp_path):
         cluster.fit(quick("reco-slip"), data.graph, workers=0)
     with pytest.raises(SettingError, match="not a module of your own"):
         cluster.fit(detector("reco-slip", encoder=GCN(8, 8, 2)), data.graph)
-    with pytest.raises(SettingError, match="learn_rotations is for several rotations"):
-        quick("reco-slip").fit(data.graph, learn_rotations=lambda: None)
     with pytest.raises(GraphError, match=r"holds no graph\.json"):
         cluster.fit(quick("reco-slip"), tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from recoslip import NodeGraph
+from recoslip.data import partitions as partitions_module
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.partitions import BRANCHES, FIRST, SMALLEST, Partitions, _nearest, share_bound
 from recoslip.data.vectors import Vectors
@@ -109,7 +110,7 @@ def test_trees_begin_with_different_numbers_of_bins(small):
 
 def test_depth_counts_the_bins_around_and_levels_go_from_large_to_small(small):
     assert small.depth.tolist() == [len(around(small, place)) for place in range(len(small.parent))]
-    levels = small.levels()
+    levels = small.levels
     assert sorted(np.concatenate(levels).tolist()) == np.flatnonzero(small.parent >= 0).tolist()
     assert [set(small.depth[level].tolist()) for level in levels] == [{k + 1} for k in range(len(levels))]
 
@@ -132,6 +133,21 @@ def test_a_partition_at_a_depth_is_of_the_bins_there_and_of_smallest_bins_above(
             leaf = int(small.leaf[first, node])
             chain = [leaf, *around(small, leaf)][::-1]
             assert place == chain[min(depth, len(chain) - 1)]
+
+
+@pytest.mark.parametrize("part", [400, 1500])
+def test_a_tree_that_is_grown_in_parts_has_bins_of_all_scales_too(monkeypatch, part):
+    graph = csbm(nodes=3000, seed=0)
+    whole = Partitions.of(copy.copy(graph), trees=2)
+    monkeypatch.setattr(partitions_module, "PART", part)
+    partitions = Partitions.of(copy.copy(graph), trees=2)
+    check_trees(partitions, 3000)
+    smallest = sizes(partitions)[partitions.first < 0]
+    assert smallest.max() < BRANCHES * SMALLEST
+    assert SMALLEST <= np.median(smallest[smallest > 0]) <= 2 * SMALLEST
+    assert abs(len(partitions.parent) / len(whole.parent) - 1) < 0.1
+    assert (partitions.assign(Vectors.of(graph).views()) != partitions.leaf).mean() < 1e-3
+    assert same(arrays_of(partitions), arrays_of(Partitions.of(copy.copy(graph), trees=2)))
 
 
 # What they depend on
@@ -280,7 +296,7 @@ def test_few_nodes_have_partitions_too(nodes):
     graph = points(np.random.default_rng(0).normal(size=(nodes, 2)))
     partitions = Partitions.of(graph)
     check_trees(partitions, nodes)
-    assert (len(partitions.levels()) > 0) == (nodes >= 2 * SMALLEST)
+    assert (len(partitions.levels) > 0) == (nodes >= 2 * SMALLEST)
     assert (partitions.strongest(np.ones(len(partitions.parent))) >= 0).all()
     assert (partitions.at_depth(1) >= 0).all()
 

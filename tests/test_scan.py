@@ -2,6 +2,9 @@
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -108,15 +111,16 @@ def test_the_student_scores_a_node_by_the_fold_that_did_not_learn_from_it():
     target, features = graph.is_target, Vectors.of(graph).beside()
     value = np.random.default_rng(1).random(600)
     changed = np.where(fold[:, None] == 0, np.random.default_rng(2).normal(size=features.shape), features)
-    one, other = (_teach(each.astype(np.float32), target, value, fold) for each in (features, changed))
+    one, other = (_teach(each.astype(np.float32).__getitem__, target, value, fold) for each in (features, changed))
     assert [bool((a == b).all()) for a, b in zip(one, other, strict=True)] == [True, False, False]
 
 
-def test_the_student_scores_a_node_by_its_own_fold_and_half_by_its_neighbours():
+def test_the_student_scores_a_node_by_its_own_fold_and_half_by_its_neighbours(monkeypatch):
     graph = NodeGraph(np.zeros((4, 1)), [[0], [1]], [False, True, False, True])
     features = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0], [3.0, 1.0]], np.float32)
     weights = np.array([[1.0, 2.0, 10.0], [3.0, -1.0, 20.0], [0.0, 1.0, 30.0]], np.float32)
-    margins = _student_values(features, np.array([0, 1, 2, 1]), weights, graph)
+    monkeypatch.setattr("recoslip.learning.scan._folds", lambda graph: np.array([0, 1, 2, 1]))
+    margins = _student_values(Vectors(features, None, None, features, None), weights, graph)
     assert margins.tolist() == [(11 + 19) / 2, (11 + 19) / 2, 32.0, 28.0]
 
 
@@ -176,6 +180,28 @@ def test_the_order_of_nodes_changes_no_bit_of_scores_and_p_values(ids):
     np.testing.assert_array_equal(other.p_values(), one.p_values()[order])
 
 
+SCORES = """
+import sys
+from recoslip import Scan
+from recoslip.data.datasets.block_model import csbm
+sys.stdout.buffer.write(Scan(trees=2).fit(csbm(nodes=2000, features=300, seed=0)).scores_.tobytes())
+"""
+
+
+def test_the_number_of_cores_changes_no_bit():
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", SCORES],
+            env=environment | {"OMP_NUM_THREADS": cores},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for cores in ("1", "2", "3")
+    }
+    assert len(outputs) == 1
+
+
 # p-values with nothing novel
 
 
@@ -190,16 +216,15 @@ def within_error(fractions, level):
     return np.mean(fractions) <= level + 3 * np.std(fractions) / np.sqrt(len(fractions))
 
 
-def test_with_nothing_novel_p_values_are_as_small_as_they_may_be_and_no_smaller():
-    small = []
-    for seed in range(50):
+def test_with_nothing_novel_p_values_are_no_smaller_than_they_may_be_and_half_of_them_below_a_half():
+    levels, small = (0.01, 0.05, 0.5), []
+    for seed in range(25):
         graph = drawn(seed)
         p = recoslip.calibrate(detector("scan", trees=4, random_state=seed), graph, rotations=3).p_values()
-        p = p[graph.is_target]
-        small.append([(p <= level).mean() for level in (0.01, 0.05, 0.5)])
-    for fractions, level in zip(np.transpose(small), (0.01, 0.05, 0.5), strict=True):
+        small.append([(p[graph.is_target] <= level).mean() for level in levels])
+    for fractions, level in zip(np.transpose(small), levels, strict=True):
         assert within_error(fractions, level)
-        assert np.mean(fractions) > 0.6 * level  # known target nodes score as hidden source nodes do
+    assert np.mean(small, axis=0)[2] > 0.45  # known target nodes score as hidden source nodes do
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +26,19 @@ def id_hashes(ids: Iterable[Any]) -> NDArray[np.int64]:
     """
     digests = (hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in ids)
     return np.frombuffer(b"".join(digests), dtype="<i8").astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Hashes:
+    hashes: NDArray[np.int64]
+
+    def permuted(self, order: NDArray[np.int64]) -> _Hashes:
+        return _Hashes(self.hashes[order])
+
+
+def hashes_of(graph: NodeGraph) -> NDArray[np.int64]:
+    """Return the hashes of a graph's ids, which are computed once."""
+    return graph.derived("hashes of ids", lambda: _Hashes(id_hashes(graph.ids))).hashes
 
 
 def id_order(graph: NodeGraph) -> NDArray[np.int64] | None:

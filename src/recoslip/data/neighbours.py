@@ -63,6 +63,38 @@ def gcn_adjacency(graph: NodeGraph) -> sp.csr_array:
     return SymmetricNormalisation(adjacency.sum(axis=1)).matrix(adjacency)
 
 
+def mean_of_rows(
+    rows: slice,
+    edge_index: NDArray[np.int64],
+    edge_weight: NDArray[np.float32] | None,
+    values: NDArray[Any],
+    isolated: NDArray[Any],
+) -> NDArray[Any]:
+    """Average (nodes, ...) over the neighbours of some nodes; one without any has its value in another array."""
+    start = np.searchsorted(edge_index[0], np.arange(rows.start, rows.stop + 1))
+    result = _mean(_rows(start, edge_index[1], edge_weight, len(values)), values)
+    alone = np.diff(start) == 0
+    result[alone] = isolated[rows][alone]
+    return result
+
+
+def _rows(
+    start: NDArray[np.int64], ends: NDArray[np.int64], weight: NDArray[np.float32] | None, nodes: int
+) -> sp.csr_array:
+    """Build the rows of the adjacency matrix whose entries begin and end there."""
+    begin, end = start[0], start[-1]
+    values = np.ones(end - begin) if weight is None else weight[begin:end].astype(np.float64)
+    return sp.csr_array((values, ends[begin:end], start - begin), shape=(len(start) - 1, nodes))
+
+
+def _mean(rows: sp.csr_array, values: NDArray[Any]) -> NDArray[Any]:
+    """Average over the neighbours that some rows of the adjacency matrix, which are changed, name."""
+    rows.data /= max(1.0, rows.data.max(initial=0) / LARGEST)
+    total = np.asarray(rows.sum(axis=1)).reshape(-1, *[1] * (values.ndim - 1))
+    rows.data = rows.data.astype(values.dtype, copy=False)  # else all of the values would be converted
+    return np.asarray((rows @ values) / np.where(total > 0, total, 1), values.dtype)
+
+
 class Neighbours:
     """The rows of a graph's adjacency matrix, read some nodes at a time: the edges may stay on disk.
 
@@ -92,20 +124,13 @@ class Neighbours:
 
     def rows(self, rows: slice) -> sp.csr_array:
         """Return those rows of the adjacency matrix, in double precision."""
-        begin, end = self.start[rows.start], self.start[rows.stop]
-        values = np.ones(end - begin) if self.weight is None else self.weight[begin:end].astype(np.float64)
-        shape = rows.stop - rows.start, self.nodes
-        return sp.csr_array((values, self.ends[begin:end], self.start[rows.start : rows.stop + 1] - begin), shape=shape)
+        return _rows(self.start[rows.start : rows.stop + 1], self.ends, self.weight, self.nodes)
 
     def mean(self, values: NDArray[Any]) -> NDArray[Any]:
         """Average (nodes, ...) over each node's neighbours; 0 for a node without any."""
         result = np.empty_like(values)
         for block in self.blocks():
-            rows = self.rows(block)
-            rows.data /= max(1.0, rows.data.max(initial=0) / LARGEST)
-            total = np.asarray(rows.sum(axis=1)).reshape(-1, *[1] * (values.ndim - 1))
-            rows.data = rows.data.astype(values.dtype, copy=False)  # else all of the values would be converted
-            result[block] = (rows @ values) / np.where(total > 0, total, 1)
+            result[block] = _mean(self.rows(block), values)
         return result
 
     def of(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -13,9 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from recoslip.data.blocks import current
 from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import derived
-from recoslip.data.neighbours import Neighbours
+from recoslip.data.neighbours import mean_of_rows
 
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
@@ -45,7 +46,7 @@ class Reducer:
     @classmethod
     def fit(cls, graph: NodeGraph) -> Self:
         """Fit to the features of a graph."""
-        rows = _features(graph, slice(None, None, -(-graph.num_nodes // MAX_FIT)))
+        rows = _features(graph.x, slice(None, None, -(-graph.num_nodes // MAX_FIT)), _is_sparse(graph.x))
         is_count = sp.issparse(rows) and (rows.nnz == 0 or rows.data.min() >= 0)
         mean = None if sp.issparse(rows) else rows.mean(axis=0, dtype=np.float64)
         if graph.encoding is not None:  # columns of a table are weighted already
@@ -69,16 +70,20 @@ class Reducer:
             rows = rows * self.weight
         return _in_single_precision(_of_length_one(rows) if self.constant == 0 else rows)
 
-    def __call__(self, graph: NodeGraph) -> F32:
-        """Return the vectors of a graph's nodes, (nodes, width)."""
-        width = (self.weight.shape[0] if self.basis is None else self.basis.shape[1]) + (self.constant > 0)
-        result = np.empty((graph.num_nodes, width), np.float32)
-        for begin in range(0, graph.num_nodes, ROWS):
-            block = slice(begin, begin + ROWS)
-            rows = self._scaled(_features(graph, block))
-            rows = rows if self.basis is None else rows @ self.basis
-            rows = rows.toarray() if sp.issparse(rows) else rows
-            result[block, : rows.shape[1]] = rows
+    @property
+    def width(self) -> int:
+        """The length of a vector."""
+        return int(self.weight.shape[0] if self.basis is None else self.basis.shape[1]) + (self.constant > 0)
+
+    def of_rows(self, rows: slice, x: Any, is_sparse: bool) -> F32:
+        """Return the vectors of some nodes, (rows, width), of which `x` has the features."""
+        result = np.empty((rows.stop - rows.start, self.width), np.float32)
+        for begin in range(rows.start, rows.stop, ROWS):
+            features = _features(x, slice(begin, min(begin + ROWS, rows.stop)), is_sparse)
+            reduced = self._scaled(features)
+            reduced = reduced if self.basis is None else reduced @ self.basis
+            reduced = reduced.toarray() if sp.issparse(reduced) else reduced
+            result[begin - rows.start :][: reduced.shape[0], : reduced.shape[1]] = reduced
         if self.constant > 0:
             result[:, -1] = self.constant
         return np.asarray(_of_length_one(result))
@@ -103,6 +108,7 @@ class Vectors:
     own: F32
     one: F32 | None  # the mean of its neighbours' own; of a node without neighbours, its own; None without edges
     two: F32 | None  # the mean of these means over its neighbours
+    total: F32  # the sum of the three
     reducer: Reducer
 
     @classmethod
@@ -116,28 +122,26 @@ class Vectors:
 
     @classmethod
     def _compute(cls, graph: NodeGraph, reducer: Reducer) -> Vectors:
-        own = reducer(graph)
+        blocks, shape = current(), (graph.num_nodes, reducer.width)
+        own = blocks.fill(shape, np.float32, _own_rows, graph.x, _is_sparse(graph.x), reducer)
         if not reducer.has_edges:
-            return cls(own, None, None, reducer)
-        neighbours, means = Neighbours(graph), [own]
-        isolated = neighbours.degree == 0
-        for _ in range(2):
-            mean = neighbours.mean(means[-1])
-            mean[isolated] = own[isolated]
-            means.append(mean)
-        return cls(own, _of_length_one(means[1]), _of_length_one(means[2]), reducer)
+            return cls(own, None, None, own, reducer)
+        edges = graph.edge_index, graph.edge_weight
+        mean = blocks.fill(shape, np.float32, mean_of_rows, *edges, own, own)
+        two = blocks.fill(shape, np.float32, _two_rows, *edges, mean, own)
+        one = blocks.fill(shape, np.float32, _one_rows, mean)
+        del mean
+        return cls(own, one, two, blocks.fill(shape, np.float32, _total_rows, own, one, two), reducer)
 
     def views(self) -> list[F32]:
         """Return the vectors that nodes are compared by: own, neighbours', two hops far, and the sum of the three."""
         if self.one is None or self.two is None:
             return [self.own]
-        return [self.own, self.one, self.two, self.summary()]
+        return [self.own, self.one, self.two, self.total]
 
     def summary(self) -> F32:
         """Return one vector per node: the sum of the three, of length 1."""
-        if self.one is None or self.two is None:
-            return self.own
-        return np.asarray(_of_length_one(self.own + self.one + self.two))
+        return self.total
 
     def beside(self, nodes: NDArray[np.int64] | slice = slice(None)) -> F32:
         """Return the three side by side, of some nodes."""
@@ -146,18 +150,38 @@ class Vectors:
 
     def permuted(self, order: NDArray[np.int64]) -> Vectors:
         """Return the vectors of the same nodes in another order."""
-        one, two = (None if part is None else part[order] for part in (self.one, self.two))
-        return Vectors(self.own[order], one, two, self.reducer)
+        if self.one is None or self.two is None:
+            own = self.own[order]
+            return Vectors(own, None, None, own, self.reducer)
+        return Vectors(self.own[order], self.one[order], self.two[order], self.total[order], self.reducer)
 
 
-def _features(graph: NodeGraph, rows: slice) -> Any:
+def _own_rows(rows: slice, x: Any, is_sparse: bool, reducer: Reducer) -> F32:
+    return reducer.of_rows(rows, x, is_sparse)
+
+
+def _one_rows(rows: slice, mean: F32) -> F32:
+    return np.asarray(_of_length_one(mean[rows]))
+
+
+def _two_rows(rows: slice, edge_index: NDArray[np.int64], edge_weight: F32 | None, mean: F32, own: F32) -> F32:
+    return np.asarray(_of_length_one(mean_of_rows(rows, edge_index, edge_weight, mean, own)))
+
+
+def _total_rows(rows: slice, own: F32, one: F32, two: F32) -> F32:
+    return np.asarray(_of_length_one(own[rows] + one[rows] + two[rows]))
+
+
+def _features(x: Any, rows: slice, is_sparse: bool) -> Any:
     """Return some rows of the features: a SciPy matrix where most values are zero."""
-    return graph.x[rows] if sp.issparse(graph.x) or not _is_sparse(graph) else sp.csr_array(graph.x[rows])
+    return x[rows] if sp.issparse(x) or not is_sparse else sp.csr_array(x[rows])
 
 
-def _is_sparse(graph: NodeGraph) -> bool:
+def _is_sparse(x: Any) -> bool:
     """Return whether most values of a dense matrix are zero, as those of counts of words are."""
-    sample = graph.x[:MAX_SAMPLED]
+    if sp.issparse(x):
+        return True
+    sample = x[:MAX_SAMPLED]
     return bool(2 * np.count_nonzero(sample) < sample.size)
 
 

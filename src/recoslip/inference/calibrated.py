@@ -17,7 +17,7 @@ from recoslip.base.files import Folder, writing
 from recoslip.base.progress import Progress
 from recoslip.base.settings import Integer, Number, check_params, json_params
 from recoslip.data.graph import NodeGraph, require_graph
-from recoslip.data.ids import id_hashes
+from recoslip.data.ids import hashes_of
 from recoslip.data.split import Mask, Split, present, rotate
 from recoslip.data.vectors import F32, Vectors
 from recoslip.inference import p_values as conformal
@@ -121,7 +121,7 @@ class Calibrated:
     def hidden_in(self, graph: NodeGraph) -> list[Mask]:
         """Return, of each fit, which source nodes of a graph it hid, which their ids tell: (nodes,)."""
         require_graph(graph)
-        node = id_hashes(graph.ids)
+        node = hashes_of(graph)
         return [np.isin(node, self.node[hidden]) & ~graph.is_target for hidden in self.hidden]
 
     def decision_function(self, graph: NodeGraph | None = None) -> Scores:
@@ -160,7 +160,7 @@ class Calibrated:
         """
         scores, hidden = self._scores_in(graph, again=True), self.hidden_in(graph)
         chosen = np.arange(graph.num_nodes) if nodes is None else nodes
-        node = id_hashes(graph.ids)
+        node = hashes_of(graph)
         return replace(
             self,
             fit_scores=tuple(own[chosen] for own in scores),
@@ -177,7 +177,7 @@ class Calibrated:
         return (
             len(self.node) == graph.num_nodes
             and np.array_equal(self.is_target, graph.is_target)
-            and np.array_equal(self.node, id_hashes(graph.ids))
+            and np.array_equal(self.node, hashes_of(graph))
         )
 
     def with_settings(self, **settings: Any) -> Calibrated:

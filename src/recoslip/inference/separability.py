@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from recoslip.data.blocks import current
 from recoslip.data.graph import NodeGraph
-from recoslip.data.ids import derived, id_hashes
+from recoslip.data.ids import derived, hashes_of
 from recoslip.data.partitions import BRANCHES, Partitions
 from recoslip.data.split import Mask
 
@@ -88,7 +89,7 @@ def measure_mixing(graph: NodeGraph, *, seed: int = 0) -> Mixing:
     if min(int(is_target.sum()), int((~is_target).sum())) < MIN_NODES:
         return Mixing((), None, edges, None)
     partitions = Partitions.of(graph, seed)
-    half = id_hashes(graph.ids) % 2 == 0
+    half = hashes_of(graph) % 2 == 0
     scores = [_target_share(bins, is_target, half) for bins in (partitions, _bins_of_sizes(graph, seed))]
     depth = 1 if graph.num_nodes < NODES_PER_REGION * BRANCHES**2 else 2
     regions = _regions(partitions.at_depth(depth), scores, is_target)
@@ -119,12 +120,15 @@ def _bins_of_sizes(graph: NodeGraph, seed: int) -> Partitions:
 
 def _row_sizes(graph: NodeGraph) -> NDArray[np.float64]:
     """Return the logarithms of the norm and of the number of non-zero features of each node: (nodes, 2)."""
-    if not sp.issparse(graph.x):
-        x = graph.x.astype(np.float64)  # squares of large numbers overflow in single precision
-        norm, count = np.linalg.norm(x, axis=1), (x != 0).sum(axis=1)
+    return current().fill((graph.num_nodes, 2), np.float64, _sizes_of_rows, graph.x)
+
+
+def _sizes_of_rows(rows: slice, x: Any) -> NDArray[np.float64]:
+    some = x[rows].astype(np.float64)  # squares of large numbers overflow in single precision
+    if sp.issparse(some):
+        norm, count = np.sqrt(some.multiply(some).sum(axis=1)), np.diff(some.indptr)
     else:
-        sparse = graph.x.astype(np.float64)
-        norm, count = np.sqrt(sparse.multiply(sparse).sum(axis=1)), np.diff(sparse.indptr)
+        norm, count = np.linalg.norm(some, axis=1), (some != 0).sum(axis=1)
     return np.log1p(np.stack([norm, count], axis=1).astype(np.float64))
 
 

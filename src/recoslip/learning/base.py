@@ -24,7 +24,7 @@ from recoslip.base.progress import Progress
 from recoslip.base.randomness import derive
 from recoslip.base.settings import Integer, learned, param
 from recoslip.data.graph import NodeGraph, require_graph
-from recoslip.data.ids import id_hashes, id_order
+from recoslip.data.ids import hashes_of, id_order
 from recoslip.data.split import Mask, Split, default_split
 from recoslip.data.tables.table_encoder import describe_encoding, same_encoding
 
@@ -296,7 +296,7 @@ def with_learned(detector: Detector, shown: Presentation, learned: Attributes) -
             "n_features_in_": graph.num_features,
             "feature_names_in_": graph.feature_names,
             "encoding_": graph.encoding,
-            "node_": id_hashes(graph.ids),
+            "node_": hashes_of(graph),
             "has_edges_": graph.num_edges > 0,
             "has_weights_": graph.edge_weight is not None,
         }

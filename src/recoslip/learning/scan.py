@@ -3,7 +3,7 @@ r"""The scan: counts of source and target nodes in the bins of partitions that k
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from recoslip.base.progress import Progress
 from recoslip.base.settings import Choice, Integer, Number, Optional, learned, param
+from recoslip.data.blocks import current
 from recoslip.data.graph import NodeGraph
-from recoslip.data.ids import id_hashes
-from recoslip.data.neighbours import Neighbours, diffuse
+from recoslip.data.ids import hashes_of
+from recoslip.data.neighbours import mean_of_rows
 from recoslip.data.partitions import TREES, Partitions, share_bound
 from recoslip.data.split import Mask
 from recoslip.data.vectors import F32, Reducer, Vectors
@@ -72,17 +73,17 @@ class ScanModel:
     @classmethod
     def fit(
         cls, graph: NodeGraph, seed: int, *, trees: int, confidence: float = CONFIDENCE, student: bool = True
-    ) -> ScanModel:
-        """Count the domains in the bins of a graph, and teach the student."""
+    ) -> tuple[ScanModel, Scores]:
+        """Count the domains in the bins of a graph, and teach the student; return the scores of the nodes, too."""
         vectors, partitions = Vectors.of(graph), Partitions.of(graph, seed, trees)
         is_target = graph.is_target
         novelty = _novelty(partitions, is_target, confidence)
-        values, weights = [novelty[partitions.leaf].max(axis=0)], None
+        values, weights = [partitions.largest(novelty)], None
         if student:
-            features, fold = vectors.beside(), _folds(graph)
-            weights = _teach(features, is_target, values[0], fold)
-            values.append(_student_values(features, fold, weights, graph))
-        return cls(vectors.reducer, partitions.without_nodes(), novelty, weights, tuple(map(Ranks.of, values)))
+            weights = _teach(vectors.beside, is_target, values[0], _folds(graph))
+            values.append(_student_values(vectors, weights, graph))
+        model = cls(vectors.reducer, partitions.without_nodes(), novelty, weights, tuple(map(Ranks.of, values)))
+        return model, model._mean_rank(values)
 
     def recounted(self, graph: NodeGraph, confidence: float = CONFIDENCE) -> ScanModel:
         """Return the same bins and student with the counts of another graph."""
@@ -92,9 +93,12 @@ class ScanModel:
     def scores(self, graph: NodeGraph) -> Scores:
         """Return the mean rank of each node by the scan and the student."""
         vectors = Vectors.of(graph, self.reducer)
-        values = [self.novelty[self.partitions.among(graph, vectors).leaf].max(axis=0)]
+        values = [self.partitions.among(graph, vectors).largest(self.novelty)]
         if self.weights is not None:
-            values.append(_student_values(vectors.beside(), _folds(graph), self.weights, graph))
+            values.append(_student_values(vectors, self.weights, graph))
+        return self._mean_rank(values)
+
+    def _mean_rank(self, values: Sequence[NDArray[np.float64]]) -> Scores:
         return np.asarray(np.mean([rank(each) for rank, each in zip(self.ranks, values, strict=True)], axis=0))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -150,10 +154,10 @@ class Scan(Detector):
         learned = []
         for done, (graph, _, seed) in enumerate(shown):
             progress(done, len(shown))
-            model = ScanModel.fit(
+            model, scores = ScanModel.fit(
                 graph, seed, trees=self.trees, confidence=self.confidence, student=self.student is not None
             )
-            learned.append({"scores_": model.scores(graph), "model_": model})
+            learned.append({"scores_": scores, "model_": model})
         progress(len(shown), len(shown))
         return learned
 
@@ -186,11 +190,23 @@ def _novelty(partitions: Partitions, is_target: Mask, confidence: float) -> NDAr
 
 def _folds(graph: NodeGraph) -> NDArray[np.int64]:
     """Return the fold of each node, which its id decides."""
-    return np.asarray((id_hashes(graph.ids) >> 3) % FOLDS)
+    return np.asarray((hashes_of(graph) >> 3) % FOLDS)
 
 
-def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDArray[np.int64]) -> F32:
-    """Fit the student of each fold on the others: (folds, features + 1), the intercept last."""
+def _teach(
+    features: Callable[[NDArray[np.int64]], F32],
+    is_target: Mask,
+    value: NDArray[np.float64],
+    fold: NDArray[np.int64],
+) -> F32:
+    """Fit the student of each fold on the others: (folds, features + 1), the intercept last.
+
+    Args:
+        features: returns those of some nodes, (nodes, features).
+        is_target: (nodes,).
+        value: (nodes,) by the scan.
+        fold: (nodes,).
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -201,7 +217,7 @@ def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDA
     novel[order[: max(LEAST_CORE, int(CORE * len(order)))]] = True
     known[order[len(order) // 2 :]] = 1
     known[novel] = 0
-    weights = np.zeros((FOLDS, features.shape[1] + 1), np.float32)
+    weights = np.zeros((FOLDS, features(target[:1]).shape[1] + 1), np.float32)
     for k in range(FOLDS):
         rows = np.concatenate([_thinned(np.flatnonzero(side & (fold != k))) for side in (novel, known > 0)])
         y, weight = novel[rows], np.where(novel[rows], 1.0, known[rows])
@@ -211,7 +227,7 @@ def _teach(features: F32, is_target: Mask, value: NDArray[np.float64], fold: NDA
         model = LogisticRegression(C=1 / PENALTY, max_iter=STEPS)
         with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # further steps change no rank that matters
-            model.fit(FEATURE_LENGTH * features[rows], y, weight)
+            model.fit(FEATURE_LENGTH * features(rows), y, weight)
         weights[k] = np.append(FEATURE_LENGTH * model.coef_[0], model.intercept_)
     return weights
 
@@ -221,9 +237,18 @@ def _thinned(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows[:: max(1, -(-len(rows) // MAX_ROWS))]
 
 
-def _student_values(features: F32, fold: NDArray[np.int64], weights: F32, graph: NodeGraph) -> NDArray[np.float64]:
+def _student_values(vectors: Vectors, weights: F32, graph: NodeGraph) -> NDArray[np.float64]:
     """Return the margin of each node by the student of its fold, averaged with that of its neighbours."""
+    blocks, shape = current(), (graph.num_nodes,)
+    margin = blocks.fill(shape, np.float64, _margins, vectors.own, vectors.one, vectors.two, weights, _folds(graph))
+    around = blocks.fill(shape, np.float64, mean_of_rows, graph.edge_index, graph.edge_weight, margin, margin)
+    return (1 - SMOOTHING) * margin + SMOOTHING * around
+
+
+def _margins(
+    rows: slice, own: F32, one: F32 | None, two: F32 | None, weights: F32, fold: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the margin of some nodes by the student of their fold."""
+    features = np.hstack([part[rows] for part in (own, one, two) if part is not None])
     margins = features @ weights[:, :-1].T + weights[:, -1]
-    margin = margins[np.arange(len(fold)), fold].astype(np.float64)
-    neighbours = Neighbours(graph)
-    return diffuse(margin, neighbours.mean, SMOOTHING, 1, isolated=neighbours.degree == 0)
+    return np.asarray(margins[np.arange(len(features)), fold[rows]], np.float64)

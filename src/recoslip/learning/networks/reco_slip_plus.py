@@ -102,8 +102,8 @@ class RecoSlipPlus(NetworkDetector):
     )
 
     def _learn(self, shown: Sequence[Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
-        scans = [ScanModel.fit(each.graph, each.seed, trees=self.trees) for each in shown]
-        opinions = [scan.scores(each.graph) for scan, each in zip(scans, shown, strict=True)]
+        fitted = [ScanModel.fit(each.graph, each.seed, trees=self.trees) for each in shown]
+        scans, opinions = [scan for scan, _ in fitted], [scores for _, scores in fitted]
         learned = self._co_train(shown, opinions, progress)
         return [self._with_scan(*each) for each in zip(learned, scans, opinions, strict=True)]
 

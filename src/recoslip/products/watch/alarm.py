@@ -95,7 +95,7 @@ def appearance(counts: NDArray[np.int64], sizes: tuple[int, int], *, max_growth:
 def nodes_in(partitions: Partitions, chosen: int) -> Mask:
     """Return which nodes are in a bin, (nodes,)."""
     is_inside = np.arange(len(partitions.parent)) == chosen
-    for bins in partitions.levels():
+    for bins in partitions.levels:
         is_inside[bins] |= is_inside[partitions.parent[bins]]
     return np.asarray(is_inside[partitions.leaf].any(axis=0))
 
@@ -115,7 +115,7 @@ def kinds_of(partitions: Partitions, kind: NDArray[np.int64], own: Mask, first_g
     counts = partitions.count(voter, len(kinds))
     voters = counts.sum(axis=1)
     asked = np.arange(len(voters))  # of each bin, the smallest one around it that holds enough
-    for bins in partitions.levels():
+    for bins in partitions.levels:
         asked[bins] = np.where(voters[bins] < VOTERS, asked[partitions.parent[bins]], bins)
     share = counts / np.maximum(voters, 1)[:, None]
     votes = np.mean([share[asked[leaf[own]]] for leaf in partitions.leaf], axis=0)

@@ -186,21 +186,22 @@ class Partitions:
         return cls(np.empty((0, 0), np.int32), *(arrays[name] for name in ("parent", "first", "view", "centre")))
 
 
-def share_bound(source: NDArray[np.integer], size: NDArray[np.integer], confidence: float) -> NDArray[np.float64]:
+def share_bound(
+    source: NDArray[np.integer | np.floating], size: NDArray[np.integer | np.floating], confidence: float
+) -> NDArray[np.float64]:
     r"""Return the upper confidence bound of the source share of bins, $B^{-1}(c;\, s + 1,\, m - s)$ (Clopper-Pearson).
 
     The source share of a bin is that of the population which its nodes are drawn from; with probability c it is at most
-    the bound.
+    the bound. Counts that were divided by a factor are no integers.
 
     >>> share_bound(np.array([0, 0, 1]), np.array([1, 20, 20]), 0.8).round(3).tolist()
     [0.8, 0.077, 0.142]
     """
     from scipy.stats import beta
 
-    base = int(size.max(initial=0)) + 1
-    pairs, place = np.unique(source.astype(np.int64) * base + size, return_inverse=True)
-    s, m = pairs // base, pairs % base
-    bound = np.where(s < m, beta.ppf(confidence, s + 1, np.maximum(m - s, 1)), 1.0)
+    pairs, place = np.unique(source + 1j * size, return_inverse=True)
+    s, m = pairs.real, pairs.imag
+    bound = np.where(s < m, beta.ppf(confidence, s + 1, np.where(s < m, m - s, 1.0)), 1.0)
     return np.asarray(bound[place.reshape(-1)])
 
 

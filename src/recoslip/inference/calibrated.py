@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from recoslip.base.files import Folder, writing
 from recoslip.base.progress import Progress
-from recoslip.base.settings import Integer, Number, check_params, json_params
+from recoslip.base.settings import Choice, Integer, Number, check_params, json_params
 from recoslip.data.graph import NodeGraph, require_graph
 from recoslip.data.ids import hashes_of
-from recoslip.data.split import Mask, Split, present, rotate
+from recoslip.data.split import Mask, Split, present
 from recoslip.data.vectors import F32, Vectors
 from recoslip.inference import p_values as conformal
+from recoslip.inference.hiding import RANDOM_PARTS, Hiding, match_domains
 from recoslip.learning import base, loading, saving
 from recoslip.learning.base import Attributes, Detector, Presentation, Scores
+from recoslip.learning.methods import DEFAULT
 
 Learn: TypeAlias = Callable[..., list[Attributes]]  # called as `recoslip.learning.base.learn`
 
@@ -46,6 +48,7 @@ class Calibrated:
     is_target: Mask  # (nodes,)
     node: NDArray[np.int64]  # (nodes,) hashes of their ids
     guaranteed: bool  # whether they were hidden during the fits, so that p-values hold
+    hiding: Hiding = Hiding()  # how they were chosen
     max_fpr: float = MAX_FPR  # fraction of the known target nodes that may be listed
     transferred: bool = False  # whether this is about another graph than that of the fits
     vectors: NDArray[np.floating] | None = field(default=None, repr=False)  # whose inner products are similarities
@@ -76,12 +79,16 @@ class Calibrated:
 
     @cached_property
     def scores(self) -> Scores:
-        """Mean scores; a hidden node has that of the fit in which it was hidden, so that the two can be compared."""
+        """Mean scores; a hidden node has that of the fits in which it was hidden, so that the two can be compared."""
         scores = np.mean(self.fit_scores, axis=0)
         if self.guaranteed:
-            for own, hidden in zip(self.fit_scores, self.hidden, strict=True):
-                scores[hidden] = own[hidden]
+            own = np.sum([np.where(hidden, each, 0.0) for each, hidden in self._fits()], axis=0)
+            scores = np.where(self.calibration, own * conformal.weights(self.hidden), scores)
         return np.asarray(scores)
+
+    def _fits(self) -> list[tuple[Scores, Mask]]:
+        """Return scores and hidden nodes of each fit."""
+        return list(zip(self.fit_scores, self.hidden, strict=True))
 
     def p_values(self) -> Scores:
         """Return the conformal p-value of each target node, and NaN for source nodes.
@@ -97,8 +104,7 @@ class Calibrated:
         Args:
             part: (nodes,) the part that each node belongs to, which must not depend on its score or its domain.
         """
-        fits = list(zip(self.fit_scores, self.hidden, strict=True))
-        return conformal.p_values_within(fits, part, self.is_target)
+        return conformal.p_values_within(self._fits(), part, self.is_target)
 
     def select(self, *, max_fpr: float | None = None, fdr: float | None = None) -> Mask:
         """Choose the target nodes to list, (nodes,).
@@ -130,9 +136,11 @@ class Calibrated:
 
     def scores_and_p_values(self, graph: NodeGraph) -> tuple[Scores, Scores]:
         """Return scores, and p-values by comparison with the hidden nodes as these scored in the fit."""
-        scores = self._scores_in(graph)
-        pairs = [(own, known[hidden]) for own, known, hidden in zip(scores, self.fit_scores, self.hidden, strict=True)]
-        p = np.where(graph.is_target, conformal.cross_p_values(pairs), np.nan)
+        scores, weight = self._scores_in(graph), conformal.weights(self.hidden)
+        compared = [
+            (own, known[hidden], weight[hidden]) for own, (known, hidden) in zip(scores, self._fits(), strict=True)
+        ]
+        p = np.where(graph.is_target, conformal.cross_p_values(compared), np.nan)
         return np.asarray(np.mean(scores, axis=0)), p
 
     def _scores_in(self, graph: NodeGraph, *, again: bool = False) -> list[Scores]:
@@ -209,6 +217,7 @@ class Calibrated:
             "guaranteed": self.guaranteed,
             "max_fpr": self.max_fpr,
             "transferred": self.transferred,
+            "hiding": asdict(self.hiding),
         }
         arrays: dict[str, NDArray[Any]] = {"is_target": self.is_target, "node": self.node}
         arrays |= {} if self.vectors is None else {"vectors": self.vectors}
@@ -238,6 +247,7 @@ class Calibrated:
             is_target=arrays["is_target"],
             node=arrays["node"],
             guaranteed=values["guaranteed"],
+            hiding=Hiding(**values["hiding"]),
             max_fpr=values["max_fpr"],
             transferred=values["transferred"],
             vectors=arrays.get("vectors"),
@@ -250,7 +260,8 @@ def calibrate(
     graph: NodeGraph,
     split: Split | None = None,
     *,
-    rotations: int = 5,
+    rotations: int | None = None,
+    hiding: Literal["matched", "random"] = "matched",
     max_fpr: float = MAX_FPR,
     progress: Progress | None = None,
     learn: Learn = base.learn,
@@ -262,7 +273,9 @@ def calibrate(
         detector: not changed.
         graph: true categories, if it has any, are not looked at.
         split: who trains and who validates; without one, one is drawn.
-        rotations: how many parts the source is divided into; every source node is hidden once.
+        rotations: how many times to fit; by default 5, or 12 fits of the scan where the domains follow the edges.
+        hiding: what is hidden: "matched", parts of the source that follow the edges as much as the domains do; or
+            "random", nodes drawn one by one, which the former are where the domains do not follow the edges.
         max_fpr: fraction of the known target nodes that a list may hold.
         progress: called with steps done and steps in all.
         learn: called instead of `recoslip.learning.base.learn`, to learn elsewhere.
@@ -274,13 +287,17 @@ def calibrate(
     >>> calibrate(Scan(), graph).select(max_fpr=0.05).sum()
     np.int64(50)
     """
-    Integer(2, MAX_ROTATIONS)("rotations", rotations)
+    if rotations is not None:
+        Integer(2, MAX_ROTATIONS)("rotations", rotations)
+    Choice(Literal["matched", "random"])("hiding", hiding)
     Number(0, 1)("max_fpr", max_fpr)
     require_graph(graph)
     vectors = _vectors(graph)  # before the nodes are put in another order, so that they are kept with the graph
     graph, split, truth, back = base.prepared(detector, graph, split, truth)
     one: Detector = clone(detector).set_params(**detector._rotation_params())
-    hidden = rotate(graph, int(rotations), detector.random_state)
+    chosen = match_domains(graph, detector.random_state) if hiding == "matched" else Hiding()
+    count = RANDOM_PARTS if rotations is None and detector.name != DEFAULT else rotations
+    hidden = chosen.parts(graph, count, detector.random_state)
     shown = [_presented(one, graph, split, part, k) for k, part in enumerate(hidden)]
     learned = learn(one, shown, progress or (lambda done, total: None), **truth)
     fits = []
@@ -295,6 +312,7 @@ def calibrate(
         is_target=fits[0].is_target_,
         node=fits[0].node_,
         guaranteed=True,
+        hiding=chosen,
         max_fpr=float(max_fpr),
         vectors=vectors.astype(np.float16) if graph.num_nodes <= MAX_SIMILARITY else None,
     )

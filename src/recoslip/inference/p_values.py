@@ -21,34 +21,40 @@ def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
     >>> p_values([0.9, 0.5], [0.1, 0.5, 0.7]).tolist()
     [0.25, 0.75]
     """
-    return cross_p_values([(scores, calibration)])
+    return cross_p_values([(scores, calibration, None)])
 
 
-def cross_p_values(fits: Iterable[tuple[ArrayLike, ArrayLike]]) -> NDArray[np.float64]:
-    r"""$p(v) = \frac{1 + \sum_r |\{c \in C_r : s_r(c) \ge s_r(v)\}|}{1 + \sum_r |C_r|}$ over several fits r.
+def cross_p_values(fits: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike | None]]) -> NDArray[np.float64]:
+    r"""$p(v) = \frac{1 + \sum_r \sum_{c \in C_r : s_r(c) \ge s_r(v)} w_r(c)}{1 + \sum_r \sum_{c \in C_r} w_r(c)}$
+    over several fits r.
 
-    Each calibration node is compared with the score that v has in the same fit (cross-conformal, Vovk 2015).
+    Each calibration node is compared with the score that v has in the same fit (cross-conformal, Vovk 2015). One that
+    calibrates k fits has the weight 1/k in each of them.
 
     Args:
-        fits: of each fit, the scores of the nodes and those of its calibration nodes.
+        fits: of each fit, the scores of the nodes, those of its calibration nodes, and the weights of these; None: 1.
 
-    >>> cross_p_values([([0.9, 0.5], [0.1, 0.5, 0.7]), ([0.9, 0.6], [0.8])]).tolist()
+    >>> cross_p_values([([0.9, 0.5], [0.1, 0.5, 0.7], None), ([0.9, 0.6], [0.8], None)]).tolist()
     [0.2, 0.8]
+    >>> cross_p_values([([0.9, 0.5], [0.1, 0.5], [1, 0.5]), ([0.9, 0.6], [0.8], [0.5])]).round(3).tolist()
+    [0.333, 0.667]
     """
     at_least: Any = 1.0
-    count = 1
-    for scores, calibration in fits:
-        ordered = np.sort(np.asarray(calibration, dtype=float))
-        at_least = at_least + len(ordered) - np.searchsorted(ordered, np.asarray(scores, dtype=float), side="left")
-        count += len(ordered)
+    count = 1.0
+    for scores, calibration, weight in fits:
+        known = np.asarray(calibration, dtype=float)
+        order = np.argsort(known, kind="stable")
+        below = np.cumsum(np.append(0.0, np.ones(len(known)) if weight is None else np.asarray(weight)[order]))
+        first = np.searchsorted(known[order], np.asarray(scores, dtype=float), side="left")
+        at_least = at_least + below[-1] - below[first]
+        count += below[-1]
     return np.asarray(at_least / count)
 
 
 def p_values_within(
     fits: Sequence[tuple[NDArray[np.float64], Mask]], part: NDArray[np.integer], nodes: Mask
 ) -> NDArray[np.float64]:
-    r"""$p(v) = \frac{1 + \sum_r |\{c \in C_r : s_r(c) \ge s_r(v)\}|}{1 + \sum_r |C_r|}$, where $C_r$ are calibration
-    nodes of v's own part of the graph.
+    """Return p-values as `cross_p_values` does, where calibration nodes are those of a node's own part of the graph.
 
     With one fit and one part this is `p_values`. Several fits are cross-conformal prediction (Vovk 2015), several parts
     are Mondrian (Vovk et al. 2005).
@@ -64,12 +70,19 @@ def p_values_within(
     >>> p_values_within([(scores, is_calibration)], np.array([0, 0, 1, 1, 0]), ~is_calibration)[3:].tolist()
     [0.5, 0.6666666666666666]
     """
-    p = np.full(len(part), np.nan)
+    p, weight = np.full(len(part), np.nan), weights([calibration for _, calibration in fits])
     for own in np.unique(part[nodes]):
         inside = part == own
         chosen = nodes & inside
-        p[chosen] = cross_p_values((scores[chosen], scores[calibration & inside]) for scores, calibration in fits)
+        p[chosen] = cross_p_values(
+            (scores[chosen], scores[calibration & inside], weight[calibration & inside]) for scores, calibration in fits
+        )
     return p
+
+
+def weights(calibration: Sequence[Mask]) -> NDArray[np.float64]:
+    """Return 1 over the number of fits that each node calibrates, (nodes,); 1 where it calibrates none."""
+    return np.asarray(1 / np.maximum(1, np.sum(calibration, axis=0)))
 
 
 def threshold(calibration: ArrayLike, level: float) -> float:

@@ -1,0 +1,129 @@
+"""NodeGraph -> parts of its source nodes to hide, which follow the edges as much as the domains do.
+
+Where the domains follow the edges, known target nodes lie among target nodes, and source nodes that were hidden one by
+one would lie among source nodes. So what is hidden then is the part of the source where random values are highest that
+were averaged over neighbours a few times. The number of times is chosen so that the hidden parts are as correlated over
+the edges as the domains are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recoslip.data.blocks import current
+from recoslip.data.graph import NodeGraph
+from recoslip.data.ids import hashes_of
+from recoslip.data.neighbours import mean_of_rows
+from recoslip.data.partitions import Partitions
+from recoslip.data.split import MIN_SOURCE, Mask, rotate
+
+HOPS = (1, 2, 3, 5, 8)  # numbers of averages that are tried
+WEAK = 0.25  # of the correlation that one average reaches; domains that reach less do not follow the edges
+PART = 0.25  # of the source that is hidden at a time, where domains follow the edges
+RANDOM_PARTS, MATCHED_PARTS = 5, 12  # that are hidden one after the other
+TREES = 4  # in whose smallest bins domains are compared
+MIN_SHARE = 0.3  # of source nodes in a bin that is compared: in others the domains may differ by novelty
+MAX_EDGES = 2_000_000  # that correlations are measured on
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """How the source nodes to hide are chosen."""
+
+    hops: int = 0  # how many times random values are averaged over neighbours; 0: nodes are drawn one by one
+    correlation: float = 0.0  # of the domains of joined nodes, beyond what similar nodes have in common
+
+    @property
+    def follows_edges(self) -> bool:
+        """Whether the domains follow the edges."""
+        return self.hops > 0
+
+    def part(self, graph: NodeGraph, seed: int, number: int) -> Mask:
+        """Return the source nodes where random values are highest, (nodes,)."""
+        source = np.flatnonzero(~graph.is_target)
+        values = random_field(graph, self.hops, [seed, 5, number])[source]
+        hidden = np.zeros(graph.num_nodes, dtype=bool)
+        hidden[source[np.argsort(-values, kind="stable")[: _count(len(source))]]] = True
+        return hidden
+
+    def parts(self, graph: NodeGraph, count: int | None, seed: int) -> list[Mask]:
+        """Return the parts of the source to hide one after the other.
+
+        They divide the source if nodes are drawn one by one. Other parts overlap.
+
+        Args:
+            graph: the graph.
+            count: of the parts; by default 5, or 12 that follow the edges.
+            seed: of what is drawn.
+        """
+        if not self.follows_edges:
+            return rotate(graph, RANDOM_PARTS if count is None else count, seed)
+        return [self.part(graph, seed, number) for number in range(MATCHED_PARTS if count is None else count)]
+
+
+def match_domains(graph: NodeGraph, seed: int = 0) -> Hiding:
+    """Choose the hiding that follows the edges of a graph as much as its domains do."""
+    source = ~graph.is_target
+    if graph.num_edges == 0 or source.sum() < MIN_SOURCE or source.all():
+        return Hiding()
+    correlation, used = _correlations(graph, seed)
+    wanted, chosen, nearest = correlation(graph.is_target, None), 0, np.inf
+    for hops in HOPS:
+        reached = correlation(Hiding(hops).part(graph, seed, 0), source)
+        if hops == HOPS[0] and wanted < max(WEAK * reached, 2 / np.sqrt(max(used, 1))):
+            return Hiding(0, wanted)
+        if abs(reached - wanted) < nearest:
+            chosen, nearest = hops, abs(reached - wanted)
+        if reached > wanted:
+            break
+    return Hiding(chosen, wanted)
+
+
+def random_field(graph: NodeGraph, hops: int, seed: list[int]) -> NDArray[np.float64]:
+    """Draw a value for each node and average it over the node and its neighbours, so many times: (nodes,)."""
+    values = np.empty(graph.num_nodes)
+    values[np.argsort(hashes_of(graph), kind="stable")] = np.random.default_rng(seed).normal(size=graph.num_nodes)
+    degree = np.bincount(graph.edge_index[0], minlength=graph.num_nodes)
+    for _ in range(hops):
+        around = current().fill(
+            values.shape, np.float64, mean_of_rows, graph.edge_index, graph.edge_weight, values, values
+        )
+        values = (values + degree * around) / (1 + degree)
+    return values
+
+
+def _count(source: int) -> int:
+    """Return how many of the source nodes are hidden at a time; two or more are left."""
+    return min(max(1, int(PART * source)), source - 2)
+
+
+def _correlations(graph: NodeGraph, seed: int) -> tuple[Callable[[Mask, Mask | None], float], int]:
+    """Return a function that measures how alike joined nodes are, and on how many edges it does.
+
+    The function takes a property of nodes, (nodes,), and the nodes to look at. It compares the ends of edges by how
+    much more often they have the property than the nodes in their smallest bins do.
+    """
+    partitions, is_target = Partitions.of(graph, seed), graph.is_target
+    roots = np.flatnonzero(partitions.parent < 0)
+    trees = np.flatnonzero(partitions.view[roots] == partitions.view.max())[:TREES]
+    edges = graph.edge_index[:, :: -(-graph.num_edges * 2 // MAX_EDGES)]
+    labels = [np.unique(partitions.leaf[tree], return_inverse=True)[1] for tree in trees]
+    mixed = [np.bincount(each, ~is_target)[each] >= MIN_SHARE * np.bincount(each)[each] for each in labels]
+
+    def correlation(has: Mask, among: Mask | None) -> float:
+        found = []
+        for label, usable in zip(labels, mixed, strict=True):
+            used = usable if among is None else usable & among
+            count, total = np.bincount(label[used]), np.bincount(label[used], has[used])
+            mean = total / np.maximum(count, 1)
+            excess = np.zeros(len(has))
+            excess[used] = has[used] - mean[label[used]]
+            left, right = excess[edges[:, used[edges].all(axis=0)]]
+            found.append((left * right).sum() / max((left**2).sum(), 1e-12))
+        return float(np.mean(found))
+
+    return correlation, int(np.mean([usable[edges].all(axis=0).sum() for usable in mixed]))

@@ -112,6 +112,38 @@ class Partitions:
         jobs = [(self.leaf, group, tree, rows, start[tree], start[tree + 1], groups) for tree, rows in places]
         for (tree, _), found in zip(places, current().each(_count, jobs), strict=True):
             counts[start[tree] : start[tree + 1]] += found
+        return self._with_inner(counts)
+
+    def count_of(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count a few nodes, given by their positions, in every bin: (bins,)."""
+        return self._with_inner(np.bincount(self.leaf[:, nodes].ravel(), minlength=len(self.parent)))
+
+    @cached_property
+    def tree(self) -> NDArray[np.int64]:
+        """Which tree each bin is of, (bins,)."""
+        return np.cumsum(self.parent < 0) - 1
+
+    def members(self, place: int) -> tuple[NDArray[np.int64], int]:
+        """Return the nodes of a bin, and its tree."""
+        inside = np.arange(len(self.parent)) == place
+        for level in self.levels:
+            inside[level] |= inside[self.parent[level]]
+        tree = int(self.tree[place])
+        return np.flatnonzero(inside[self.leaf[tree]]), tree
+
+    def of_view(self, view: int) -> Self:
+        """Return the trees that were made by one kind of vectors."""
+        kept, trees = self.view == view, self.view[self.parent < 0] == view
+        number = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
+
+        def renumbered(bins: NDArray[np.int32]) -> NDArray[np.int32]:
+            return np.where(bins < 0, -1, number[bins]).astype(np.int32)
+
+        centre, first = self.centre[kept], renumbered(self.first[kept])
+        return type(self)(number[self.leaf[trees]], renumbered(self.parent[kept]), first, self.view[kept], centre)
+
+    def _with_inner(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add the counts of bins to those around them."""
         for level in reversed(self.levels):
             np.add.at(counts, self.parent[level], counts[level])
         return counts

@@ -9,7 +9,7 @@ so they hold for any nodes that are chosen afterwards (Durand, Blanchard, Neuvia
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,13 +19,13 @@ from recoslip.base.text import at_least, counted, times
 from recoslip.data.graph import NodeGraph
 from recoslip.data.partitions import Partitions, share_bound
 from recoslip.data.split import Mask
-from recoslip.inference.hiding import PART, Hiding
+from recoslip.inference.hiding import Hiding
 
 MIN_GROWTH = 1.1  # a smaller bound is no evidence
 ALLOWED_GROWTH = 3.0  # of known categories, where nothing else is said
 MAX_GROWTH = 2.0**10  # that is tried
 ERROR = 0.05  # probability that any bin's bound is wrong
-FIELDS = 30  # hidden parts by which the spread of counts is measured
+PLACEBOS = 20  # parts of the source that are taken for target
 OWN = 0  # the view of the nodes' own vectors
 VIEWS = ("features", "neighbours", "neighbours of neighbours", "features and neighbours")  # that nodes are alike in
 
@@ -94,27 +94,38 @@ class BinCounts:
     negative binomial distribution of s + 1 such source nodes. $\alpha$ is the error divided by the number of bins that
     could say anything if they held target nodes alone (Tarone 1990).
 
-    Where the domains follow the edges, counts spread more: they are divided by the factor by which the counts of hidden
-    parts spread more than those of nodes drawn one by one. Neighbours then tell where a node is and not only what it
-    is, so that bins of the nodes' own vectors alone count.
+    Where the domains follow the edges, neighbours tell where a node is and not only what it is, so that bins of the
+    nodes' own vectors alone count. They follow the domains, too, if less. So known categories are allowed to grow as
+    much as they seem to in placebos: parts of the source that follow the edges as much as the target does, taken for
+    target. One of these takes the place of the target with probability 1/21.
     """
 
     partitions: Partitions
     counts: NDArray[np.int64]  # (bins, 2) source and target nodes
     is_target: Mask  # (nodes,)
-    spread: NDArray[np.float64]  # (bins,) variance of counts, against that of nodes drawn one by one
-    hiding: Hiding
+    follows_edges: bool  # whether the domains do
+    allowed: float  # growth of known categories, or what looks like it, that a verdict allows for
 
     @classmethod
     def of(cls, graph: NodeGraph, hiding: Hiding | None = None) -> BinCounts:
         """Count the domains of a graph in its bins."""
-        partitions, hiding = Partitions.of(graph), hiding or Hiding()
-        counts = partitions.count(graph.is_target)
-        spread = np.ones(len(counts))
-        if hiding.follows_edges:
-            parts = [hiding.part(graph, 0, number) for number in range(FIELDS)]
-            spread = _spread(partitions, counts[:, 0], parts)
-        return cls(partitions, counts, graph.is_target, spread, hiding)
+        partitions, is_target = Partitions.of(graph), graph.is_target
+        if hiding is None or not hiding.follows_edges:
+            return cls(partitions, partitions.count(is_target), is_target, False, ALLOWED_GROWTH)
+        partitions = partitions.of_view(OWN)
+        result = cls(partitions, partitions.count(is_target), is_target, True, ALLOWED_GROWTH)
+        reached = [result._placebo(hiding.part(graph, 0, k, is_target.mean())) for k in range(PLACEBOS)]
+        return replace(result, allowed=max(ALLOWED_GROWTH, *reached))
+
+    def _placebo(self, hidden: Mask) -> float:
+        """Return the growth that a part of the source would seem to need if it were the target."""
+        counts = self.partitions.count(np.where(self.is_target, -1, hidden))
+        return replace(self, counts=counts, is_target=hidden).holds_up_to
+
+    def of_own_vectors(self) -> BinCounts:
+        """Return the counts in bins of the nodes' own vectors alone."""
+        kept = self.partitions.view == OWN
+        return replace(self, partitions=self.partitions.of_view(OWN), counts=self.counts[kept])
 
     @cached_property
     def domains(self) -> tuple[int, int]:
@@ -123,79 +134,78 @@ class BinCounts:
         return source, target
 
     @cached_property
-    def _levels(self) -> dict[bool, tuple[Mask, float]]:
-        """The bins that count, and the error of each; for own vectors alone (True), and for all."""
-        return {own: self._usable(own) for own in (True, False)}
-
-    def _usable(self, own: bool) -> tuple[Mask, float]:
-        partitions, (sources, targets) = self.partitions, self.domains
-        candidates = (partitions.parent >= 0) & ((partitions.view == OWN) | (not own))
+    def _usable(self) -> tuple[Mask, float]:
+        """The bins that could say anything, and the error of each."""
+        candidates = self.partitions.parent >= 0
         size, tests = self.counts.sum(axis=1), int(candidates.sum())
         while True:
-            least = self.spread * _most_known(0, 1.0, ERROR / max(1, tests), sources, targets)
-            usable = candidates & (size > least)
+            usable = candidates & (size > _most_known(0, 1.0, ERROR / max(1, tests), *self.domains))
             if usable.sum() >= tests or not usable.any():
                 return usable, ERROR / max(1, int(usable.sum()))
             tests = int(usable.sum())
 
-    def most_known(self, growth: float, *, own: bool | None = None) -> NDArray[np.float64]:
-        """Return how many target nodes of each bin may be known if categories grew so many times, (bins,).
-
-        Args:
-            growth: of known categories, at most.
-            own: whether bins of own vectors alone count; by default, where the domains follow the edges.
-        """
-        usable, error = self._levels[self.hiding.follows_edges if own is None else own]
+    def most_known(self, growth: float) -> NDArray[np.float64]:
+        """Return how many target nodes of each bin may be known if categories grew up to so many times, (bins,)."""
+        usable, error = self._usable
         most = np.full(len(self.counts), np.inf)
-        source, place = np.unique(self.counts[usable, 0] / self.spread[usable], return_inverse=True)
-        most[usable] = self.spread[usable] * _most_known(source, growth, error, *self.domains)[place]
+        source, place = np.unique(self.counts[usable, 0], return_inverse=True)
+        most[usable] = _most_known(source, growth, error, *self.domains)[place]
         return most
 
-    def least_new(self, nodes: Mask, growth: float, *, own: bool | None = None) -> int:
-        """Return how many of some target nodes are new at least, if known categories grew up to so many times.
+    def bound(self, nodes: Mask, max_growth: float | None = None) -> Bound:
+        """Bound how many of any nodes are new; source nodes do not count.
 
         Of disjoint bins the numbers add up; the tree that says most is taken.
 
         Args:
-            nodes: (nodes,) whatever they were chosen by; source nodes do not count.
-            growth: of known categories, at most.
-            own: as for `most_known`.
+            nodes: (nodes,) whatever they were chosen by.
+            max_growth: of known categories; by default what a verdict allows for.
         """
-        return self._least_new(self._held(nodes), growth, own)
+        chosen = np.flatnonzero(nodes & self.is_target)
+        held = self.partitions.count_of(chosen)
+        growth, low, high = self.allowed if max_growth is None else float(max_growth), 1.0, MAX_GROWTH
+        for _ in range(12 if self._least_new(held, 1.0) else 0):
+            middle = float(np.sqrt(low * high))
+            low, high = (middle, high) if self._least_new(held, middle) else (low, middle)
+        return Bound(len(chosen), self._least_new(held, growth), growth, low)
 
-    def _held(self, nodes: Mask) -> NDArray[np.int64]:
-        """Count the target nodes among some nodes in every bin, (bins,)."""
-        return self.partitions.count(np.where(nodes & self.is_target, 0, -1), groups=1)[:, 0]
-
-    def _least_new(self, held: NDArray[np.int64], growth: float, own: bool | None) -> int:
-        alone = np.maximum(0.0, held - self.most_known(growth, own=own))
+    def _least_new(self, held: NDArray[np.int64], growth: float) -> int:
+        """Return how many target nodes are new at least, of so many in each bin."""
+        alone = np.maximum(0.0, held - self.most_known(growth))
         inside = np.zeros(len(alone))  # of the bins that a bin is divided into, together
         for level in reversed(self.partitions.levels):
             np.add.at(inside, self.partitions.parent[level], np.maximum(alone[level], inside[level]))
-        return int(np.ceil(inside[self.partitions.parent < 0].max(initial=0) - 1e-9))
+        return int(inside[self.partitions.parent < 0].max(initial=0))
 
-    def bound(self, nodes: Mask, max_growth: float = ALLOWED_GROWTH) -> Bound:
-        """Bound how many of any target nodes are new, (nodes,)."""
-        held = self._held(nodes)
-        low, high = 1.0, MAX_GROWTH
-        for _ in range(12 if self._least_new(held, 1.0, None) else 0):
-            middle = float(np.sqrt(low * high))
-            low, high = (middle, high) if self._least_new(held, middle, None) else (low, middle)
-        size = int(held[self.partitions.parent < 0].max(initial=0))
-        return Bound(size, self._least_new(held, max_growth, None), float(max_growth), low)
+    def would_show(self, group: int, factor: float = 1.0) -> bool:
+        """Return whether the other trees would show that a bin holds new nodes if all of its nodes were target.
+
+        Args:
+            group: the bin.
+            factor: how many times as many the other source nodes would be.
+        """
+        from scipy.special import betainc
+
+        nodes, tree = self.partitions.members(group)
+        moved = self.partitions.count_of(nodes[~self.is_target[nodes]])
+        usable, error = self._usable
+        bins = np.flatnonzero(usable & (moved > 0) & (self.partitions.tree != tree))
+        source, target = factor * (self.counts[bins, 0] - moved[bins]), self.counts[bins, 1] + moved[bins]
+        sources = max(factor * (self.domains[0] - self.counts[group, 0]), 1e-9)
+        targets = self.allowed * (self.domains[1] + self.counts[group, 0])
+        return bool((betainc(target, source + 1, targets / (targets + sources)) <= error).any())
 
     @cached_property
     def least_growth(self) -> NDArray[np.float64]:
         """Lower bound of the growth of known categories that would explain each bin, (bins,)."""
-        (usable, error), (sources, targets) = self._levels[self.hiding.follows_edges], self.domains
-        source, size = (each / self.spread for each in (self.counts[:, 0], self.counts.sum(axis=1)))
-        u = share_bound(source, size, 1 - error)
+        (usable, error), (sources, targets) = self._usable, self.domains
+        u = share_bound(self.counts[:, 0], self.counts.sum(axis=1), 1 - error)
         return np.asarray(np.where(usable, sources * (1 - u) / np.maximum(targets * u, 1e-300), 0.0))
 
-    def holds_up_to(self, *, own: bool | None = None) -> float:
-        """Return the growth of known categories up to which some target node is new; 1 if none is shown to be."""
-        usable, _ = self._levels[self.hiding.follows_edges if own is None else own]
-        return float(max(1.0, self.least_growth[usable].max(initial=0)))
+    @cached_property
+    def holds_up_to(self) -> float:
+        """The growth of known categories up to which some target node is new; 1 if none is shown to be."""
+        return float(max(1.0, self.least_growth.max(initial=0)))
 
     def of_each(self) -> NDArray[np.float64]:
         """Return the growth that known nodes would need in the bin that says most about each node, (nodes,)."""
@@ -207,9 +217,7 @@ class BinCounts:
 
     def evidence(self, members: NDArray[np.int64]) -> Evidence:
         """Return the evidence that a set of nodes is new: of the bins with half of them, the one that excludes most."""
-        inside = np.zeros(self.partitions.leaf.shape[1], dtype=bool)
-        inside[members] = True
-        with_half = 2 * self._held(inside) >= len(members)
+        with_half = 2 * self.partitions.count_of(members) >= len(members)
         return self._of_bins([int(np.argmax(np.where(with_half, self.least_growth, -1.0)))])[0]
 
     def of_nodes(self, nodes: NDArray[np.int64]) -> list[Evidence]:
@@ -239,18 +247,3 @@ def _most_known(
     if sources == 0 or targets == 0:
         return np.full(np.shape(source), np.inf)
     return np.asarray(nbinom.isf(error, np.asarray(source) + 1.0, sources / (growth * targets + sources)), np.float64)
-
-
-def _spread(partitions: Partitions, source: NDArray[np.int64], parts: Sequence[Mask]) -> NDArray[np.float64]:
-    """Return the variance of the hidden nodes of each bin, against that of nodes drawn one by one: (bins,), 1 or more.
-
-    It is that of all bins of one view with about as many source nodes.
-    """
-    expected, squares = source * PART, np.zeros(len(source))
-    for hidden in parts:
-        squares += (partitions.count(np.where(hidden, 0, -1), groups=1)[:, 0] - expected) ** 2
-    kind = partitions.view.astype(np.int64) * 64 + np.log2(np.maximum(source, 1)).astype(np.int64)
-    inner = partitions.parent >= 0
-    total = np.bincount(kind[inner], (squares / len(parts))[inner], minlength=kind.max() + 1)
-    by_chance = np.bincount(kind[inner], (expected * (1 - PART))[inner], minlength=kind.max() + 1)
-    return np.maximum(1.0, (total / np.maximum(by_chance, 1e-12))[kind])

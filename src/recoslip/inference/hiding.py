@@ -42,12 +42,12 @@ class Hiding:
         """Whether the domains follow the edges."""
         return self.hops > 0
 
-    def part(self, graph: NodeGraph, seed: int, number: int) -> Mask:
-        """Return the source nodes where random values are highest, (nodes,)."""
+    def part(self, graph: NodeGraph, seed: int, number: int, fraction: float = PART) -> Mask:
+        """Return a fraction of the source nodes, those where random values are highest: (nodes,)."""
         source = np.flatnonzero(~graph.is_target)
         values = random_field(graph, self.hops, [seed, 5, number])[source]
         hidden = np.zeros(graph.num_nodes, dtype=bool)
-        hidden[source[np.argsort(-values, kind="stable")[: _count(len(source))]]] = True
+        hidden[source[np.argsort(-values, kind="stable")[: _count(fraction, len(source))]]] = True
         return hidden
 
     def parts(self, graph: NodeGraph, count: int | None, seed: int) -> list[Mask]:
@@ -96,9 +96,9 @@ def random_field(graph: NodeGraph, hops: int, seed: list[int]) -> NDArray[np.flo
     return values
 
 
-def _count(source: int) -> int:
+def _count(fraction: float, source: int) -> int:
     """Return how many of the source nodes are hidden at a time; two or more are left."""
-    return min(max(1, int(PART * source)), source - 2)
+    return min(max(1, int(fraction * source)), source - 2)
 
 
 def _correlations(graph: NodeGraph, seed: int) -> tuple[Callable[[Mask, Mask | None], float], int]:

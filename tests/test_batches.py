@@ -14,14 +14,13 @@ from recoslip import NodeGraph, detector, load_dataset
 from recoslip.base.errors import OutOfMemory, SettingError
 from recoslip.base.memory import Memory, memory
 from recoslip.inference.metrics import auroc
-from recoslip.learning.networks.batches import SampledGraph, prefetch, proportional_sizes
+from recoslip.learning.networks.batches import NeighbourSampler, SampledGraph, prefetch, proportional_sizes
 from recoslip.learning.networks.device import memory_needed
 from recoslip.learning.networks.interfaces import Schedule
 from recoslip.learning.networks.links import cut_score
 from recoslip.learning.networks.network import Architecture, NetworkFleet
 from recoslip.learning.networks.objectives import WeightedCrossEntropy
 from recoslip.learning.networks.recall_constrained import RecallConstrained, RunningCut, RunningMean
-from recoslip.learning.networks.sampling import NeighbourSampler
 from recoslip.learning.networks.training import BestWeights
 from recoslip.learning.networks.whole_graph import WholeGraph
 

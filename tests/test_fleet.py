@@ -19,8 +19,7 @@ from recoslip.learning.networks.interfaces import Schedule
 from recoslip.learning.networks.network import Architecture, NetworkFleet, _MemberMatmul, _sum_in_blocks, seed_key
 from recoslip.learning.networks.random_bits import derive, drop, keep_mask
 from recoslip.learning.networks.recall_constrained import RecallConstrained
-from recoslip.learning.networks.sparse_products import Segments, SparseProduct
-from recoslip.learning.networks.tensors import to_csr
+from recoslip.learning.networks.sparse_products import Segments, SparseProduct, to_csr
 from recoslip.learning.networks.training import RecordedStep, Training, train_together
 from recoslip.learning.networks.user_encoder import ModuleFleet
 from recoslip.learning.networks.whole_graph import WholeGraph
@@ -322,7 +321,7 @@ def test_recorded_epochs_give_the_same_bits(graph, split, name, monkeypatch):
 
 
 def test_trainings_side_by_side_all_run_and_an_error_ends_the_others():
-    from recoslip.learning.networks.torch_state import side_by_side
+    from recoslip.learning.networks.device import side_by_side
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -374,7 +373,7 @@ def test_relu_and_dropout_in_one_have_the_gradient_of_both():
 
 
 def test_trainings_side_by_side_end_when_the_process_is_told_to():
-    from recoslip.learning.networks.torch_state import side_by_side
+    from recoslip.learning.networks.device import side_by_side
 
     begun = threading.Barrier(3)
 

@@ -18,7 +18,14 @@ from recoslip.learning.networks.committee import (
     label_weights,
     out_of_fold_prediction,
 )
-from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss, structure_loss
+from recoslip.learning.networks.links import (
+    NonEdges,
+    cut_score,
+    first_of_each,
+    inner_products,
+    link_loss,
+    structure_loss,
+)
 from recoslip.learning.networks.objectives import (
     best_bin,
     domain_risk,
@@ -32,7 +39,6 @@ from recoslip.learning.networks.objectives import (
     posterior_known,
     soft_rate,
 )
-from recoslip.learning.networks.sampling import NonEdges
 
 
 def undecided(scores, recall_target):

@@ -22,14 +22,12 @@ from recoslip.data.neighbours import Neighbours, adjacency_of, diffuse
 from recoslip.data.split import Split
 from recoslip.learning.base import Attributes, Detector, Presentation, Scores, each_graph
 from recoslip.learning.networks import training as full_batch
-from recoslip.learning.networks.device import block_size, resolve_device
+from recoslip.learning.networks.device import block_size, resolve_device, torch_defaults
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Output, ProblemState, Product, Schedule
 from recoslip.learning.networks.network import Architecture, NetworkFleet, gathered_state, seed_key
 from recoslip.learning.networks.network_detector import PATIENCE, NetworkDetector
 from recoslip.learning.networks.objectives import DomainNodes, RiskObjective, domain_nodes, positions
-from recoslip.learning.networks.sparse_products import SparseProduct
-from recoslip.learning.networks.tensors import to_tensors
-from recoslip.learning.networks.torch_state import torch_defaults
+from recoslip.learning.networks.sparse_products import SparseProduct, to_tensors
 from recoslip.learning.networks.whole_graph import WholeGraph
 
 

@@ -18,11 +18,17 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
 from recoslip.learning.base import Attributes, Detector, Presentation, Scores, computes, each_graph
 from recoslip.learning.networks.batches import SampledGraph
-from recoslip.learning.networks.device import BATCH_SIZE, block_size, device_memory, memory_needed, resolve_device
+from recoslip.learning.networks.device import (
+    BATCH_SIZE,
+    block_size,
+    device_memory,
+    memory_needed,
+    resolve_device,
+    torch_defaults,
+)
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Schedule
 from recoslip.learning.networks.network import Architecture, NetworkFleet, seed_key
-from recoslip.learning.networks.tensors import to_tensors
-from recoslip.learning.networks.torch_state import torch_defaults
+from recoslip.learning.networks.sparse_products import to_tensors
 from recoslip.learning.networks.user_encoder import ModuleFleet
 from recoslip.learning.networks.whole_graph import Encoder, WholeGraph
 

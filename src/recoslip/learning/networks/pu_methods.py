@@ -19,7 +19,7 @@ from recoslip.data.neighbours import adjacency_of, within_hops
 from recoslip.data.split import Mask, Split
 from recoslip.learning.base import Attributes, Scores
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Output, ProblemState, Schedule
-from recoslip.learning.networks.links import inner_products, structure_loss
+from recoslip.learning.networks.links import NonEdges, inner_products, structure_loss
 from recoslip.learning.networks.network_detector import BATCHES, PATIENCE, NetworkDetector
 from recoslip.learning.networks.objectives import (
     DomainNodes,
@@ -36,7 +36,6 @@ from recoslip.learning.networks.objectives import (
     soft_rate,
     unbiased_risk,
 )
-from recoslip.learning.networks.sampling import NonEdges
 
 
 class DomainDiscriminator(NetworkDetector):

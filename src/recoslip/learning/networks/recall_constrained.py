@@ -16,7 +16,7 @@ from torch import Tensor
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
 from recoslip.learning.networks.interfaces import BatchObjective, Output, ProblemState
-from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss
+from recoslip.learning.networks.links import NonEdges, cut_score, first_of_each, inner_products, link_loss
 from recoslip.learning.networks.objectives import (
     batch_nodes,
     domain_nodes,
@@ -25,8 +25,7 @@ from recoslip.learning.networks.objectives import (
     positions,
     soft_rate,
 )
-from recoslip.learning.networks.sampling import NonEdges
-from recoslip.learning.networks.tensors import concatenated_ranges, to_tensor
+from recoslip.learning.networks.sparse_products import concatenated_ranges, to_tensor
 
 Links: TypeAlias = Literal["selective", "target", "all", "none"]
 Dual: TypeAlias = Literal["hard", "soft"]

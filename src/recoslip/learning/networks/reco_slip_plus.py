@@ -32,10 +32,10 @@ from recoslip.learning.networks.committee import (
     out_of_fold_prediction,
     smooth,
 )
+from recoslip.learning.networks.device import Check, side_by_side
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Schedule
 from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector, check_encoders, encoders_of
 from recoslip.learning.networks.objectives import WeightedCrossEntropy
-from recoslip.learning.networks.torch_state import Check, side_by_side
 from recoslip.learning.networks.training import Training, train_together
 from recoslip.learning.saving import below
 from recoslip.learning.scan import Ranks, ScanModel

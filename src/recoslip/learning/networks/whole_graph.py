@@ -16,8 +16,7 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import gcn_adjacency, mean_over_neighbours
 from recoslip.learning.networks import training as full_batch
 from recoslip.learning.networks.interfaces import Fleet, Objective, OutputName, Product, Schedule
-from recoslip.learning.networks.sparse_products import DenseProduct, Features, SparseProduct, chain, identity
-from recoslip.learning.networks.tensors import to_tensor
+from recoslip.learning.networks.sparse_products import DenseProduct, Features, SparseProduct, chain, identity, to_tensor
 
 Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
 

@@ -180,7 +180,7 @@ def trained(
 ):
     fleet = NetworkFleet(Architecture(graph.num_features, 8, 8, 4, "gcn", dropout), seeds).to(device, dtype)
     view = WholeGraph.of(graph, "gcn", device, dtype)
-    problem = RecallConstrained(graph, split, recall_targets, device, epochs=epochs, multiplier=0.1, links=links)
+    problem = RecallConstrained.of(graph, split, recall_targets, device, epochs=epochs, multiplier=0.1, links=links)
     kept = view.train(fleet, problem, Schedule(epochs, 0.01, validate_after=epochs // 2))
     return fleet, problem, kept
 
@@ -194,7 +194,7 @@ def test_members_do_not_influence_each_other(graph, split, links, dropout):
     for k in range(3):
         alone, own, own_kept = trained(graph, split, seeds[k : k + 1], targets[k : k + 1], **how)
         assert kept[k] == own_kept[0]
-        torch.testing.assert_close(problem.history[:, :, k], own.history[:, :, 0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(problem.ascent.history[:, :, k], own.ascent.history[:, :, 0], atol=1e-6, rtol=1e-5)
         for name, tensor in alone.state_dict().items():
             torch.testing.assert_close(together.state_dict()[name][k], tensor[0], atol=1e-9, rtol=1e-7)
 
@@ -212,7 +212,7 @@ def test_the_kept_weights_are_the_best_validated_ones(graph, split):
             seen.append(super().validation(output))
             return seen[-1]
 
-    problem = Recording(graph, split, [0.1, 0.2], CPU, epochs=20, multiplier=0.1)
+    problem = Recording.of(graph, split, [0.1, 0.2], CPU, epochs=20, multiplier=0.1)
     fleet = NetworkFleet(Architecture(graph.num_features, 8, 8, 4), [1, 2])
     view = WholeGraph.of(graph, "gcn", CPU)
     kept = view.train(fleet, problem, Schedule(20, 0.01, validate_after=10))
@@ -236,7 +236,7 @@ def test_a_users_module_trains_one_member_after_another(graph, split):
     encoder = GCNConv(graph.num_features, 6)
     fleet = ModuleFleet(encoder, 4, 0.5, [1, 2, 3])
     view = WholeGraph.of(graph, None, CPU)
-    problem = RecallConstrained(graph, split, [0.1, 0.2, 0.3], CPU, epochs=6, multiplier=0.1)
+    problem = RecallConstrained.of(graph, split, [0.1, 0.2, 0.3], CPU, epochs=6, multiplier=0.1)
     kept = view.train(fleet, problem, Schedule(6, 0.01))
     assert fleet(view).margin.shape == (graph.num_nodes, 3)
     assert (kept > 0).all()
@@ -276,7 +276,7 @@ def test_gradient_of_the_product_of_members(nodes):
 def test_fleets_that_train_together_learn_what_they_learn_alone(graph, split, device):
     def training(encoder):
         fleet = NetworkFleet(Architecture(graph.num_features, 6, 5, 3, encoder), [1, 2]).to(device)
-        problem = RecallConstrained(graph, split, [0.1, 0.2], device, epochs=12, multiplier=0.1)
+        problem = RecallConstrained.of(graph, split, [0.1, 0.2], device, epochs=12, multiplier=0.1)
         return Training(fleet, WholeGraph.of(graph, encoder, device), problem, Schedule(12, 0.01, validate_after=4))
 
     alone = [training(encoder) for encoder in ENCODERS]
@@ -294,7 +294,7 @@ def test_cpu_and_cuda_agree(graph, split, links):
     device = torch.device("cuda")
     ours, here, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links)
     theirs, there, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links, device=device)
-    torch.testing.assert_close(here.history[:5], there.history[:5].cpu(), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(here.ascent.history[:5], there.ascent.history[:5].cpu(), atol=1e-4, rtol=1e-3)
     assert torch.equal(derive(ours.keys, 1, 3), derive(theirs.keys, 1, 3).cpu())
     ones, keys = torch.ones(50, 2, 9), torch.tensor([7, 8])
     assert torch.equal(drop(ones.cuda(), keys.cuda(), 0.7).cpu(), drop(ones, keys, 0.7))

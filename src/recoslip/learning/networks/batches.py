@@ -48,7 +48,6 @@ MAX_RESIDENT = 1 / 16  # of a GPU's memory, for the arrays of a graph that is co
 class Batch:
     """The propagation of a batch: what an encoder's two layers multiply by, for some seed nodes."""
 
-    nodes: int  # the seeds
     inner: int  # the seeds and their drawn neighbours, which the first layer represents
     features: Tensor | sp.csr_array  # of those and their own drawn neighbours
     propagation: tuple[Any, ...]  # (inner, all of them): products, or matrices for sparse features; None: identity
@@ -172,7 +171,7 @@ class SampledGraph:
             (lambda h: h[:seeds]) if entries is None else SparseProduct.of_entries(entries, self.device, self.dtype)
             for entries in last
         )
-        return Batch(seeds, inner, self._features(node), propagation, second_layer, self.device, self.dtype)
+        return Batch(inner, self._features(node), propagation, second_layer, self.device, self.dtype)
 
     def _outer(self, entries: Entries) -> Any:
         """Return a matrix of the first layer as dense features are multiplied by it, or sparse ones."""

@@ -19,7 +19,7 @@ from recoslip.base.settings import Integer, Number, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours
 from recoslip.data.partitions import TREES
-from recoslip.learning.base import Attributes, Presentation, Scores, check_scores, computes
+from recoslip.learning.base import Attributes, Presentation, Scores, check_scores
 from recoslip.learning.networks.batches import SampledGraph
 from recoslip.learning.networks.committee import (
     Folds,
@@ -34,10 +34,16 @@ from recoslip.learning.networks.committee import (
 )
 from recoslip.learning.networks.device import Check, side_by_side
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Schedule
-from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector, check_encoders, encoders_of
+from recoslip.learning.networks.network_detector import (
+    BATCHES,
+    NetworkDetector,
+    check_encoders,
+    encoders_of,
+    evaluated,
+    with_weights,
+)
 from recoslip.learning.networks.objectives import WeightedCrossEntropy
 from recoslip.learning.networks.training import Training, train_together
-from recoslip.learning.saving import below
 from recoslip.learning.scan import Ranks, ScanModel
 
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
@@ -142,36 +148,23 @@ class RecoSlipPlus(NetworkDetector):
         return prediction._replace(margin=smooth(prediction.margin, neighbours, self.smoothing))
 
     def _score(self, graph: NodeGraph) -> Scores:
-        margins = []
-        for encoder, fleet in zip(encoders_of(self), self.fleet_, strict=True):
-            data = self._graph_input(graph, encoder)
-            margins.append(margins_of(data.evaluate(fleet.to(data.device))))
-            fleet.to("cpu")
+        margins = [
+            margins_of(evaluated(fleet, self._graph_input(graph, encoder)))
+            for encoder, fleet in zip(encoders_of(self), self._fleets(), strict=True)
+        ]
         return self._predict(margins, Neighbours(graph), assign_folds(graph.ids, self.folds, self.seed_)).f
 
-    @computes
-    def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
-        """Return the representations of all encoders' last networks, of one alone where the graph is large."""
-        parts = []
-        for encoder, module in zip(encoders_of(self), self.fleet_, strict=True):
-            fleet: Any = module
-            data = self._graph_input(graph, encoder)
-            count = 1 if data.nodes_per_step < data.num_nodes else self.folds
-            last = fleet.gather([(fleet, k) for k in range(fleet.members - count, fleet.members)])
-            parts.append(data.evaluate(last.to(data.device), "representation")[nodes].flatten(1).numpy())
-        return np.concatenate(parts, axis=1)
+    def _fleets(self) -> Sequence[Fleet]:
+        return list(self.fleet_)  # type: ignore[arg-type]
 
     def _rotation_params(self) -> dict[str, Any]:
         """Return the settings of each of several fits, which cost less, as their average is taken."""
         return {"rounds": min(self.rounds, 2)}
 
     def _restored(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        networks = self.rounds_.height * self.folds
-        fleets = [
-            self._restored_fleet(below(f"{k}.", arrays), networks, encoder=encoder)
-            for k, encoder in enumerate(encoders_of(self))
-        ]
-        return nn.ModuleList(fleets)
+        seeds = [0] * (self.rounds_.height * self.folds)
+        fleets = (self._build_fleet(self.n_features_in_, seeds, encoder=encoder) for encoder in encoders_of(self))
+        return with_weights(nn.ModuleList(fleets), arrays)
 
 
 class Thorough(RecoSlipPlus):

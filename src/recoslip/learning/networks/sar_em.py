@@ -8,14 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from recoslip.base.progress import Phases, Progress
 from recoslip.base.settings import Integer, learned, param
-from recoslip.data.graph import NodeGraph
-from recoslip.data.split import Split
 from recoslip.learning.base import Attributes, Scores
-from recoslip.learning.networks.interfaces import Fleet, GraphInput, Schedule
-from recoslip.learning.networks.network import seed_key
-from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
+from recoslip.learning.networks.interfaces import Fleet, Schedule
+from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector, TrainingSet
 from recoslip.learning.networks.objectives import WeightedCrossEntropy, log_likelihood, positions, posterior_known
 from recoslip.learning.networks.random_bits import derive
 from recoslip.learning.networks.training import BestWeights
@@ -53,24 +49,20 @@ class SarEM(NetworkDetector):
         """Return 2: novelty and propensity."""
         return 2
 
-    def _learn_seeds(
-        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
+    def _steps(self) -> int:
+        return self.em_steps
+
+    def _learn_block(
+        self, given: TrainingSet, members: Sequence[int], report: Callable[[int], None]
     ) -> list[Attributes]:
-        data = self._graph_input(graph)
-        blocks = self._blocks([seed_key(seed) for seed in seeds], data)
-        phases = Phases(progress, len(blocks) * self.em_steps)
-        per_seed = []
-        for keys in blocks:
-            report = phases.phase(self.em_steps)
-            per_seed += ExpectationMaximisation(self, graph, data, split, keys).run(report)
-            report(self.em_steps)  # EM may have ended early
-        return per_seed
+        return ExpectationMaximisation(self, given, members).run(report)
 
 
 class ExpectationMaximisation:
     """EM for a block of seeds, whose networks are trained together; theirs are derived from `keys`, one per seed."""
 
-    def __init__(self, detector: SarEM, graph: NodeGraph, data: GraphInput, split: Split, keys: Sequence[int]) -> None:
+    def __init__(self, detector: SarEM, given: TrainingSet, keys: Sequence[int]) -> None:
+        graph, split, data = given.graph, given.split, given.data
         self.detector, self.features, self.data, self.keys = detector, graph.num_features, data, keys
         self.schedule = Schedule(detector.epochs, detector.learning_rate, patience=detector.patience)  # in a step
         is_source = torch.from_numpy(~graph.is_target).to(data.device, data.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
@@ -68,11 +68,6 @@ def concatenated_ranges(lengths: Tensor) -> tuple[Tensor, Tensor]:
     owner = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
     before = torch.cumsum(lengths, 0) - lengths
     return owner, torch.arange(len(owner), device=lengths.device) - before[owner]
-
-
-def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-    """Return named arrays as tensors."""
-    return {name: to_tensor(array) for name, array in arrays.items()}
 
 
 def identity(dense: Tensor) -> Tensor:

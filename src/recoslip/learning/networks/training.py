@@ -1,4 +1,4 @@
-"""Fleet + graph + objective -> trained members, each with its best weights: epochs see all nodes, or a batch of them."""
+"""Fleet + graph + objective -> trained members, each with its best weights: epochs see all nodes, or a batch."""
 
 from __future__ import annotations
 

@@ -95,9 +95,9 @@ class ModuleFleet(Fleet):
     def _represent(self, encoder: Callable[..., Tensor], graph: WholeGraph) -> Tensor:
         more = {"edge_weight": graph.edge_weight} if self.takes_weight else {}
         g = encoder(graph.x, graph.edge_index, **more)
-        if g.ndim != 2 or g.shape[0] != graph.nodes:
+        if g.ndim != 2 or g.shape[0] != graph.num_nodes:
             raise SettingError(
-                f"the encoder must return one row per node, ({graph.nodes}, width); it returned {tuple(g.shape)}"
+                f"the encoder must return one row per node, ({graph.num_nodes}, width); it returned {tuple(g.shape)}"
             )
         return g
 

@@ -27,9 +27,17 @@ from recoslip.learning.networks.objectives import (
     posterior_known,
     unbiased_risk,
 )
-from recoslip.learning.networks.pu_methods import NNPU, UPU, DistPU, DomainDiscriminator, ElkanNoto, Oracle, PuGnn
+from recoslip.learning.networks.pu_methods import (
+    NNPU,
+    UPU,
+    DistPU,
+    DomainDiscriminator,
+    ElkanNoto,
+    Oracle,
+    PuGnn,
+    SarEM,
+)
 from recoslip.learning.networks.reco_slip import CoNoC
-from recoslip.learning.networks.sar_em import SarEM
 
 SMALL = {"hidden_channels": 16, "out_channels": 16, "head_channels": 8, "device": "cpu"}
 

@@ -16,12 +16,18 @@ from torch_geometric.nn import GCNConv, SAGEConv
 from recoslip import NodeGraph, detector
 from recoslip.learning.methods import DETECTORS
 from recoslip.learning.networks.interfaces import Schedule
-from recoslip.learning.networks.network import Architecture, NetworkFleet, _MemberMatmul, _sum_in_blocks, seed_key
+from recoslip.learning.networks.network import (
+    Architecture,
+    ModuleFleet,
+    NetworkFleet,
+    _MemberMatmul,
+    _sum_in_blocks,
+    seed_key,
+)
 from recoslip.learning.networks.random_bits import derive, drop, keep_mask
 from recoslip.learning.networks.recall_constrained import RecallConstrained
 from recoslip.learning.networks.sparse_products import Segments, SparseProduct, to_csr
 from recoslip.learning.networks.training import RecordedStep, Training, train_together
-from recoslip.learning.networks.user_encoder import ModuleFleet
 from recoslip.learning.networks.whole_graph import WholeGraph
 
 CPU = torch.device("cpu")

@@ -30,10 +30,9 @@ from recoslip.learning.networks.device import (
     torch_defaults,
 )
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, OutputName, Schedule
-from recoslip.learning.networks.network import Architecture, NetworkFleet, seed_key
+from recoslip.learning.networks.network import Architecture, ModuleFleet, NetworkFleet, seed_key
 from recoslip.learning.networks.objectives import DomainNodes, domain_nodes
 from recoslip.learning.networks.sparse_products import to_tensor
-from recoslip.learning.networks.user_encoder import ModuleFleet
 from recoslip.learning.networks.whole_graph import Encoder, WholeGraph
 
 T = TypeVar("T")

@@ -46,7 +46,7 @@ class Presentation(NamedTuple):
 
 
 def computes(method: Method) -> Method:
-    """Decorate a method that computes on a graph."""
+    """Decorate a method of a detector, or a function of one, that computes on a graph."""
 
     @functools.wraps(method)
     def call(self: Any, graph: NodeGraph, *args: Any, **kwargs: Any) -> Any:
@@ -322,6 +322,7 @@ def permuted(detector: Any, order: NDArray[np.int64] | None) -> Any:
     return detector
 
 
+@computes
 def score(detector: Detector, graph: NodeGraph, *, again: bool = False) -> Scores:
     """Score the nodes of a graph with a fitted detector.
 
@@ -330,12 +331,10 @@ def score(detector: Detector, graph: NodeGraph, *, again: bool = False) -> Score
         graph: its domains count for detectors that compare with the source.
         again: whether the graph takes the place of the one that was fitted, so that what is counted is counted in it.
     """
-    require_graph(graph)
-    with detector._computing(), memory_errors(graph.nbytes):
-        graph, order = as_fitted(detector, graph)
-        scores = (detector._rescore if again else detector._score)(graph)
-        check_scores(detector, scores)
-        return scores[order]
+    graph, order = as_fitted(detector, graph)
+    scores = (detector._rescore if again else detector._score)(graph)
+    check_scores(detector, scores)
+    return scores[order]
 
 
 def as_fitted(detector: Detector, graph: NodeGraph) -> tuple[NodeGraph, NDArray[np.int64]]:

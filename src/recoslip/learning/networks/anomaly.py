@@ -31,7 +31,7 @@ from recoslip.learning.networks.network_detector import (
 )
 from recoslip.learning.networks.objectives import DomainNodes, RiskObjective, positions
 from recoslip.learning.networks.sparse_products import SparseProduct
-from recoslip.learning.networks.whole_graph import Encoder, WholeGraph
+from recoslip.learning.networks.whole_graph import WholeGraph
 
 
 class EnergyOOD(NetworkDetector):
@@ -111,7 +111,7 @@ class Dominant(FleetDetector):
     error_deviation_: float = learned("its standard deviation")
 
     def _graph_input(self, graph: NodeGraph) -> Reconstructed:
-        return Reconstructed.of(graph, "gcn", resolve_device(self.device))
+        return Reconstructed.on(resolve_device(self.device), graph)
 
     def _build_fleet(self, features: int, seeds: Sequence[int]) -> Autoencoder:
         architecture = Architecture(features, self.hidden_channels, self.out_channels, 1, "gcn", self.dropout)
@@ -137,18 +137,16 @@ class Reconstructed(WholeGraph):
     degrees: Tensor  # |a_v|², (nodes, 1)
 
     @classmethod
-    def of(
-        cls, graph: NodeGraph, encoder: Encoder | None, device: torch.device, dtype: torch.dtype = torch.float32
-    ) -> Self:
+    def on(cls, device: torch.device, graph: NodeGraph) -> Self:
         """Put the graph on a device."""
-        adjacency, x = adjacency_of(graph), graph.x
+        adjacency, x, whole = adjacency_of(graph), graph.x, WholeGraph.of(graph, "gcn", device)
         with np.errstate(over="ignore"):  # the loss is non-finite then, which is reported
             squares = x.power(2).sum(axis=1) if sp.issparse(x) else np.square(x).sum(axis=1)
         return cls(
-            **vars(WholeGraph.of(graph, encoder, device, dtype)),
-            adjacency=SparseProduct.of(adjacency, device, dtype, symmetric=True),
-            feature_norms=torch.from_numpy(squares).to(device, dtype)[:, None],
-            degrees=torch.from_numpy(np.diff(adjacency.indptr)).to(device, dtype)[:, None],
+            **vars(whole),
+            adjacency=SparseProduct.of(adjacency, device, whole.dtype, symmetric=True),
+            feature_norms=torch.from_numpy(squares).to(device, whole.dtype)[:, None],
+            degrees=torch.from_numpy(np.diff(adjacency.indptr)).to(device, whole.dtype)[:, None],
         )
 
     def evaluate(self, fleet: Fleet, output: OutputName = "logits") -> Tensor:

@@ -179,8 +179,8 @@ class SeedState:
         own_folds = assign_folds(graph.ids, folds, seed)
         scores = scores.clip(LEAST_SCORE, 1 - LEAST_SCORE)
         scan, nodes = np.log(scores / (1 - scores)), split.train | split.validation
-        fleets, margins = [[[] for _ in range(encoders)] for _ in range(2)]
-        return cls(seed, graph.is_target, nodes, own_folds, scan, scan, fleets, margins)
+        empty: list[list[Any]] = [[] for _ in range(2 * encoders)]
+        return cls(seed, graph.is_target, nodes, own_folds, scan, scan, empty[:encoders], empty[encoders:])
 
     def record(self, of_round: Round, prediction: Prediction) -> None:
         """Add a round to the table, and take over its margins."""

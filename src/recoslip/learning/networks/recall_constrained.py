@@ -106,8 +106,10 @@ class RecallConstrained(BatchObjective):
         """Build the problem of a graph, with one member for each recall target."""
         nodes, held_out = domain_nodes(graph, split, device)
         recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
-        start = {"epochs": epochs, "multiplier": multiplier, "learning_rate": dual_learning_rate}
-        return cls(graph, nodes, held_out, recall_target, DualAscent(recall_target, nodes.target, **start), **settings)
+        ascent = DualAscent(
+            recall_target, nodes.target, epochs=epochs, multiplier=multiplier, learning_rate=dual_learning_rate
+        )
+        return cls(graph, nodes, held_out, recall_target, ascent, **settings)
 
     def loss(self, output: Output, epoch: Tensor) -> ProblemState:
         """Compute β̂ + ξ L_lp and the violation α̃ - α̂ of each member (eq. 7)."""

@@ -121,10 +121,8 @@ class RecoSlip(ConstrainedDetector):
     ) -> list[Solution]:
         seeds, targets = zip(*members, strict=True)
         fleet = self._build_fleet(given.graph.num_features, seeds).to(given.data.device)
-        links = {"links": self.links, "link_weight": self.link_weight}
-        problem = RecallConstrained.of(
-            given.graph, given.split, targets, given.data.device, **links, **self._problem_settings()
-        )
+        settings = self._problem_settings() | {"links": self.links, "link_weight": self.link_weight}
+        problem = RecallConstrained.of(given.graph, given.split, targets, given.data.device, **settings)
         kept = given.data.train(fleet, problem, self._schedule(report))
         margin = given.data.evaluate(fleet).diff(dim=-1)[..., 0].to(given.data.device)
         return solutions(problem, fleet, margin, kept.tolist(), range(len(members)))

@@ -103,7 +103,7 @@ def fleet_loop(data: Dataset, device: torch.device, members: int) -> Callable[[i
             block = range(start, min(start + size, members))
             fleet = NetworkFleet(architecture, block).to(device)
             targets = [0.1] * len(block)
-            problem = RecallConstrained(graph, data.split, targets, device, epochs=count, multiplier=s.multiplier)
+            problem = RecallConstrained.of(graph, data.split, targets, device, epochs=count, multiplier=s.multiplier)
             whole.train(fleet, problem, Schedule(count, learning_rate=0.001))
 
     return epochs

@@ -10,7 +10,6 @@ from formatting import mean_and_error
 import recoslip
 from recoslip.inference.metrics import auroc
 from recoslip.learning.networks import pu_methods
-from recoslip.learning.networks.objectives import BestBin
 
 
 def main() -> None:
@@ -23,7 +22,7 @@ def main() -> None:
         data = recoslip.load_dataset(name, root=args.root)
         network = data.settings.network()
         known = float(1 - data.novel[data.graph.is_target].mean())
-        pu_methods.best_bin = lambda source, target, prior=known: BestBin(prior, 1.0, 0.0)
+        pu_methods.best_bin = lambda source, target, prior=known: prior
         cases = {
             "warm-up alone": recoslip.detector("domain-discriminator", **network, epochs=150, patience=150),
             f"upu with the true prior, {known:.3f}": recoslip.detector("upu", **network),

@@ -8,8 +8,7 @@ import torch
 from recoslip.learning.networks import links, random_bits, sparse_products
 from recoslip.learning.networks.links import inner_products
 from recoslip.learning.networks.random_bits import derive, drop, keep_mask, relu_and_drop_
-from recoslip.learning.networks.sparse_products import Segments, SparseProduct
-from recoslip.learning.networks.tensors import to_csr
+from recoslip.learning.networks.sparse_products import Segments, SparseProduct, to_csr
 
 KEYS = torch.tensor([5, -77, 2**62])
 CPU = torch.device("cpu")
@@ -26,7 +25,7 @@ def tensors_on_the_cpu_are_taken(monkeypatch):
 
 
 def test_derived_keys():
-    from recoslip.learning.networks.triton_dropout import derive_keys
+    from recoslip.learning.networks.triton_kernels import derive_keys
 
     for number in (0, 3, torch.tensor(11)):
         assert torch.equal(derive_keys(KEYS, number), derive(KEYS, number))

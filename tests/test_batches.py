@@ -14,14 +14,13 @@ from recoslip import NodeGraph, detector, load_dataset
 from recoslip.base.errors import OutOfMemory, SettingError
 from recoslip.base.memory import Memory, memory
 from recoslip.inference.metrics import auroc
-from recoslip.learning.networks.batches import SampledGraph, prefetch, proportional_sizes
+from recoslip.learning.networks.batches import NeighbourSampler, SampledGraph, prefetch, proportional_sizes
 from recoslip.learning.networks.device import memory_needed
 from recoslip.learning.networks.interfaces import Schedule
 from recoslip.learning.networks.links import cut_score
 from recoslip.learning.networks.network import Architecture, NetworkFleet
 from recoslip.learning.networks.objectives import WeightedCrossEntropy
 from recoslip.learning.networks.recall_constrained import RecallConstrained, RunningCut, RunningMean
-from recoslip.learning.networks.sampling import NeighbourSampler
 from recoslip.learning.networks.training import BestWeights
 from recoslip.learning.networks.whole_graph import WholeGraph
 
@@ -141,9 +140,8 @@ def test_every_part_is_gone_through_before_it_begins_again():
     graph = some_graph()
     parts = [torch.arange(20), torch.arange(20, 60)]
     seen: list[list[int]] = [[], []]
-    for chosen, view in SampledGraph(graph, "mlp", CPU, batch_size=12).draw(parts, 5):
+    for chosen, _ in SampledGraph(graph, "mlp", CPU, batch_size=12).draw(parts, 5):
         assert [len(own) for own in chosen] == [4, 8]
-        assert view.nodes == 12
         for k, own in enumerate(chosen):
             seen[k] += own.tolist()
     assert sorted(seen[0]) == list(range(20))
@@ -208,7 +206,7 @@ def test_links_inside_a_batch_are_the_graphs():
     from recoslip.data.split import Split
 
     target = graph.is_target
-    problem = RecallConstrained(graph, Split(~nobody, nobody, nobody), [0.1], CPU, epochs=3, multiplier=0.1)
+    problem = RecallConstrained.of(graph, Split(~nobody, nobody, nobody), [0.1], CPU, epochs=3, multiplier=0.1)
     chosen = [torch.tensor([3, 1]), torch.tensor([70, 20, 55, 99, 41, 30, 31, 32, 33, 34, 35])]
     pairs = problem.on_batch(chosen, held_out=False).link_pairs
     seeds = torch.cat(chosen).numpy()

@@ -223,7 +223,7 @@ def test_what_was_learned_survives_its_file(name, data):
     again = unpack_learned(model, data.graph.num_features, pack_learned(model, learned))
     assert set(again) == set(learned)
     assert again["scores_"].flags.writeable
-    networks = {"fleet_", "autoencoder_"} & set(learned)
+    networks = {"fleet_"} & set(learned)
     for key in networks:
         tensors = learned[key].state_dict()
         assert all(torch.equal(value, tensors[name]) for name, value in again[key].state_dict().items())

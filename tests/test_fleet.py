@@ -16,13 +16,18 @@ from torch_geometric.nn import GCNConv, SAGEConv
 from recoslip import NodeGraph, detector
 from recoslip.learning.methods import DETECTORS
 from recoslip.learning.networks.interfaces import Schedule
-from recoslip.learning.networks.network import Architecture, NetworkFleet, _MemberMatmul, _sum_in_blocks, seed_key
+from recoslip.learning.networks.network import (
+    Architecture,
+    ModuleFleet,
+    NetworkFleet,
+    _MemberMatmul,
+    _sum_in_blocks,
+    seed_key,
+)
 from recoslip.learning.networks.random_bits import derive, drop, keep_mask
 from recoslip.learning.networks.recall_constrained import RecallConstrained
-from recoslip.learning.networks.sparse_products import Segments, SparseProduct
-from recoslip.learning.networks.tensors import to_csr
+from recoslip.learning.networks.sparse_products import Segments, SparseProduct, to_csr
 from recoslip.learning.networks.training import RecordedStep, Training, train_together
-from recoslip.learning.networks.user_encoder import ModuleFleet
 from recoslip.learning.networks.whole_graph import WholeGraph
 
 CPU = torch.device("cpu")
@@ -181,7 +186,7 @@ def trained(
 ):
     fleet = NetworkFleet(Architecture(graph.num_features, 8, 8, 4, "gcn", dropout), seeds).to(device, dtype)
     view = WholeGraph.of(graph, "gcn", device, dtype)
-    problem = RecallConstrained(graph, split, recall_targets, device, epochs=epochs, multiplier=0.1, links=links)
+    problem = RecallConstrained.of(graph, split, recall_targets, device, epochs=epochs, multiplier=0.1, links=links)
     kept = view.train(fleet, problem, Schedule(epochs, 0.01, validate_after=epochs // 2))
     return fleet, problem, kept
 
@@ -195,7 +200,7 @@ def test_members_do_not_influence_each_other(graph, split, links, dropout):
     for k in range(3):
         alone, own, own_kept = trained(graph, split, seeds[k : k + 1], targets[k : k + 1], **how)
         assert kept[k] == own_kept[0]
-        torch.testing.assert_close(problem.history[:, :, k], own.history[:, :, 0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(problem.ascent.history[:, :, k], own.ascent.history[:, :, 0], atol=1e-6, rtol=1e-5)
         for name, tensor in alone.state_dict().items():
             torch.testing.assert_close(together.state_dict()[name][k], tensor[0], atol=1e-9, rtol=1e-7)
 
@@ -213,7 +218,7 @@ def test_the_kept_weights_are_the_best_validated_ones(graph, split):
             seen.append(super().validation(output))
             return seen[-1]
 
-    problem = Recording(graph, split, [0.1, 0.2], CPU, epochs=20, multiplier=0.1)
+    problem = Recording.of(graph, split, [0.1, 0.2], CPU, epochs=20, multiplier=0.1)
     fleet = NetworkFleet(Architecture(graph.num_features, 8, 8, 4), [1, 2])
     view = WholeGraph.of(graph, "gcn", CPU)
     kept = view.train(fleet, problem, Schedule(20, 0.01, validate_after=10))
@@ -237,7 +242,7 @@ def test_a_users_module_trains_one_member_after_another(graph, split):
     encoder = GCNConv(graph.num_features, 6)
     fleet = ModuleFleet(encoder, 4, 0.5, [1, 2, 3])
     view = WholeGraph.of(graph, None, CPU)
-    problem = RecallConstrained(graph, split, [0.1, 0.2, 0.3], CPU, epochs=6, multiplier=0.1)
+    problem = RecallConstrained.of(graph, split, [0.1, 0.2, 0.3], CPU, epochs=6, multiplier=0.1)
     kept = view.train(fleet, problem, Schedule(6, 0.01))
     assert fleet(view).margin.shape == (graph.num_nodes, 3)
     assert (kept > 0).all()
@@ -277,7 +282,7 @@ def test_gradient_of_the_product_of_members(nodes):
 def test_fleets_that_train_together_learn_what_they_learn_alone(graph, split, device):
     def training(encoder):
         fleet = NetworkFleet(Architecture(graph.num_features, 6, 5, 3, encoder), [1, 2]).to(device)
-        problem = RecallConstrained(graph, split, [0.1, 0.2], device, epochs=12, multiplier=0.1)
+        problem = RecallConstrained.of(graph, split, [0.1, 0.2], device, epochs=12, multiplier=0.1)
         return Training(fleet, WholeGraph.of(graph, encoder, device), problem, Schedule(12, 0.01, validate_after=4))
 
     alone = [training(encoder) for encoder in ENCODERS]
@@ -295,7 +300,7 @@ def test_cpu_and_cuda_agree(graph, split, links):
     device = torch.device("cuda")
     ours, here, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links)
     theirs, there, _ = trained(graph, split, [1, 2], [0.1, 0.2], links=links, device=device)
-    torch.testing.assert_close(here.history[:5], there.history[:5].cpu(), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(here.ascent.history[:5], there.ascent.history[:5].cpu(), atol=1e-4, rtol=1e-3)
     assert torch.equal(derive(ours.keys, 1, 3), derive(theirs.keys, 1, 3).cpu())
     ones, keys = torch.ones(50, 2, 9), torch.tensor([7, 8])
     assert torch.equal(drop(ones.cuda(), keys.cuda(), 0.7).cpu(), drop(ones, keys, 0.7))
@@ -322,7 +327,7 @@ def test_recorded_epochs_give_the_same_bits(graph, split, name, monkeypatch):
 
 
 def test_trainings_side_by_side_all_run_and_an_error_ends_the_others():
-    from recoslip.learning.networks.torch_state import side_by_side
+    from recoslip.learning.networks.device import side_by_side
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -374,7 +379,7 @@ def test_relu_and_dropout_in_one_have_the_gradient_of_both():
 
 
 def test_trainings_side_by_side_end_when_the_process_is_told_to():
-    from recoslip.learning.networks.torch_state import side_by_side
+    from recoslip.learning.networks.device import side_by_side
 
     begun = threading.Barrier(3)
 

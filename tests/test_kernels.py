@@ -26,8 +26,7 @@ def test_every_kernel_compiles_for_a_gpu(tmp_path, monkeypatch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from recoslip.learning.networks import triton_dropout as dropout
-    from recoslip.learning.networks import triton_sums as sums
+    from recoslip.learning.networks import triton_kernels
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     number, index, key = "*fp32", "*i32", "*i64"
@@ -42,25 +41,24 @@ def test_every_kernel_compiles_for_a_gpu(tmp_path, monkeypatch):
         "MEMBERS": 8, "WIDTH": 32,
     }  # fmt: skip
     compiled = 0
-    for module in (dropout, sums):
-        for name, kernel in vars(module).items():
-            if not name.endswith("_kernel"):
-                continue
-            names = kernel.arg_names
-            own = {**pointers, "result": key} if name == "_derive_kernel" else pointers
-            source = ASTSource(
-                fn=kernel,
-                signature={n: "constexpr" if n.isupper() else own.get(n, "i32") for n in names},
-                constexprs={(names.index(n),): value for n, value in constants.items() if n in names},
-            )
-            options = {"enable_fp_fusion": True}
-            assert triton.compile(source, target=GPUTarget("cuda", 80, 32), options=options).asm["ptx"]
-            compiled += 1
+    for name, kernel in vars(triton_kernels).items():
+        if not name.endswith("_kernel"):
+            continue
+        names = kernel.arg_names
+        own = {**pointers, "result": key} if name == "_derive_kernel" else pointers
+        source = ASTSource(
+            fn=kernel,
+            signature={n: "constexpr" if n.isupper() else own.get(n, "i32") for n in names},
+            constexprs={(names.index(n),): value for n, value in constants.items() if n in names},
+        )
+        options = {"enable_fp_fusion": True}
+        assert triton.compile(source, target=GPUTarget("cuda", 80, 32), options=options).asm["ptx"]
+        compiled += 1
     assert compiled == 6
 
 
 def test_without_triton_pytorchs_operators_are_used(monkeypatch):
-    monkeypatch.setitem(sys.modules, "recoslip.learning.networks.triton_dropout", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "recoslip.learning.networks.triton_kernels", None)  # importing it fails
     with pytest.warns(RecoslipWarning, match=r"Triton compiles no kernels here \(.*\); training on the GPU takes"):
         assert not compile_here.__wrapped__()
     assert not can_take(torch.ones(3))  # a tensor on the CPU

@@ -8,7 +8,7 @@ import logging
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -45,22 +45,8 @@ class Presentation(NamedTuple):
     seed: int
 
 
-def each_graph(
-    shown: Sequence[Presentation], progress: Progress
-) -> Iterator[tuple[NodeGraph, Split, list[int], Progress]]:
-    """Yield each graph and split of some presentations with its seeds, and the progress of learning from it."""
-    groups = [list(group) for _, group in groupby(shown, lambda each: (id(each.graph), id(each.split)))]
-    for k, group in enumerate(groups):
-        own = functools.partial(_nth_of, progress, k, len(groups))
-        yield group[0].graph, group[0].split, [each.seed for each in group], own
-
-
-def _nth_of(progress: Progress, position: int, count: int, done: int, total: int) -> None:
-    progress(position * total + done, count * total)
-
-
 def computes(method: Method) -> Method:
-    """Decorate a method that computes on a graph."""
+    """Decorate a method of a detector, or a function of one, that computes on a graph."""
 
     @functools.wraps(method)
     def call(self: Any, graph: NodeGraph, *args: Any, **kwargs: Any) -> Any:
@@ -133,13 +119,25 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Return the state of libraries that the method computes in; by default, as it is."""
         return contextlib.nullcontext()
 
-    @abstractmethod
     def _learn(self, shown: Sequence[Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
         """Train one model for each presentation and return the learned attributes of each, `scores_` at least.
 
-        Nothing is changed on self. Presentations of one graph and split follow each other; `each_graph` yields their
-        seeds, which can be trained together. `truth` is empty unless the class `requires_truth`.
+        Nothing is changed on self. `truth` is empty unless the class `requires_truth`. By default, presentations of one
+        graph and split, which follow each other, are learned from together.
         """
+        groups = [list(group) for _, group in groupby(shown, lambda each: (id(each.graph), id(each.split)))]
+        learned = []
+        for k, group in enumerate(groups):
+            report = functools.partial(_report_part, progress, k, len(groups))
+            seeds = [each.seed for each in group]
+            learned += self._learn_seeds(group[0].graph, group[0].split, seeds, report, **truth)
+        return learned
+
+    def _learn_seeds(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
+    ) -> list[Attributes]:
+        """Train one model for each seed; what the default `_learn` does with each graph and split."""
+        raise NotImplementedError
 
     @abstractmethod
     def _score(self, graph: NodeGraph) -> Scores:
@@ -259,6 +257,10 @@ def prepared(
     return graph.permuted(order), None if split is None else split.permuted(order), in_order, np.argsort(order)
 
 
+def _report_part(progress: Progress, part: int, parts: int, done: int, total: int) -> None:
+    progress(part * total + done, parts * total)
+
+
 def learn(detector: Detector, shown: Sequence[Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
     """Return what a detector learns from each presentation.
 
@@ -320,6 +322,7 @@ def permuted(detector: Any, order: NDArray[np.int64] | None) -> Any:
     return detector
 
 
+@computes
 def score(detector: Detector, graph: NodeGraph, *, again: bool = False) -> Scores:
     """Score the nodes of a graph with a fitted detector.
 
@@ -328,12 +331,10 @@ def score(detector: Detector, graph: NodeGraph, *, again: bool = False) -> Score
         graph: its domains count for detectors that compare with the source.
         again: whether the graph takes the place of the one that was fitted, so that what is counted is counted in it.
     """
-    require_graph(graph)
-    with detector._computing(), memory_errors(graph.nbytes):
-        graph, order = as_fitted(detector, graph)
-        scores = (detector._rescore if again else detector._score)(graph)
-        check_scores(detector, scores)
-        return scores[order]
+    graph, order = as_fitted(detector, graph)
+    scores = (detector._rescore if again else detector._score)(graph)
+    check_scores(detector, scores)
+    return scores[order]
 
 
 def as_fitted(detector: Detector, graph: NodeGraph) -> tuple[NodeGraph, NDArray[np.int64]]:

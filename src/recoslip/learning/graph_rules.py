@@ -14,7 +14,8 @@ from recoslip.base.settings import Integer, Number, param
 from recoslip.data.alignment import average_over_neighbours, match_moments, reduced_features
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours, SymmetricNormalisation, adjacency_of, diffuse, mean_distance
-from recoslip.learning.base import Attributes, Detector, Presentation, Scores, each_graph
+from recoslip.data.split import Split
+from recoslip.learning.base import Attributes, Detector, Scores
 
 
 class UntrainedDetector(Detector):
@@ -22,14 +23,13 @@ class UntrainedDetector(Detector):
 
     scores_need_source: ClassVar[bool] = True
 
-    def _learn(self, shown: Sequence[Presentation], progress: Progress, **truth: Any) -> list[Attributes]:
-        learned: list[Attributes] = []
-        for graph, _, seeds, report in each_graph(shown, progress):
-            report(0, 1)
-            scores = self._score(graph)
-            report(1, 1)
-            learned += [{"scores_": scores.copy()} for _ in seeds]
-        return learned
+    def _learn_seeds(
+        self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
+    ) -> list[Attributes]:
+        progress(0, 1)
+        scores = self._score(graph)
+        progress(1, 1)
+        return [{"scores_": scores.copy()} for _ in seeds]
 
 
 class LpPul(UntrainedDetector):

@@ -65,7 +65,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             _ours("oracle", "networks.pu_methods:Oracle", _BASELINE, inputs="features, edges and the truth"),
             _ours("upu", "networks.pu_methods:UPU", "du Plessis et al. 2014"),
             _ours("nnpu", "networks.pu_methods:NNPU", "Kiryo et al. 2017"),
-            _ours("sar-em", "networks.sar_em:SarEM", "Bekker et al. 2019"),
+            _ours("sar-em", "networks.pu_methods:SarEM", "Bekker et al. 2019"),
             _ours("lp-pul", "graph_rules:LpPul", "Carnevali et al. 2021", inputs="edges", trains=False),
             _ours("pu-gnn", "networks.pu_methods:PuGnn", "Yang et al. 2023"),
             _ours("conoc", "networks.reco_slip:CoNoC", "Wald & Saria 2023"),

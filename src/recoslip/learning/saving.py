@@ -25,9 +25,9 @@ from recoslip.data.split import Split
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
-FORMAT, FORMAT_VERSION = "recoslip-detector", 7
+FORMAT, FORMAT_VERSION = "recoslip-detector", 8
 DOCUMENT, ARRAYS = "model.json", "model.safetensors"
-SPLIT = ("train", "validation", "test")
+TABLE = "table"  # the part that holds a data frame, as the bytes of an Arrow file
 
 
 def save(
@@ -79,17 +79,14 @@ def pack(fitted: BaseEstimator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
     """Return what a detector learned as JSON values and arrays, whatever it is."""
     values: dict[str, Any] = {}
     arrays: dict[str, NDArray[Any]] = {}
-    for name in _learned_names(fitted):
+    for name in (field.name for field in fields(fitted) if "learned" in field.metadata and hasattr(fitted, field.name)):
         value = getattr(fitted, name)
         if isinstance(value, np.ndarray):
             arrays[name] = value
         elif isinstance(value, Split):
-            arrays |= {f"{name}.{subset}": getattr(value, subset) for subset in SPLIT}
+            arrays |= {f"{name}.{subset.name}": getattr(value, subset.name) for subset in fields(value)}
         elif isinstance(value, pl.DataFrame):
-            numbers = {column.name for column in value if column.dtype.is_numeric() and not column.null_count()}
-            arrays |= {f"{name}.{column.name}": column.to_numpy() for column in value if column.name in numbers}
-            columns = [(c.name, str(c.dtype), None if c.name in numbers else c.to_list()) for c in value]
-            values[name] = {"frame": columns}
+            arrays[f"{name}.{TABLE}"] = np.frombuffer(value.write_ipc(None).getvalue(), np.uint8)
         elif hasattr(value, "state_dict"):  # networks
             arrays |= {f"{name}.{key}": tensor.detach().cpu().numpy() for key, tensor in value.state_dict().items()}
         elif hasattr(value, "arrays"):
@@ -102,36 +99,20 @@ def pack(fitted: BaseEstimator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
 def unpack(empty: Any, values: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
     """Return the learned attributes that `pack` was given; they are set on the unfitted detector, too."""
     names = [field.name for field in fields(empty) if "learned" in field.metadata]
-    learned = {name: _value(name, value, arrays) for name, value in values.items() if name in names}
+    learned = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in names}
     learned |= {name: array for name, array in arrays.items() if name in names}
+    parts = {name: own for name in names if (own := below(f"{name}.", arrays))}
+    learned |= {name: pl.read_ipc(own[TABLE].tobytes()) for name, own in parts.items() if own.keys() == {TABLE}}
     empty.__dict__.update(learned)  # what the others are rebuilt with
-    for name in names:
-        parts = below(f"{name}.", arrays)
-        if parts and name not in learned:
-            is_split = name == "split_"
-            made = Split(*(parts[subset] for subset in SPLIT)) if is_split else empty._restored(name, parts)
-            learned[name] = empty.__dict__[name] = made
+    for name in parts.keys() - learned.keys():
+        made = Split(**parts[name]) if name == "split_" else empty._restored(name, parts[name])
+        learned[name] = empty.__dict__[name] = made
     return learned
 
 
 def below(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Select the arrays whose names begin with `prefix`, and remove it from their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def _learned_names(fitted: BaseEstimator) -> list[str]:
-    return [field.name for field in fields(fitted) if "learned" in field.metadata and hasattr(fitted, field.name)]
-
-
-def _value(name: str, value: Any, arrays: Arrays) -> Any:
-    """Turn a JSON value back into what it was; numbers of a data frame are among the arrays."""
-    if isinstance(value, dict) and value.keys() == {"frame"}:
-        columns = [
-            pl.Series(column, arrays[f"{name}.{column}"] if items is None else items, dtype=getattr(pl, kind))
-            for column, kind, items in value["frame"]
-        ]
-        return pl.DataFrame(columns)
-    return tuple(value) if isinstance(value, list) else value
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

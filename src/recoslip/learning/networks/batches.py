@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,61 +17,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recoslip.data.graph import NodeGraph
+from recoslip.learning.networks import training
 from recoslip.learning.networks.device import device_memory
-from recoslip.learning.networks.interfaces import BatchObjective, OutputName, Product, Propagation, Schedule
+from recoslip.learning.networks.interfaces import BatchObjective, OutputName, Product, Schedule
 from recoslip.learning.networks.network import MemberLayer, NetworkFleet
-from recoslip.learning.networks.random_bits import derive, drop, keep_mask
-from recoslip.learning.networks.sampling import NeighbourSampler, Sample
-from recoslip.learning.networks.sparse_products import DenseProduct, Entries, SparseProduct, on_device
-from recoslip.learning.networks.tensors import csr_of_entries, csr_tensor, to_tensor
-from recoslip.learning.networks.training import BestWeights
+from recoslip.learning.networks.random_bits import derive, drop, keep_mask, words
+from recoslip.learning.networks.sparse_products import (
+    DenseProduct,
+    Entries,
+    SparseProduct,
+    concatenated_ranges,
+    csr_of_entries,
+    csr_tensor,
+    on_device,
+    to_tensor,
+)
 from recoslip.learning.networks.whole_graph import Encoder, is_dense
-
-VALIDATE_EVERY = 10  # epochs
-
-# Sets of nodes and steps -> the drawn nodes of each set, and the propagation of them all, for every step.
-DrawBatches: TypeAlias = Callable[[Sequence[Tensor], int], Iterator[tuple[list[Tensor], Propagation]]]
-
-
-def train(
-    fleet: NetworkFleet, draw: DrawBatches, device: torch.device, objective: BatchObjective, schedule: Schedule
-) -> Tensor:
-    """Train as `training.train` does, on a batch in each epoch; weights are validated on one that stays the same."""
-    learnable = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
-    adam = torch.optim.Adam(learnable, lr=schedule.learning_rate, fused=True)
-    best = BestWeights(fleet, None if schedule.patience is None else max(schedule.patience, VALIDATE_EVERY))
-    epoch, epochs_done = 0, torch.zeros((), dtype=torch.long, device=device)
-    held_out = None
-    if schedule.validate_after is not None:
-        batch, propagation = next(draw(objective.node_sets(held_out=True), 1))
-        held_out = objective.on_batch(batch, held_out=True), propagation
-
-    def validate(epoch: int) -> None:
-        if held_out is not None:
-            with torch.no_grad():
-                best.update(fleet, held_out[0].validation(fleet(held_out[1])), epoch)
-
-    for batch, propagation in draw(objective.node_sets(held_out=False), schedule.epochs):
-        estimate = objective.on_batch(batch, held_out=False)
-        state = estimate.loss(fleet(propagation, epoch=schedule.first_epoch + epochs_done), epochs_done)
-        adam.zero_grad()
-        estimate.lagrangian(state).sum().backward()  # type: ignore[no-untyped-call]
-        adam.step()
-        estimate.dual_step(state, epochs_done)
-        epochs_done.add_(1)
-        epoch += 1
-        if schedule.validate_after is not None and epoch > schedule.validate_after and epoch % VALIDATE_EVERY == 0:
-            validate(epoch)
-            if best.all_ended(epoch):
-                break
-        if schedule.progress is not None:
-            schedule.progress(epoch)
-    if epoch % VALIDATE_EVERY:
-        validate(epoch)
-    if held_out is None:
-        return torch.full((fleet.members,), schedule.epochs)
-    return best.restore_finite(fleet)
-
 
 T = TypeVar("T")
 
@@ -87,7 +48,6 @@ MAX_RESIDENT = 1 / 16  # of a GPU's memory, for the arrays of a graph that is co
 class Batch:
     """The propagation of a batch: what an encoder's two layers multiply by, for some seed nodes."""
 
-    nodes: int  # the seeds
     inner: int  # the seeds and their drawn neighbours, which the first layer represents
     features: Tensor | sp.csr_array  # of those and their own drawn neighbours
     propagation: tuple[Any, ...]  # (inner, all of them): products, or matrices for sparse features; None: identity
@@ -177,7 +137,7 @@ class SampledGraph:
 
     def train(self, fleet: NetworkFleet, objective: BatchObjective, schedule: Schedule) -> Tensor:
         """Train on one batch in every epoch."""
-        return train(fleet, partial(self.draw, stage=schedule.stage), self.device, objective, schedule)
+        return training.train_on_batches(fleet, partial(self.draw, stage=schedule.stage), objective, schedule)
 
     def draw(self, sets: Sequence[Tensor], steps: int, stage: int = 0) -> Iterator[tuple[list[Tensor], Batch]]:
         """Draw batches with nodes of every set; yield the drawn nodes of each set, and the propagation of them all.
@@ -211,7 +171,7 @@ class SampledGraph:
             (lambda h: h[:seeds]) if entries is None else SparseProduct.of_entries(entries, self.device, self.dtype)
             for entries in last
         )
-        return Batch(seeds, inner, self._features(node), propagation, second_layer, self.device, self.dtype)
+        return Batch(inner, self._features(node), propagation, second_layer, self.device, self.dtype)
 
     def _outer(self, entries: Entries) -> Any:
         """Return a matrix of the first layer as dense features are multiplied by it, or sparse ones."""
@@ -310,6 +270,79 @@ class SampledGraph:
     def _scale(self, rows: slice) -> Tensor:
         """D^-1/2 of a GCN, of some nodes."""
         return self.self_loop[rows].sqrt().to(self.device, self.dtype)[:, None]
+
+
+class Sample(NamedTuple):
+    """Nodes hop by hop, and the edges that they were drawn by, by the index of their ends among those nodes."""
+
+    node: Tensor  # (nodes,) the seeds, their drawn neighbours, and the drawn neighbours of those; no node twice
+    owner: Tensor  # (edges,) the end that a neighbour was drawn for, ascending
+    neighbour: Tensor  # (edges,) the other end
+    entry: Tensor  # (edges,) which of the graph's entries it is
+    nodes_per_hop: list[int]
+    edges_per_hop: list[int]
+
+
+class NeighbourSampler:
+    """PyG's neighbour sampling in plain PyTorch: nothing to compile, and the same draws on every device.
+
+    Of a node with more neighbours than wanted, one is drawn from each of as many equally long strata of its list. So
+    every neighbour is drawn equally often, though sometimes one twice (docs/decisions/batches.md).
+
+    Args:
+        start: (nodes + 1,) where each node's neighbours begin.
+        neighbour: (entries,) the neighbours, node by node.
+        fan_out: how many neighbours to draw at each hop; -1 for all.
+        stage: another one draws others.
+    """
+
+    def __init__(self, start: Tensor, neighbour: Tensor, fan_out: Sequence[int], stage: int = 0) -> None:
+        self.start, self.neighbour, self.fan_out = start, neighbour, tuple(fan_out)
+        self.key = derive(torch.tensor(stage, device=start.device), 13)
+        self.calls = 0
+        self.local_index = torch.full((len(start) - 1,), -1, device=start.device)  # of a node in the present sample
+
+    def sample(self, seeds: Tensor) -> Sample:
+        """Sample around the seeds, which come first among the nodes."""
+        key = derive(self.key, self.calls)
+        self.calls += 1
+        hops = [seeds]
+        self.local_index[seeds] = torch.arange(len(seeds), device=seeds.device)
+        total = len(seeds)
+        owners, neighbours, entries = [], [], []
+        for hop, count in enumerate(self.fan_out):
+            frontier = hops[-1]
+            entry, owner = self._draw(frontier, count, derive(key, hop))
+            drawn = self.neighbour[entry]
+            unseen = torch.unique(drawn[self.local_index[drawn] < 0])
+            self.local_index[unseen] = torch.arange(total, total + len(unseen), device=seeds.device)
+            owners.append(total - len(frontier) + owner)  # the frontier was numbered last
+            total += len(unseen)
+            neighbours.append(self.local_index[drawn])
+            entries.append(entry)
+            hops.append(unseen)
+        node = torch.cat(hops)
+        self.local_index[node] = -1
+        return Sample(
+            node,
+            torch.cat(owners),
+            torch.cat(neighbours),
+            torch.cat(entries),
+            [len(nodes) for nodes in hops],
+            [len(entry) for entry in entries],
+        )
+
+    def _draw(self, nodes: Tensor, count: int, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw entries of the neighbour list; return them, and the index in `nodes` of the node they belong to."""
+        begin = self.start[nodes]
+        degree = self.start[nodes + 1] - begin
+        drawn = degree if count < 0 else degree.clamp(max=count)
+        owner, stratum = concatenated_ranges(drawn)
+        length = degree[owner].double() / drawn[owner]  # of a stratum
+        within = ((words(key, len(owner)) >> 11) & (2**53 - 1)).double() / 2**53  # uniform in [0, 1)
+        within[length == 1] = 0.0
+        offset = ((stratum + within) * length).long().clamp(max=degree[owner] - 1)
+        return begin[owner] + offset, owner
 
 
 def prefetch(items: Iterator[T], count: int = 3) -> Iterator[T]:

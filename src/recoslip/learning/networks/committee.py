@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.data.neighbours import Neighbours, diffuse
-from recoslip.data.split import Mask, Split
+from recoslip.data.split import Mask
 from recoslip.learning.base import Presentation, Scores
 from recoslip.learning.networks.interfaces import Fleet
 from recoslip.learning.networks.objectives import WeightedCrossEntropy, positions
@@ -159,19 +159,18 @@ class SeedState:
     """How far the training of one seed has come."""
 
     seed: int
-    split: Split  # of its presentation
     is_target: Mask
     nodes: Mask  # that train, or are predicted out of fold
     folds: Folds
     scan: Scores  # log-odds of the scan's scores
     margin: Scores  # by which pseudo-labels are chosen: that of the scan, then of networks
+    fleets: list[list[Fleet]]  # of each encoder, those of each round, on the CPU
+    margins: list[list[Scores]]  # of those, (nodes, networks)
     labels: PseudoLabels = field(init=False)  # of the present round
     rounds: list[tuple[int, int, int, float]] = field(default_factory=list)
-    fleets: dict[tuple[int, Round], Fleet] = field(default_factory=dict)  # of each encoder, on the CPU
-    margins: dict[tuple[int, Round], Scores] = field(default_factory=dict)  # of those, (nodes, networks)
 
     @classmethod
-    def of(cls, shown: Presentation, scores: Scores, folds: int) -> Self:
+    def of(cls, shown: Presentation, scores: Scores, folds: int, encoders: int) -> Self:
         """Begin the training of the seed of a presentation at the scores of the scan.
 
         Nothing is chosen by validation, and nodes are predicted out of fold, so validation nodes are trained on, too.
@@ -179,8 +178,9 @@ class SeedState:
         graph, split, seed = shown
         own_folds = assign_folds(graph.ids, folds, seed)
         scores = scores.clip(LEAST_SCORE, 1 - LEAST_SCORE)
-        scan = np.log(scores / (1 - scores))
-        return cls(seed, split, graph.is_target, split.train | split.validation, own_folds, scan, scan)
+        scan, nodes = np.log(scores / (1 - scores)), split.train | split.validation
+        empty: list[list[Any]] = [[] for _ in range(2 * encoders)]
+        return cls(seed, graph.is_target, nodes, own_folds, scan, scan, empty[:encoders], empty[encoders:])
 
     def record(self, of_round: Round, prediction: Prediction) -> None:
         """Add a round to the table, and take over its margins."""

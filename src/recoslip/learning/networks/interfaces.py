@@ -30,10 +30,6 @@ class Propagation(Protocol):
     """The fixed matrices that an encoder's two layers multiply by, of a graph or of a batch of it."""
 
     @property
-    def nodes(self) -> int:
-        """How many nodes the second layer represents."""
-
-    @property
     def first_layer(self) -> tuple[Product, ...]:
         """Products of the first layer, features included: (features, any) -> (nodes that the second needs, any)."""
 

@@ -1,14 +1,15 @@
-"""Representations and pairs of nodes -> the selective link prediction loss (paper, section 4.2)."""
+"""Pairs of nodes -> the selective link prediction loss (paper, section 4.2); random pairs that no edge joins."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from recoslip.learning.networks.device import can_take
+from recoslip.learning.networks.random_bits import derive, words
 
 
 def cut_score(scores: Tensor, recall_target: Tensor) -> Tensor:
@@ -68,9 +69,9 @@ class _InnerProducts(torch.autograd.Function):
     def forward(ctx: Any, g: Tensor, left: Tensor, right: Tensor) -> Tensor:
         ctx.save_for_backward(g, left, right)
         if can_take(g):
-            from recoslip.learning.networks import triton_sums as sums
+            from recoslip.learning.networks import triton_kernels as kernels
 
-            return sums.inner_products(g, left, right)
+            return kernels.inner_products(g, left, right)
         result = g.new_empty(len(left), g.shape[1])
         for block in _blocks(g, len(left)):
             result[block] = torch.linalg.vecdot(g.index_select(0, left[block]), g.index_select(0, right[block]))
@@ -80,9 +81,9 @@ class _InnerProducts(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         g, left, right = ctx.saved_tensors
         if can_take(g):
-            from recoslip.learning.networks import triton_sums as sums
+            from recoslip.learning.networks import triton_kernels as kernels
 
-            return sums.inner_products_grad(g, left, right, grad), None, None
+            return kernels.inner_products_grad(g, left, right, grad), None, None
         total = torch.zeros_like(g)
         for block in _blocks(g, len(left)):
             weight = grad[block, :, None]
@@ -115,3 +116,47 @@ def structure_loss(positive: Tensor, negative: Tensor, is_negative: Tensor) -> T
     return torch.sigmoid(-positive).square().mean(dim=0) + _masked_mean(
         torch.sigmoid(negative).square(), is_negative[:, None]
     )
+
+
+class Pairs(NamedTuple):
+    """Unordered pairs of nodes, the same for all members."""
+
+    left: Tensor  # (pairs,)
+    right: Tensor  # (pairs,)
+    valid: Tensor  # (pairs,) false where a draw hit an edge or a node with itself
+
+
+class NonEdges:
+    """Uniform draws from the pairs of some nodes that are joined by no edge.
+
+    A pool is drawn once per epoch for all members. A member that keeps the pairs inside its own subset has a
+    uniform sample of the non-edges of that subset, so nothing is lost by sharing, and the pairs are looked up
+    in the edge list once instead of once per member.
+
+    Args:
+        nodes: (count,) the nodes that pairs are made of.
+        left: (edges,) one end of each edge among them, every edge once.
+        right: (edges,) the other end.
+        size: pairs in a pool.
+    """
+
+    def __init__(self, nodes: Tensor, left: Tensor, right: Tensor, size: int) -> None:
+        self.nodes = nodes
+        self.size = size
+        self.total = int(nodes.max()) + 1
+        low, high = torch.minimum(left, right), torch.maximum(left, right)
+        self.edges = torch.sort(low * self.total + high).values
+        self.key = derive(torch.zeros((), dtype=torch.long, device=nodes.device), 7)
+
+    def draw(self, epoch: int | Tensor) -> Pairs:
+        """Draw the pool of one epoch."""
+        word = words(derive(self.key, epoch), self.size)
+        count = len(self.nodes)
+        left = self.nodes[((word >> 32) & 0xFFFFFFFF) * count >> 32]
+        right = self.nodes[(word & 0xFFFFFFFF) * count >> 32]
+        pair = torch.minimum(left, right) * self.total + torch.maximum(left, right)
+        valid = left != right
+        if len(self.edges):
+            nearest = torch.searchsorted(self.edges, pair).clamp_(max=len(self.edges) - 1)
+            valid &= self.edges[nearest] != pair
+        return Pairs(left, right, valid)

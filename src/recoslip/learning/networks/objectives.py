@@ -10,7 +10,6 @@ Below them, the objectives that minimise a risk of two sets of nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -38,6 +37,12 @@ def soft_rate(scores: Tensor, nodes: Tensor) -> Tensor:
     tensor([0.3000])
     """
     return scores[nodes].mean(dim=0)  # (nodes, members) -> (members,)
+
+
+def soft_rates(output: Output, nodes: DomainNodes) -> tuple[Tensor, Tensor]:
+    """Return β̂ and α̂ of each member, its soft rates on source and on target nodes."""
+    f = torch.sigmoid(output.margin)
+    return soft_rate(f, nodes.source), soft_rate(f, nodes.target)
 
 
 def hard_rate(scores: Tensor, nodes: Tensor) -> Tensor:
@@ -122,17 +127,8 @@ def log_likelihood(s: Tensor, p: Tensor, e: Tensor) -> Tensor:
     return (s * source.log() + (1 - s) * (1 - source).log()).mean(dim=0)
 
 
-@dataclass(frozen=True)
-class BestBin:
-    """A best-bin estimate of the fraction of known nodes in the target."""
-
-    prior: float  # π̂, in [0, 1]
-    upper: float  # with probability 1 - δ the fraction is at most this, if known target nodes score as source nodes do
-    cut: float  # the bin: nodes whose probability of being source is at least this
-
-
-def best_bin(source: ArrayLike, target: ArrayLike, *, delta: float = 0.1, gamma: float = 0.01) -> BestBin:
-    r"""Best-bin estimation (Garg et al. 2021).
+def best_bin(source: ArrayLike, target: ArrayLike, *, delta: float = 0.1, gamma: float = 0.01) -> float:
+    r"""Return π̂, the fraction of known nodes in the target, by best-bin estimation (Garg et al. 2021).
 
     Among the nodes that look most like source, nearly all target nodes should be known. For a cut c let $q_S(c)$ and
     $q_T(c)$ be the fractions of source and target nodes whose probability of being source is at least c. Then
@@ -149,7 +145,7 @@ def best_bin(source: ArrayLike, target: ArrayLike, *, delta: float = 0.1, gamma:
 
     >>> rng = np.random.default_rng(0)
     >>> known, novel = rng.uniform(0.4, 1, 6000), rng.uniform(0, 0.6, 4000)
-    >>> round(best_bin(rng.uniform(0.4, 1, 6000), np.concatenate([known, novel])).prior, 1)
+    >>> round(best_bin(rng.uniform(0.4, 1, 6000), np.concatenate([known, novel])), 1)
     0.6
     """
     s, t = np.sort(np.asarray(source, dtype=float)), np.sort(np.asarray(target, dtype=float))
@@ -159,8 +155,7 @@ def best_bin(source: ArrayLike, target: ArrayLike, *, delta: float = 0.1, gamma:
     width = np.sqrt(np.log(4 / delta) / (2 * len(t))) + np.sqrt(np.log(4 / delta) / (2 * len(s)))
     bound = (q_target + (1 + gamma) * width) / q_source
     best = int(np.argmin(bound))
-    ratio = float(q_target[best] / q_source[best])
-    return BestBin(min(1.0, ratio), min(1.0, float((q_target[best] + width) / q_source[best])), float(cuts[best]))
+    return min(1.0, float(q_target[best] / q_source[best]))
 
 
 class DomainNodes(NamedTuple):
@@ -199,15 +194,18 @@ class WeightedCrossEntropy(BatchObjective):
         down: (nodes, members) weight of the label "low margin" for v.
         train: training nodes.
         validation: validation nodes.
+        normalised: whether the weights were divided by their total already.
     """
 
-    def __init__(self, up: Tensor, down: Tensor, train: Tensor, validation: Tensor) -> None:
-        self.up, self.down, self.nodes, self.held_out = up, down, train, validation
+    def __init__(
+        self, up: Tensor, down: Tensor, train: Tensor, validation: Tensor, *, normalised: bool = False
+    ) -> None:
+        self.up, self.down, self.nodes, self.held_out, self.normalised = up, down, train, validation, normalised
 
     def _value(self, margin: Tensor, nodes: Tensor) -> Tensor:
         up, down, m = self.up[nodes], self.down[nodes], margin[nodes]
         total = (up * F.softplus(-m) + down * F.softplus(m)).sum(dim=0)
-        return total / self._total_weight(nodes)
+        return total if self.normalised else total / self._total_weight(nodes)
 
     def _total_weight(self, nodes: Tensor) -> Tensor:
         return (self.up[nodes] + self.down[nodes]).sum(dim=0).clamp(min=1e-12)
@@ -227,7 +225,8 @@ class WeightedCrossEntropy(BatchObjective):
         inverse_sampling_rate = len(self.held_out if held_out else self.nodes) / len(nodes)
         weight = inverse_sampling_rate / self._totals[held_out]
         everyone = torch.arange(len(nodes), device=device)
-        return _NormalisedCrossEntropy(self.up[nodes] * weight, self.down[nodes] * weight, everyone, everyone)
+        up, down = self.up[nodes] * weight, self.down[nodes] * weight
+        return WeightedCrossEntropy(up, down, everyone, everyone, normalised=True)
 
     def loss(self, output: Output, epoch: Tensor) -> ProblemState:
         """Compute the value on the training nodes."""
@@ -238,13 +237,6 @@ class WeightedCrossEntropy(BatchObjective):
         return self._value(output.margin, self.held_out)
 
 
-class _NormalisedCrossEntropy(WeightedCrossEntropy):
-    """The same with weights that were divided by their total over the whole graph already."""
-
-    def _total_weight(self, nodes: Tensor) -> Tensor:
-        return self.up.new_ones(())
-
-
 Risk: TypeAlias = Callable[[Output, DomainNodes], Tensor]  # -> (members,)
 
 
@@ -252,21 +244,25 @@ class RiskObjective(BatchObjective):
     """Descend on a risk of the training nodes, keep the weights with the lowest risk of the validation nodes.
 
     Args:
-        risk: what to validate with, and to descend on unless `surrogate` is given.
+        risk: what to validate with, and to descend on unless `descent` is given.
         train: training nodes.
         validation: validation nodes.
-        surrogate: what to descend on instead.
+        descent: what to descend on instead; it is given the epoch, too.
     """
 
-    def __init__(self, risk: Risk, train: DomainNodes, validation: DomainNodes, surrogate: Risk | None = None) -> None:
-        self.risk = risk
-        self.nodes = train
-        self.held_out = validation
-        self.surrogate = surrogate or risk
+    def __init__(
+        self,
+        risk: Risk,
+        train: DomainNodes,
+        validation: DomainNodes,
+        descent: Callable[[Output, DomainNodes, Tensor], Tensor] | None = None,
+    ) -> None:
+        self.risk, self.nodes, self.held_out = risk, train, validation
+        self.descent = descent or (lambda output, nodes, epoch: risk(output, nodes))
 
     def loss(self, output: Output, epoch: Tensor) -> ProblemState:
         """Compute the risk of the training nodes."""
-        return ProblemState(self.surrogate(output, self.nodes))
+        return ProblemState(self.descent(output, self.nodes, epoch))
 
     def validation(self, output: Output) -> Tensor:
         """Compute the risk of the validation nodes."""
@@ -279,7 +275,7 @@ class RiskObjective(BatchObjective):
     def on_batch(self, batch: Sequence[Tensor], *, held_out: bool) -> RiskObjective:
         """Return the risk of a batch."""
         nodes = batch_nodes(batch, self.nodes.source.device)
-        return RiskObjective(self.risk, nodes, nodes, self.surrogate)
+        return RiskObjective(self.risk, nodes, nodes, self.descent)
 
 
 def discriminate(output: Output, nodes: DomainNodes) -> Tensor:

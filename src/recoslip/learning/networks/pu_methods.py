@@ -1,10 +1,10 @@
-"""Discriminators of two sets of nodes, and positive-unlabelled risks: Elkan-Noto, uPU, nnPU, Dist-PU, PU-GNN."""
+"""Discriminators of two sets of nodes, and learning from positive (source) and unlabelled (target) nodes."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,25 +18,28 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import adjacency_of, within_hops
 from recoslip.data.split import Mask, Split
 from recoslip.learning.base import Attributes, Scores
-from recoslip.learning.networks.interfaces import Fleet, GraphInput, Objective, Output, ProblemState, Schedule
-from recoslip.learning.networks.links import inner_products, structure_loss
-from recoslip.learning.networks.network_detector import BATCHES, PATIENCE, NetworkDetector
+from recoslip.learning.networks.interfaces import Fleet, Objective, Output, Schedule
+from recoslip.learning.networks.links import NonEdges, inner_products, structure_loss
+from recoslip.learning.networks.network_detector import BATCHES, PATIENCE, NetworkDetector, TrainingSet
 from recoslip.learning.networks.objectives import (
     DomainNodes,
-    Risk,
     RiskObjective,
+    WeightedCrossEntropy,
     best_bin,
     discriminate,
-    domain_nodes,
     entropy,
     label_distribution,
+    log_likelihood,
     non_negative_risk,
     non_negative_step,
     positions,
+    posterior_known,
     soft_rate,
+    soft_rates,
     unbiased_risk,
 )
-from recoslip.learning.networks.sampling import NonEdges
+from recoslip.learning.networks.random_bits import derive
+from recoslip.learning.networks.training import BestWeights
 
 
 class DomainDiscriminator(NetworkDetector):
@@ -51,8 +54,8 @@ class DomainDiscriminator(NetworkDetector):
     patience: int = PATIENCE
     batch_size: int | None = BATCHES
 
-    def _objective(self, fleet: Fleet, data: GraphInput, graph: NodeGraph, split: Split, **truth: Any) -> Objective:
-        return RiskObjective(discriminate, *domain_nodes(graph, split, data.device))
+    def _objective(self, given: TrainingSet) -> Objective:
+        return RiskObjective(discriminate, *given.nodes)
 
 
 class ElkanNoto(DomainDiscriminator):
@@ -67,15 +70,14 @@ class ElkanNoto(DomainDiscriminator):
 
     labelled_fraction_: float = learned("c")
 
-    def _learn_from_logits(self, logits: Tensor, graph: NodeGraph, split: Split) -> dict[str, float]:
-        held_out = torch.from_numpy(split.validation & ~graph.is_target)
-        source = torch.sigmoid(logits[held_out, 0] - logits[held_out, 1])
+    def _numbers(self, output: Tensor, given: TrainingSet) -> Attributes:
+        held_out = torch.from_numpy(given.held_out_source)
+        source = torch.sigmoid(output[held_out, 0] - output[held_out, 1])
         return {"labelled_fraction_": float(source.mean())}
 
-    def _from_logits(self, logits: Tensor, graph: NodeGraph, attributes: Mapping[str, Any]) -> Scores:
-        known = torch.sigmoid(logits[:, 0] - logits[:, 1]) / attributes["labelled_fraction_"]
-        scores: Scores = (1 - known.clamp(max=1)).numpy()
-        return scores
+    def _from_output(self, output: Tensor, graph: NodeGraph, numbers: Mapping[str, Any]) -> Scores:
+        known = torch.sigmoid(output[:, 0] - output[:, 1]) / numbers["labelled_fraction_"]
+        return np.asarray((1 - known.clamp(max=1)).numpy())
 
 
 class Oracle(NetworkDetector):
@@ -107,21 +109,10 @@ class Oracle(NetworkDetector):
                 )
         return super()._learn_seeds(graph, split, seeds, progress, novel=novel)
 
-    def _objective(self, fleet: Fleet, data: GraphInput, graph: NodeGraph, split: Split, **truth: Any) -> Objective:
-        novel: Mask = truth["novel"]
-        training, validation = (
-            DomainNodes(positions(subset & ~novel, data.device), positions(subset & novel, data.device))
-            for subset in (split.train, split.validation)
-        )
-        return RiskObjective(discriminate, training, validation)
-
-
-@dataclass(frozen=True, eq=False)
-class WarmUp:
-    """What the warm-up found."""
-
-    source_probability: Tensor  # (nodes, members), on the CPU: what priors are estimated with
-    prior: Tensor  # π̂ of the whole target, (members,), on the device
+    def _objective(self, given: TrainingSet) -> Objective:
+        assert given.novel is not None
+        true = replace(given, graph=given.graph.with_target(given.novel))
+        return RiskObjective(discriminate, *true.nodes)
 
 
 class PriorDetector(NetworkDetector):
@@ -138,36 +129,40 @@ class PriorDetector(NetworkDetector):
             raise SettingError(f"prior_epochs must be fewer than epochs; got {self.prior_epochs} of {self.epochs}")
 
     @abstractmethod
-    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
-        """Build the risk to train with, from what the warm-up found."""
+    def _pu_objective(self, given: TrainingSet, prior: Tensor, source_probability: Tensor) -> Objective:
+        """Build the risk to train with.
 
-    def _train(
-        self, fleet: Fleet, data: GraphInput, graph: NodeGraph, split: Split, schedule: Schedule, **truth: Any
-    ) -> list[dict[str, Any]]:
-        discriminator = RiskObjective(discriminate, *domain_nodes(graph, split, data.device))
-        data.train(fleet, discriminator, replace(schedule, epochs=self.prior_epochs, patience=None))
-        z = torch.sigmoid(-data.evaluate(fleet).diff(dim=-1)[..., 0])
-        prior = estimated_priors(graph, split, z, graph.is_target)
-        report = schedule.progress
+        Args:
+            given: what is trained on.
+            prior: π̂ of the whole target, (members,), on the device.
+            source_probability: by the warm-up, (nodes, members), on the CPU: what priors are estimated with.
+        """
+
+    def _train(self, fleet: Fleet, given: TrainingSet, schedule: Schedule) -> list[Attributes]:
+        data, report = given.data, schedule.progress
         data.train(
             fleet,
-            self._pu_objective(graph, split, data, WarmUp(z, prior.to(data.device, data.dtype))),
-            replace(
-                schedule,
-                epochs=self.epochs - self.prior_epochs,
-                first_epoch=self.prior_epochs,
-                stage=1,
-                progress=None if report is None else lambda done: report(self.prior_epochs + done),
-            ),
+            RiskObjective(discriminate, *given.nodes),
+            replace(schedule, epochs=self.prior_epochs, patience=None),
         )
+        z = torch.sigmoid(-data.evaluate(fleet).diff(dim=-1)[..., 0])
+        prior = estimated_priors(given, z, given.graph.is_target)
+        later = replace(
+            schedule,
+            epochs=self.epochs - self.prior_epochs,
+            first_epoch=self.prior_epochs,
+            stage=1,
+            progress=None if report is None else lambda done: report(self.prior_epochs + done),
+        )
+        data.train(fleet, self._pu_objective(given, prior.to(data.device, data.dtype), z), later)
         return [{"prior_": float(p)} for p in prior]
 
 
-def estimated_priors(graph: NodeGraph, split: Split, source_probability: Tensor, among: Mask) -> Tensor:
+def estimated_priors(given: TrainingSet, source_probability: Tensor, among: Mask) -> Tensor:
     """Best-bin estimate of π among some target nodes, from the validation nodes, (members,)."""
-    target = graph.is_target
-    z, source, chosen = source_probability.numpy(), split.validation & ~target, split.validation & target & among
-    return torch.tensor([best_bin(z[source, m], z[chosen, m]).prior for m in range(z.shape[1])])
+    z, source = source_probability.numpy(), given.held_out_source
+    chosen = given.split.validation & given.graph.is_target & among
+    return torch.tensor([best_bin(z[source, m], z[chosen, m]) for m in range(z.shape[1])])
 
 
 class UPU(PriorDetector):
@@ -181,14 +176,8 @@ class UPU(PriorDetector):
 
     batch_size: int | None = BATCHES
 
-    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
-        prior = warm_up.prior
-
-        def risk(output: Output, nodes: DomainNodes) -> Tensor:
-            f = torch.sigmoid(output.margin)
-            return unbiased_risk(soft_rate(f, nodes.source), soft_rate(f, nodes.target), prior)
-
-        return RiskObjective(risk, *domain_nodes(graph, split, data.device))
+    def _pu_objective(self, given: TrainingSet, prior: Tensor, source_probability: Tensor) -> Objective:
+        return RiskObjective(lambda output, nodes: unbiased_risk(*soft_rates(output, nodes), prior), *given.nodes)
 
 
 class NNPU(PriorDetector):
@@ -201,19 +190,11 @@ class NNPU(PriorDetector):
 
     batch_size: int | None = BATCHES
 
-    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
-        prior = warm_up.prior
-        training, validation = domain_nodes(graph, split, data.device)
-
-        def rates(output: Output, nodes: DomainNodes) -> tuple[Tensor, Tensor]:
-            f = torch.sigmoid(output.margin)
-            return soft_rate(f, nodes.source), soft_rate(f, nodes.target)
-
+    def _pu_objective(self, given: TrainingSet, prior: Tensor, source_probability: Tensor) -> Objective:
         return RiskObjective(
-            lambda output, nodes: non_negative_risk(*rates(output, nodes), prior),
-            training,
-            validation,
-            surrogate=lambda output, nodes: non_negative_step(*rates(output, nodes), prior),
+            lambda output, nodes: non_negative_risk(*soft_rates(output, nodes), prior),
+            *given.nodes,
+            descent=lambda output, nodes, epoch: non_negative_step(*soft_rates(output, nodes), prior),
         )
 
 
@@ -230,17 +211,15 @@ class DistPU(PriorDetector):
 
     ENTROPY: ClassVar[float] = 0.1  # μ
 
-    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
-        prior = warm_up.prior
+    def _pu_objective(self, given: TrainingSet, prior: Tensor, source_probability: Tensor) -> Objective:
         one = torch.ones_like(prior)
         wanted, weights = torch.stack([one, prior]), torch.stack([2 * prior, one])
 
         def risk(output: Output, nodes: DomainNodes) -> Tensor:
-            f = torch.sigmoid(output.margin)
-            means = torch.stack([soft_rate(f, nodes.source), soft_rate(f, nodes.target)])
-            return label_distribution(means, wanted, weights) + self.ENTROPY * entropy(output.margin, nodes.target)
+            matched = label_distribution(torch.stack(soft_rates(output, nodes)), wanted, weights)
+            return matched + self.ENTROPY * entropy(output.margin, nodes.target)
 
-        return RiskObjective(risk, *domain_nodes(graph, split, data.device))
+        return RiskObjective(risk, *given.nodes)
 
 
 class PuGnn(PriorDetector):
@@ -258,7 +237,8 @@ class PuGnn(PriorDetector):
     structure_weight: float = param(0.1, Number(0, np.inf), "ρ")
     negatives_per_edge: int = param(50, Integer(1), "K")
 
-    def _pu_objective(self, graph: NodeGraph, split: Split, data: GraphInput, warm_up: WarmUp) -> Objective:
+    def _pu_objective(self, given: TrainingSet, prior: Tensor, source_probability: Tensor) -> Objective:
+        graph, split, data = given.graph, given.split, given.data
         target = graph.is_target
         near = within_hops(adjacency_of(graph), np.flatnonzero(~target), self.hops)
         # A set that training or validation has no node of has no mean to align and is left out; if both are, all target
@@ -266,15 +246,14 @@ class PuGnn(PriorDetector):
         sets: list[Mask] = [
             s for s in (near, ~near) if all((s & target & subset).any() for subset in (split.train, split.validation))
         ] or [target]
-        estimated = torch.stack([estimated_priors(graph, split, warm_up.source_probability, s) for s in sets])
+        estimated = torch.stack([estimated_priors(given, source_probability, s) for s in sets])
         estimated = estimated.to(data.device, data.dtype)  # (sets, members)
         wanted = torch.cat([torch.ones_like(estimated[:1]), estimated])
         weight = 1 / (2 * estimated.sum(dim=0, keepdim=True).clamp(min=0.01))
         weights = torch.cat([torch.ones_like(weight), weight.expand_as(estimated)])
-        training, validation = domain_nodes(graph, split, data.device)
         members_of = {
             id(nodes): [positions(s & target & subset, data.device) for s in sets]
-            for nodes, subset in ((training, split.train), (validation, split.validation))
+            for nodes, subset in zip(given.nodes, (split.train, split.validation), strict=True)
         }
 
         def risk(output: Output, nodes: DomainNodes) -> Tensor:
@@ -285,30 +264,119 @@ class PuGnn(PriorDetector):
         edges = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
         left, right = torch.from_numpy(edges).to(data.device)
         if len(left) == 0 or self.structure_weight == 0:
-            return RiskObjective(risk, training, validation)
+            return RiskObjective(risk, *given.nodes)
         everyone = torch.arange(graph.num_nodes, device=data.device)
         non_edges = NonEdges(everyone, left, right, self.negatives_per_edge * len(left))
 
-        def structure(output: Output, epoch: Tensor) -> Tensor:
-            drawn = non_edges.draw(epoch)
-            g = output.representation
-            loss = structure_loss(
-                inner_products(g, left, right), inner_products(g, drawn.left, drawn.right), drawn.valid
-            )
-            return self.structure_weight * loss
+        def descent(output: Output, nodes: DomainNodes, epoch: Tensor) -> Tensor:
+            drawn, g = non_edges.draw(epoch), output.representation
+            positive, negative = inner_products(g, left, right), inner_products(g, drawn.left, drawn.right)
+            structure = structure_loss(positive, negative, drawn.valid)
+            return risk(output, nodes) + self.structure_weight * structure
 
-        return WithStructure(risk, training, validation, structure)
+        return RiskObjective(risk, *given.nodes, descent=descent)
 
 
-class WithStructure(RiskObjective):
-    """A risk to validate with, and to descend on together with a loss of the edges."""
+NOVELTY, PROPENSITY = 0, 1  # the two networks; their seeds are derived from these numbers
 
-    def __init__(
-        self, risk: Risk, train: DomainNodes, validation: DomainNodes, structure: Callable[[Output, Tensor], Tensor]
-    ) -> None:
-        super().__init__(risk, train, validation)
-        self.structure = structure
 
-    def loss(self, output: Output, epoch: Tensor) -> ProblemState:
-        """Compute the risk of the training nodes and the loss of this epoch's pairs."""
-        return ProblemState(super().loss(output, epoch).loss + self.structure(output, epoch))
+class SarEM(NetworkDetector):
+    r"""Expectation-maximisation for labels that are selected at random given the node, not completely at random.
+
+    Two networks: $p(v) = P(\text{known} \mid v)$ and the propensity $e(v) = P(\text{source} \mid \text{known}, v)$, so
+    that $P(\text{source} \mid v) = p\,e$. With s = 1 for source nodes:
+
+    - E: $q = s + (1 - s) \frac{p (1 - e)}{1 - p e}$, the posterior of being known.
+    - M: both are fitted anew. e to s with weights q; p to every node twice, as known with weight q and as novel with
+      weight 1 - q.
+
+    p starts as a discriminator with both domains weighing the same, e with weights s + (1 - s) p. The step with the
+    highest validation log-likelihood $\sum s \log p e + (1 - s) \log(1 - p e)$ is kept. Without further assumptions p
+    and e cannot be told apart, and the method is as unstable as the paper reports.
+    """
+
+    name: ClassVar[str] = "sar-em"
+
+    em_steps: int = param(500, Integer(1), "EM steps at most")
+    em_patience: int = param(50, Integer(1), "steps without a higher validation log-likelihood after which EM ends")
+    epochs: int = param(200, Integer(1), "epochs of fitting a network in a step, at most")
+    patience: int = param(20, Integer(1), "epochs without a lower validation loss after which that fitting ends")
+    batch_size: int | None = BATCHES
+
+    propensity_: Scores = learned("e of each node in the kept step", per_node=True)
+    em_step_: int = learned("the step that was kept")
+
+    def _networks_per_seed(self) -> int:
+        """Return 2: novelty and propensity."""
+        return 2
+
+    def _steps(self) -> int:
+        return self.em_steps
+
+    def _learn_block(
+        self, given: TrainingSet, members: Sequence[int], report: Callable[[int], None]
+    ) -> list[Attributes]:
+        return ExpectationMaximisation(self, given, members).run(report)
+
+
+class ExpectationMaximisation:
+    """EM for a block of seeds, whose networks are trained together; theirs are derived from `keys`, one per seed."""
+
+    def __init__(self, detector: SarEM, given: TrainingSet, keys: Sequence[int]) -> None:
+        graph, split, data = given.graph, given.split, given.data
+        self.detector, self.features, self.data, self.keys = detector, graph.num_features, data, keys
+        self.schedule = Schedule(detector.epochs, detector.learning_rate, patience=detector.patience)  # in a step
+        is_source = torch.from_numpy(~graph.is_target).to(data.device, data.dtype)
+        self.s = is_source[:, None].expand(-1, len(keys))  # (nodes, members)
+        self.train, self.held_out = positions(split.train, data.device), positions(split.validation, data.device)
+
+    def run(self, progress: Callable[[int], None]) -> list[dict[str, Any]]:
+        """Run all steps; return the learned attributes of each seed."""
+        s, members = self.s, len(self.keys)
+        f, e = self._initial()
+        kept_f, kept_e = f, e
+        best: BestWeights | None = None
+        for step in range(1, self.detector.em_steps + 1):
+            known = posterior_known(s, 1 - f, e)
+            # Both follow from the posterior alone, so they are one fleet: novelty first, then propensity.
+            fleet, both = self._fit(step, (NOVELTY, 1 - known, known), (PROPENSITY, known * s, known * (1 - s)))
+            f, e = both[:, :members], both[:, members:]
+            held_out = self.held_out
+            likelihood = log_likelihood(s[held_out], 1 - f[held_out], e[held_out])
+            best = best or BestWeights(fleet, self.detector.em_patience)
+            best.update(fleet, -likelihood.repeat(2), step)
+            is_best = best.epoch[:members] == step
+            kept_f, kept_e = torch.where(is_best, f, kept_f), torch.where(is_best, e, kept_e)
+            progress(step)
+            if best.all_ended(step):
+                break
+        assert best is not None
+        steps = best.restore(fleet).tolist()
+        scores, propensity = kept_f.double().cpu().numpy(), kept_e.double().cpu().numpy()
+        return [
+            {
+                "scores_": scores[:, m].copy(),
+                "propensity_": propensity[:, m].copy(),
+                "em_step_": steps[m],
+                "fleet_": fleet.gather([(fleet, m)]),
+            }
+            for m in range(members)
+        ]
+
+    def _initial(self) -> tuple[Tensor, Tensor]:
+        """Fit novelty as a balanced discriminator, then propensity with its output as weights: f and e."""
+        s, train_s = self.s, self.s[self.train]
+        _, f = self._fit(0, (NOVELTY, (1 - s) / (1 - train_s).sum(dim=0), s / train_s.sum(dim=0)))
+        known = s + (1 - s) * (1 - f)
+        _, e = self._fit(0, (PROPENSITY, known * s, known * (1 - s)))
+        return f, e
+
+    def _fit(self, step: int, *labels: tuple[int, Tensor, Tensor]) -> tuple[Fleet, Tensor]:
+        """Fit fresh networks to weighted labels, all at once; return them and σ(margin) of every node."""
+        seeds = [int(derive(torch.tensor(key), which, step)) for which, _, _ in labels for key in self.keys]
+        fleet = self.detector._build_fleet(self.features, seeds).to(self.data.device)
+        up = torch.cat([weight for _, weight, _ in labels], dim=1)
+        down = torch.cat([weight for _, _, weight in labels], dim=1)
+        self.data.train(fleet, WeightedCrossEntropy(up, down, self.train, self.held_out), self.schedule)
+        f = torch.sigmoid(self.data.evaluate(fleet).diff(dim=-1)[..., 0])
+        return fleet, f.to(self.data.device, self.data.dtype)

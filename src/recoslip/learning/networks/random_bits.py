@@ -30,7 +30,7 @@ def derive(key: Tensor, *path: int | Tensor) -> Tensor:
     on_gpu = key.is_cuda and compile_here()
     for number in path:
         if on_gpu:
-            from recoslip.learning.networks.triton_dropout import derive_keys
+            from recoslip.learning.networks.triton_kernels import derive_keys
 
             key = derive_keys(key, number)
         else:
@@ -95,7 +95,7 @@ def kept_factor(keep: float) -> float:
 def drop(values: Tensor, key: Tensor, keep: float) -> Tensor:
     """Multiply by dropout factors: (nodes, members, width), (members,) -> (nodes, members, width)."""
     if can_take(values):
-        from recoslip.learning.networks.triton_dropout import dropout
+        from recoslip.learning.networks.triton_kernels import dropout
 
         return dropout(values, key, binary_digits(keep), kept_factor(keep))
     return values * keep_mask(key, values.shape[0], values.shape[2], keep, values.dtype)
@@ -105,7 +105,7 @@ def relu_and_drop_(values: Tensor, key: Tensor, keep: float) -> Tensor:
     """Do the same with what is positive, and set the rest to 0; in place."""
     nodes, _, width = values.shape
     if can_take(values):
-        from recoslip.learning.networks.triton_dropout import dropout
+        from recoslip.learning.networks.triton_kernels import dropout
 
         return dropout(values, key, binary_digits(keep), kept_factor(keep), relu=True, out=values)
     if values.device.type != "cpu":

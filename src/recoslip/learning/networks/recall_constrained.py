@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -16,17 +15,18 @@ from torch import Tensor
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
 from recoslip.learning.networks.interfaces import BatchObjective, Output, ProblemState
-from recoslip.learning.networks.links import cut_score, first_of_each, inner_products, link_loss
+from recoslip.learning.networks.links import NonEdges, cut_score, first_of_each, inner_products, link_loss
 from recoslip.learning.networks.objectives import (
+    DomainNodes,
     batch_nodes,
     domain_nodes,
     hard_rate,
     lagrangian,
     positions,
     soft_rate,
+    soft_rates,
 )
-from recoslip.learning.networks.sampling import NonEdges
-from recoslip.learning.networks.tensors import concatenated_ranges, to_tensor
+from recoslip.learning.networks.sparse_products import concatenated_ranges, to_tensor
 
 Links: TypeAlias = Literal["selective", "target", "all", "none"]
 Dual: TypeAlias = Literal["hard", "soft"]
@@ -43,14 +43,56 @@ class Observed(NamedTuple):
     cut: Tensor | None  # z, below which a target node is undecided
 
 
+class DualAscent:
+    """λ of every member, which ascends on the violation of its constraint, and what is remembered of the steps."""
+
+    COLUMNS = ("fpr", "recall", "multiplier", "link_loss")
+
+    def __init__(
+        self, recall_target: Tensor, target: Tensor, *, epochs: int, multiplier: float, learning_rate: float
+    ) -> None:
+        members, device = len(recall_target), recall_target.device
+        self.multiplier = torch.full((members,), float(multiplier), device=device, requires_grad=True)
+        self.optimiser = torch.optim.Adam(
+            [self.multiplier], lr=learning_rate, maximize=True, capturable=device.type == "cuda"
+        )
+        self.history = torch.zeros(epochs, len(self.COLUMNS), members, device=device)
+        self.running_recall = RunningMean(torch.zeros(members, device=device), torch.zeros(members, device=device))
+        self.running_cut = RunningCut(target, recall_target)
+
+    def step(self, violation: Tensor, observed: Observed, epoch: Tensor) -> None:
+        """Ascend on the violation, projected to λ ≥ 0, and record the epoch."""
+        self.multiplier.grad = violation.to(self.multiplier.dtype)
+        self.optimiser.step()
+        with torch.no_grad():
+            self.multiplier.clamp_(min=0)
+            self.running_recall.assign(observed.running_recall)
+            row = torch.stack([observed.fpr, observed.recall, self.multiplier, observed.link_loss])
+            self.history.index_copy_(0, epoch.view(1), row[None].to(self.history.dtype))
+
+
+@dataclass(eq=False)
 class RecallConstrained(BatchObjective):
     r"""$\hat\beta + \xi \mathcal{L}_{lp} + \lambda(\tilde\alpha - \hat\alpha)$ of every member, and its λ."""
 
-    COLUMNS = ("fpr", "recall", "multiplier", "link_loss")
-    MEMORY = 20  # batches that the running recall covers at most: older ones tell of networks long changed
+    MEMORY: ClassVar[int] = (
+        20  # batches that the running recall covers at most: older ones tell of networks long changed
+    )
 
-    def __init__(
-        self,
+    graph: NodeGraph
+    nodes: DomainNodes
+    held_out: DomainNodes
+    recall_target: Tensor  # (members,) α̃
+    ascent: DualAscent  # the problems of batches share it
+    dual: Dual = "hard"
+    links: Links = "selective"
+    link_weight: float = 0.001
+    batch: Sequence[Tensor] | None = None  # the nodes of either domain, where this is the problem of a batch
+    decay: float = 1.0  # weight of the present step in the running recall; a step that sees all nodes counts alone
+
+    @classmethod
+    def of(
+        cls,
         graph: NodeGraph,
         split: Split,
         recall_targets: Sequence[float],
@@ -58,26 +100,16 @@ class RecallConstrained(BatchObjective):
         *,
         epochs: int,
         multiplier: float,
-        dual: Dual = "hard",
         dual_learning_rate: float = 0.001,
-        links: Links = "selective",
-        link_weight: float = 0.001,
-    ) -> None:
-        self.nodes, self.held_out = domain_nodes(graph, split, device)
-        self.recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
-        members = len(recall_targets)
-        self.multiplier = torch.full((members,), float(multiplier), device=device, requires_grad=True)
-        self.ascent = torch.optim.Adam(
-            [self.multiplier], lr=dual_learning_rate, maximize=True, capturable=device.type == "cuda"
+        **settings: Any,
+    ) -> Self:
+        """Build the problem of a graph, with one member for each recall target."""
+        nodes, held_out = domain_nodes(graph, split, device)
+        recall_target = torch.tensor(recall_targets, dtype=torch.float64, device=device)
+        ascent = DualAscent(
+            recall_target, nodes.target, epochs=epochs, multiplier=multiplier, learning_rate=dual_learning_rate
         )
-        self.dual = dual
-        self.link_weight = link_weight
-        self.graph, self.links = graph, links
-        self.history = torch.zeros(epochs, len(self.COLUMNS), members, device=device)
-        zeros = torch.zeros(members, device=device)
-        self.running_recall = RunningMean(zeros, zeros.clone())
-        self.decay = 1.0  # weight of the present step in the running recall; a step that sees all nodes counts alone
-        self.batch_targets: Tensor | None = None  # the target nodes of a batch, where this is one
+        return cls(graph, nodes, held_out, recall_target, ascent, **settings)
 
     def loss(self, output: Output, epoch: Tensor) -> ProblemState:
         """Compute β̂ + ξ L_lp and the violation α̃ - α̂ of each member (eq. 7)."""
@@ -87,7 +119,7 @@ class RecallConstrained(BatchObjective):
         with torch.no_grad():
             hard_fpr, hard_recall = hard_rate(f, self.nodes.source), hard_rate(f, self.nodes.target)
             # D1: the dual step follows the hard recall, the primal step the soft one, see DEVIATIONS.md
-            running = self.running_recall.updated(hard_recall if self.dual == "hard" else recall, self.decay)
+            running = self.ascent.running_recall.updated(hard_recall if self.dual == "hard" else recall, self.decay)
         margin = cut = None
         links = torch.zeros_like(fpr)
         if self.link_pairs is not None:
@@ -106,61 +138,49 @@ class RecallConstrained(BatchObjective):
     def lagrangian(self, state: ProblemState) -> Tensor:
         """Add the violation to the loss, weighed by the multiplier."""
         assert state.violation is not None
-        return state.loss + self.multiplier.detach() * state.violation
+        return state.loss + self.ascent.multiplier.detach() * state.violation
 
     def dual_step(self, state: ProblemState, epoch: Tensor) -> None:
-        """Take a step of gradient ascent on the strict violation, projected to λ ≥ 0, and record the epoch."""
+        """Take a step of gradient ascent on the strict violation, and record the epoch."""
         assert state.strict_violation is not None
         observed: Observed = state.misc
-        self.multiplier.grad = state.strict_violation.to(self.multiplier.dtype)
-        self.ascent.step()
-        with torch.no_grad():
-            self.multiplier.clamp_(min=0)
-            self.running_recall.assign(observed.running_recall)
-            if self.batch_targets is not None and observed.target_margin is not None and observed.cut is not None:
-                self.running_cut.update(self.batch_targets, observed.target_margin, observed.cut)
-            row = torch.stack([observed.fpr, observed.recall, self.multiplier, observed.link_loss])
-            self.history.index_copy_(0, epoch.view(1), row[None].to(self.history.dtype))
+        self.ascent.step(state.strict_violation, observed, epoch)
+        if self.batch is not None and observed.target_margin is not None and observed.cut is not None:
+            self.ascent.running_cut.update(self._batch_target(), observed.target_margin, observed.cut)
 
     def validation(self, output: Output) -> Tensor:
         """Compute the Lagrangian of the validation nodes, without the link loss."""
-        f = torch.sigmoid(output.margin)
-        fpr, recall = soft_rate(f, self.held_out.source), soft_rate(f, self.held_out.target)
-        return lagrangian(fpr, recall, self.recall_target.to(f.dtype), self.multiplier.detach())
+        fpr, recall = soft_rates(output, self.held_out)
+        return lagrangian(fpr, recall, self.recall_target.to(fpr.dtype), self.ascent.multiplier.detach())
 
     @cached_property
     def link_pairs(self) -> LinkPairs | None:
-        """The pairs of the whole graph."""
-        return LinkPairs.of_graph(self.graph, self.links, self.history.device)
-
-    @cached_property
-    def running_cut(self) -> RunningCut:
-        """What batches know of the selective set, which is chosen among all target nodes that train."""
-        return RunningCut(self.nodes.target, self.recall_target)
+        """The pairs of the graph, or those inside the batch."""
+        if self.links == "none":
+            return None
+        if self.batch is None:
+            return LinkPairs.of_graph(self.graph, self.links, self.recall_target.device)
+        return LinkPairs.of_batch(self.graph, self.batch, self.links, self.nodes.target)
 
     def _cut(self, margin: Tensor) -> Tensor:
-        if self.batch_targets is None:
+        if self.batch is None:
             return cut_score(margin, self.recall_target)
-        return self.running_cut.with_batch(self.batch_targets, margin)
+        return self.ascent.running_cut.with_batch(self._batch_target(), margin)
+
+    def _batch_target(self) -> Tensor:
+        """Return the target nodes of the batch, by their positions in the graph."""
+        assert self.batch is not None
+        return self.batch[1].to(self.recall_target.device)
 
     def node_sets(self, *, held_out: bool) -> tuple[Tensor, ...]:
         """Return source and target nodes."""
         return self.held_out if held_out else self.nodes
 
     def on_batch(self, batch: Sequence[Tensor], *, held_out: bool) -> RecallConstrained:
-        """Return the problem of a batch: rates are its own; multiplier, running recall and cut are shared."""
-        problem = copy.copy(self)
-        device = self.history.device
-        problem.nodes = problem.held_out = batch_nodes(batch, device)
+        """Return the problem of a batch: rates are its own, the ascent is shared."""
+        nodes = batch_nodes(batch, self.recall_target.device)
         fraction = len(batch[1]) / len(self.node_sets(held_out=held_out)[1])
-        problem.decay = max(fraction, 1 / self.MEMORY)
-        problem.link_pairs = None
-        if self.links != "none" and not held_out:
-            problem.link_pairs = LinkPairs.of_batch(self.graph, batch, self.links, problem.nodes.target, device)
-        if self.links == "selective":
-            problem.running_cut = self.running_cut  # made here if it was not, and shared
-            problem.batch_targets = batch[1].to(device)
-        return problem
+        return replace(self, nodes=nodes, held_out=nodes, batch=batch, decay=max(fraction, 1 / self.MEMORY))
 
     def validation_rates(self, margin: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Hard FPR and recall of each member on the validation nodes."""
@@ -200,9 +220,13 @@ class RunningCut:
 
     def __init__(self, target: Tensor, recall_target: Tensor) -> None:
         self.target, self.recall_target = target, recall_target
-        self.margin = torch.full((len(target), len(recall_target)), torch.nan, device=target.device)
         self.value = torch.zeros(len(recall_target), device=target.device)
         self.batches = 0
+
+    @cached_property
+    def margin(self) -> Tensor:
+        """The last margins, (target nodes, members), NaN where there are none yet; made for batches alone."""
+        return torch.full((len(self.target), len(self.recall_target)), torch.nan, device=self.target.device)
 
     def with_batch(self, nodes: Tensor, margin: Tensor) -> Tensor:
         """Compute z, (members,), with the margins of a batch's target nodes taken in; nothing is changed."""
@@ -233,9 +257,7 @@ class LinkPairs:
     non_edges: NonEdges
 
     @classmethod
-    def of_batch(
-        cls, graph: NodeGraph, batch: Sequence[Tensor], links: Links, target: Tensor, device: torch.device
-    ) -> LinkPairs | None:
+    def of_batch(cls, graph: NodeGraph, batch: Sequence[Tensor], links: Links, target: Tensor) -> LinkPairs | None:
         """Collect the edges inside a batch, by the positions of their ends there; None where there are none."""
         seeds = torch.cat(list(batch))
         skipped = 0 if links == "all" else len(batch[0])  # the source nodes come first
@@ -246,8 +268,8 @@ class LinkPairs:
         neighbour = column[begin[owner] + offset]
         index = torch.searchsorted(nodes, neighbour).clamp(max=len(nodes) - 1)
         inside = (nodes[index] == neighbour) & (owner < index)
-        left, right = ((skipped + order[ends[inside]]).to(device) for ends in (owner, index))
-        return cls._of_edges(torch.arange(skipped, len(seeds), device=device), left, right, target)
+        left, right = ((skipped + order[ends[inside]]).to(target.device) for ends in (owner, index))
+        return cls._of_edges(torch.arange(skipped, len(seeds), device=target.device), left, right, target)
 
     @classmethod
     def of_graph(cls, graph: NodeGraph, links: Links, device: torch.device) -> LinkPairs | None:

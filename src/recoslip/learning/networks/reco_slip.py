@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,16 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoslip.base.errors import RecoslipWarning, SettingError
-from recoslip.base.progress import Phases, Progress
+from recoslip.base.progress import Progress
 from recoslip.base.settings import Choice, Integer, Number, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Split
 from recoslip.learning.base import Attributes, Scores
-from recoslip.learning.networks.interfaces import Fleet, GraphInput, Output, ProblemState, Schedule
-from recoslip.learning.networks.network import seed_key
-from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector
+from recoslip.learning.networks.interfaces import Fleet, Output, ProblemState, Schedule
+from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector, TrainingSet
 from recoslip.learning.networks.random_bits import derive
-from recoslip.learning.networks.recall_constrained import Dual, Links, RecallConstrained
+from recoslip.learning.networks.recall_constrained import Dual, DualAscent, Links, RecallConstrained
 
 MISSED_LIMIT = (
     "no recall target reached a validation FPR of {limit:g} or less, the lowest ({lowest:.4f}) was taken; "
@@ -62,32 +60,15 @@ class ConstrainedDetector(NetworkDetector):
     def _learn_seeds(
         self, graph: NodeGraph, split: Split, seeds: Sequence[int], progress: Progress, **truth: Any
     ) -> list[Attributes]:
-        data = self._graph_input(graph)
-        blocks = self._blocks(self._members(seeds), data)
-        phases = Phases(progress, len(blocks) * self.epochs)
-        solved: list[Solution] = []
-        for block in blocks:
-            schedule = Schedule(
-                self.epochs,
-                self.learning_rate,
-                validate_after=self.epochs // 2,  # D2: the best validated weights after T/2, see DEVIATIONS.md
-                progress=phases.phase(self.epochs),
-            )
-            solved += self._solve(graph, data, split, block, schedule)
+        solved: list[Solution] = super()._learn_seeds(graph, split, seeds, progress)
         count = len(self.recall_targets)
         return [self._select(solved[start : start + count]) for start in range(0, len(solved), count)]
 
-    @abstractmethod
-    def _members(self, seeds: Sequence[int]) -> Sequence[Any]:
-        """Return what tells the networks of some seeds apart."""
+    def _schedule(self, report: Callable[[int], None]) -> Schedule:
+        # D2: the best validated weights after T/2, see DEVIATIONS.md
+        return Schedule(self.epochs, self.learning_rate, validate_after=self.epochs // 2, progress=report)
 
-    @abstractmethod
-    def _solve(
-        self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[Any], schedule: Schedule
-    ) -> list[Solution]:
-        """Train a block of networks; return the solution of each recall target."""
-
-    def _dual_settings(self) -> dict[str, Any]:
+    def _problem_settings(self) -> dict[str, Any]:
         """Return the settings of the problem that both methods have."""
         return {name: getattr(self, name) for name in ("epochs", "multiplier", "dual", "dual_learning_rate")}
 
@@ -135,22 +116,15 @@ class RecoSlip(ConstrainedDetector):
             for index, target in enumerate(self.recall_targets)
         ]
 
-    def _solve(
-        self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[Member], schedule: Schedule
+    def _learn_block(
+        self, given: TrainingSet, members: Sequence[Member], report: Callable[[int], None]
     ) -> list[Solution]:
         seeds, targets = zip(*members, strict=True)
-        fleet = self._build_fleet(graph.num_features, seeds).to(data.device)
-        problem = RecallConstrained(
-            graph,
-            split,
-            targets,
-            data.device,
-            links=self.links,
-            link_weight=self.link_weight,
-            **self._dual_settings(),
-        )
-        kept = data.train(fleet, problem, schedule)
-        margin = data.evaluate(fleet).diff(dim=-1)[..., 0].to(data.device)
+        fleet = self._build_fleet(given.graph.num_features, seeds).to(given.data.device)
+        settings = self._problem_settings() | {"links": self.links, "link_weight": self.link_weight}
+        problem = RecallConstrained.of(given.graph, given.split, targets, given.data.device, **settings)
+        kept = given.data.train(fleet, problem, self._schedule(report))
+        margin = given.data.evaluate(fleet).diff(dim=-1)[..., 0].to(given.data.device)
         return solutions(problem, fleet, margin, kept.tolist(), range(len(members)))
 
     def _select(self, solved: Sequence[Solution]) -> Attributes:
@@ -178,16 +152,13 @@ class CoNoC(ConstrainedDetector):
 
     head_: int = learned("the chosen head")
 
-    def _members(self, seeds: Sequence[int]) -> list[int]:
-        return [seed_key(seed) for seed in seeds]
-
-    def _solve(
-        self, graph: NodeGraph, data: GraphInput, split: Split, members: Sequence[int], schedule: Schedule
-    ) -> list[Solution]:
-        fleet = self._build_fleet(graph.num_features, members, self._num_classes()).to(data.device)
-        targets = list(self.recall_targets) * len(members)
-        problem = SharedHeads(graph, split, targets, data.device, links="none", **self._dual_settings())
-        kept = data.train(fleet, problem, schedule)
+    def _learn_block(self, given: TrainingSet, members: Sequence[int], report: Callable[[int], None]) -> list[Solution]:
+        data, targets = given.data, list(self.recall_targets) * len(members)
+        fleet = self._build_fleet(given.graph.num_features, members).to(data.device)
+        problem = SharedHeads.of(
+            given.graph, given.split, targets, data.device, links="none", **self._problem_settings()
+        )
+        kept = data.train(fleet, problem, self._schedule(report))
         margin = by_head(data.evaluate(fleet).to(data.device, data.dtype)).diff(dim=-1)[..., 0]
         owner = [member for member in range(len(members)) for _ in self.recall_targets]
         return solutions(problem, fleet, margin, [int(kept[member]) for member in owner], owner)
@@ -198,10 +169,8 @@ class CoNoC(ConstrainedDetector):
     def _num_classes(self) -> int:
         return 2 * len(self.recall_targets)
 
-    def _from_logits(self, logits: Tensor, graph: NodeGraph, attributes: Mapping[str, Any]) -> Scores:
-        head = attributes["head_"]
-        scores: Scores = torch.sigmoid(logits[:, 2 * head + 1] - logits[:, 2 * head]).numpy()
-        return scores
+    def _from_output(self, output: Tensor, graph: NodeGraph, numbers: Mapping[str, Any]) -> Scores:
+        return super()._from_output(by_head(output[:, None])[:, numbers["head_"]], graph, numbers)
 
 
 class SharedHeads(RecallConstrained):
@@ -251,8 +220,8 @@ def solutions(
     """
     fpr, recall = problem.validation_rates(margin)
     f = torch.sigmoid(margin.double()).cpu().numpy()  # double: f near 1 keeps its order
-    history = problem.history.cpu().numpy()
-    multiplier = problem.COLUMNS.index("multiplier")
+    history = problem.ascent.history.cpu().numpy()
+    multiplier = DualAscent.COLUMNS.index("multiplier")
     return [
         Solution(
             recall_target=target,
@@ -277,33 +246,27 @@ def select(solutions: Sequence[Solution], max_fpr: float) -> int:
     return min(range(len(solutions)), key=lambda k: (solutions[k].fpr, -solutions[k].recall, k))
 
 
-CANDIDATES_SCHEMA = {
+CANDIDATE = {
     "recall_target": pl.Float64,
     "fpr": pl.Float64,
     "recall": pl.Float64,
     "multiplier": pl.Float64,
     "epoch": pl.Int64,
-    "chosen": pl.Boolean,
 }
-HISTORY_COLUMNS = ("recall_target", "epoch", *RecallConstrained.COLUMNS)
 
 
 def candidates_table(solutions: Sequence[Solution], chosen: int) -> pl.DataFrame:
     """List the solutions, a row each."""
-    rows = [(s.recall_target, s.fpr, s.recall, s.multiplier, s.epoch, k == chosen) for k, s in enumerate(solutions)]
-    return pl.DataFrame(rows, schema=CANDIDATES_SCHEMA, orient="row")
+    rows = [[getattr(solution, name) for name in CANDIDATE] for solution in solutions]
+    return pl.DataFrame(rows, schema=CANDIDATE, orient="row").with_columns(chosen=pl.int_range(pl.len()) == chosen)
 
 
 def history_table(solutions: Sequence[Solution]) -> pl.DataFrame:
     """List the epochs of every solution, a row each."""
     frames = [
-        pl.DataFrame(
-            {
-                "recall_target": np.full(len(s.history), s.recall_target),
-                "epoch": np.arange(1, len(s.history) + 1),
-                **{name: s.history[:, k] for k, name in enumerate(RecallConstrained.COLUMNS)},
-            }
+        pl.DataFrame(s.history, schema=DualAscent.COLUMNS).select(
+            pl.lit(s.recall_target).alias("recall_target"), pl.int_range(1, pl.len() + 1).alias("epoch"), pl.all()
         )
         for s in solutions
     ]
-    return pl.concat(frames).select(HISTORY_COLUMNS)
+    return pl.concat(frames)

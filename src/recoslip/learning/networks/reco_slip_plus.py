@@ -19,7 +19,7 @@ from recoslip.base.settings import Integer, Number, learned, param
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours
 from recoslip.data.partitions import TREES
-from recoslip.learning.base import Attributes, Presentation, Scores, check_scores, computes
+from recoslip.learning.base import Attributes, Presentation, Scores, check_scores
 from recoslip.learning.networks.batches import SampledGraph
 from recoslip.learning.networks.committee import (
     Folds,
@@ -32,12 +32,18 @@ from recoslip.learning.networks.committee import (
     out_of_fold_prediction,
     smooth,
 )
+from recoslip.learning.networks.device import Check, side_by_side
 from recoslip.learning.networks.interfaces import Fleet, GraphInput, Schedule
-from recoslip.learning.networks.network_detector import BATCHES, NetworkDetector, check_encoders, encoders_of
+from recoslip.learning.networks.network_detector import (
+    BATCHES,
+    NetworkDetector,
+    check_encoders,
+    encoders_of,
+    evaluated,
+    with_weights,
+)
 from recoslip.learning.networks.objectives import WeightedCrossEntropy
-from recoslip.learning.networks.torch_state import Check, side_by_side
 from recoslip.learning.networks.training import Training, train_together
-from recoslip.learning.saving import below
 from recoslip.learning.scan import Ranks, ScanModel
 
 ROUNDS_SCHEMA = {"round": pl.Int64, "novel": pl.Int64, "known": pl.Int64, "looks_novel": pl.Float64}
@@ -116,13 +122,12 @@ class RecoSlipPlus(NetworkDetector):
     ) -> list[Attributes]:
         """Return what the committee learns from each presentation, beginning at an opinion on its nodes."""
         training = CoTraining(self, shown[0].graph)
-        states = [SeedState.of(each, own, self.folds) for each, own in zip(shown, opinions, strict=True)]
-        groups = [states]
+        members = list(zip(shown, opinions, strict=True))
+        groups = [members]
         if training.in_batches:  # which would be drawn from the nodes of all presentations
-            groups = [list(group) for _, group in groupby(states, lambda state: id(state.split))]
+            groups = [list(group) for _, group in groupby(members, lambda member: id(member[0].split))]
         blocks = [block for group in groups for block in self._blocks(group, training.inputs[0])]
-        steps = self.rounds * training.epochs * len(training.inputs)
-        phases = Phases(progress, len(blocks) * steps)
+        phases = Phases(progress, len(blocks) * self.rounds * training.epochs * len(training.inputs))
         learned = [attributes for block in blocks for attributes in training.run(block, phases)]
         progress(phases.total, phases.total)
         return learned
@@ -142,36 +147,23 @@ class RecoSlipPlus(NetworkDetector):
         return prediction._replace(margin=smooth(prediction.margin, neighbours, self.smoothing))
 
     def _score(self, graph: NodeGraph) -> Scores:
-        margins = []
-        for encoder, fleet in zip(encoders_of(self), self.fleet_, strict=True):
-            data = self._graph_input(graph, encoder)
-            margins.append(margins_of(data.evaluate(fleet.to(data.device))))
-            fleet.to("cpu")
+        margins = [
+            margins_of(evaluated(fleet, self._graph_input(graph, encoder)))
+            for encoder, fleet in zip(encoders_of(self), self._fleets(), strict=True)
+        ]
         return self._predict(margins, Neighbours(graph), assign_folds(graph.ids, self.folds, self.seed_)).f
 
-    @computes
-    def representation(self, graph: NodeGraph, nodes: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float64]:
-        """Return the representations of all encoders' last networks, of one alone where the graph is large."""
-        parts = []
-        for encoder, module in zip(encoders_of(self), self.fleet_, strict=True):
-            fleet: Any = module
-            data = self._graph_input(graph, encoder)
-            count = 1 if data.nodes_per_step < data.num_nodes else self.folds
-            last = fleet.gather([(fleet, k) for k in range(fleet.members - count, fleet.members)])
-            parts.append(data.evaluate(last.to(data.device), "representation")[nodes].flatten(1).numpy())
-        return np.concatenate(parts, axis=1)
+    def _fleets(self) -> Sequence[Fleet]:
+        return list(self.fleet_)  # type: ignore[arg-type]
 
     def _rotation_params(self) -> dict[str, Any]:
         """Return the settings of each of several fits, which cost less, as their average is taken."""
         return {"rounds": min(self.rounds, 2)}
 
     def _restored(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        networks = self.rounds_.height * self.folds
-        fleets = [
-            self._restored_fleet(below(f"{k}.", arrays), networks, encoder=encoder)
-            for k, encoder in enumerate(encoders_of(self))
-        ]
-        return nn.ModuleList(fleets)
+        seeds = [0] * (self.rounds_.height * self.folds)
+        fleets = (self._build_fleet(self.n_features_in_, seeds, encoder=encoder) for encoder in encoders_of(self))
+        return with_weights(nn.ModuleList(fleets), arrays)
 
 
 class Thorough(RecoSlipPlus):
@@ -213,14 +205,23 @@ def _mean_rank(scan: Scores, committee: Scores) -> Scores:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """The networks of one round and encoder, of some seeds, and what they are trained with."""
+    """The networks of one encoder in a round, of some seeds, and what they are trained with."""
 
+    encoder: int
     states: Sequence[SeedState]
-    key: tuple[int, Round]
     fleet: Fleet
     data: GraphInput
     objective: WeightedCrossEntropy
     schedule: Schedule
+
+    def finish(self) -> None:
+        """Keep the trained networks, and their margins, with the seeds that they are of."""
+        margins = margins_of(self.data.evaluate(self.fleet))
+        networks = self.fleet.members // len(self.states)
+        for k, state in enumerate(self.states):
+            own = range(k * networks, (k + 1) * networks)
+            state.fleets[self.encoder].append(self.fleet.gather([(self.fleet, network) for network in own]))
+            state.margins[self.encoder].append(margins[:, own])
 
 
 class CoTraining:
@@ -248,11 +249,11 @@ class CoTraining:
         """How many steps a round has: as many on a whole graph as asked for, more in batches of a large one."""
         return round(self.detector.epochs * (steps_factor(self.graph.num_nodes) if self.in_batches else 1))
 
-    def run(self, states: Sequence[SeedState], phases: Phases) -> list[Attributes]:
-        """Train all rounds for a block of seeds; return what each learned."""
+    def run(self, members: Sequence[tuple[Presentation, Scores]], phases: Phases) -> list[Attributes]:
+        """Train all rounds for a block of presentations, each with the opinion that it begins at."""
         detector = self.detector
-        rounds = [Round(number) for number in range(1, detector.rounds + 1)]
-        for of_round in rounds:
+        states = [SeedState.of(*member, detector.folds, len(self.encoders)) for member in members]
+        for of_round in map(Round, range(1, detector.rounds + 1)):
             for state in states:
                 state.labels = choose_pseudo_labels(
                     state.margin,
@@ -260,35 +261,28 @@ class CoTraining:
                     state.nodes,
                     scan=state.scan,
                     core=detector.core,
-                    known_below=None if of_round is rounds[0] else detector.known_below,
+                    known_below=None if of_round.number == 1 else detector.known_below,
                     source_weight=detector.source_weight,
                 )
             self._train(states, of_round, phases.phase(self.epochs * len(self.inputs)))
             for state in states:
-                state.record(of_round, self._predict(state, [of_round]))
-        learned = [self._attributes(state, rounds) for state in states]
-        for state in states:
-            state.fleets.clear()
-            state.margins.clear()
-        return learned
+                state.record(of_round, self._predict(state, slice(-1, None)))
+        return [self._attributes(state) for state in states]
 
-    def _predict(self, state: SeedState, rounds: Sequence[Round]) -> Prediction:
-        margins = [
-            np.concatenate([state.margins[k, each] for each in rounds], axis=1) for k in range(len(self.encoders))
-        ]
+    def _predict(self, state: SeedState, rounds: slice) -> Prediction:
+        margins = [np.concatenate(own[rounds], axis=1) for own in state.margins]
         return self.detector._predict(margins, self.neighbours, state.folds)
 
-    def _attributes(self, state: SeedState, rounds: Sequence[Round]) -> Attributes:
-        prediction = self._predict(state, rounds)
-        fleets = []
-        for k in range(len(self.encoders)):
-            own = [state.fleets[k, each] for each in rounds]
-            fleets.append(own[0].gather([(fleet, network) for fleet in own for network in range(fleet.members)]))
+    def _attributes(self, state: SeedState) -> Attributes:
+        prediction = self._predict(state, slice(None))
         return {
             "scores_": prediction.f,
             "uncertainty_": prediction.disagreement,
             "rounds_": pl.DataFrame(state.rounds, schema=ROUNDS_SCHEMA, orient="row"),
-            "fleet_": nn.ModuleList(fleets),
+            "fleet_": nn.ModuleList(
+                own[0].gather([(fleet, network) for fleet in own for network in range(fleet.members)])
+                for own in state.fleets
+            ),
         }
 
     def _train(self, states: Sequence[SeedState], of_round: Round, report: Callable[[int], None]) -> None:
@@ -296,40 +290,37 @@ class CoTraining:
         together = CombinedProgress(report)
         at_once = torch.get_num_threads() if self._independent and self._on_cpu else 1
         parts = min(-(-at_once // len(self.encoders)), len(states))  # of the seeds of an encoder
-        prepared = []
-        for encoder in range(len(self.encoders)):
-            reports = [together.task(), *[None] * (parts - 1)]
-            for k, own_report in enumerate(reports):
-                prepared.append(partial(self._prepare, (encoder, of_round), states[k::parts], own_report))
+        reports = [together.task() if k == 0 else _nothing for _ in self.encoders for k in range(parts)]
+        keys = [(encoder, states[k::parts]) for encoder in range(len(self.encoders)) for k in range(parts)]
+        prepared = [partial(self._job, *key, of_round, own) for key, own in zip(keys, reports, strict=True)]
         if self._independent and not self._on_cpu:  # networks of one encoder leave much of a GPU idle
             jobs = [prepare(lambda: None) for prepare in prepared]
             train_together([Training(job.fleet, job.data, job.objective, job.schedule) for job in jobs])
             for job in jobs:
-                self._keep(job)
+                job.finish()
             return
 
         def train(prepare: Callable[[Check], Job], check: Check) -> None:
             job = prepare(check)
             job.data.train(job.fleet, job.objective, job.schedule)
-            self._keep(job)
+            job.finish()
 
         side_by_side([partial(train, prepare) for prepare in prepared], at_once)
 
-    def _prepare(
+    def _job(
         self,
-        key: tuple[int, Round],
+        encoder: int,
         states: Sequence[SeedState],
-        report: Callable[[int], None] | None,
+        of_round: Round,
+        report: Callable[[int], None],
         check: Check,
     ) -> Job:
-        """Build what one round and encoder trains, of some seeds together."""
+        """Build what one encoder trains in a round, of some seeds together."""
 
         def progress(done: int) -> None:
             check()
-            if report is not None:
-                report(done)
+            report(done)
 
-        encoder, of_round = key
         detector, data, networks = self.detector, self.inputs[encoder], self.detector.folds
         seeds = [of_round.seeds(state.seed, encoder, networks + 1) for state in states]
         fleet = detector._build_fleet(
@@ -342,16 +333,11 @@ class CoTraining:
         schedule = Schedule(
             self.epochs, detector.learning_rate, validate_after=None, stage=of_round.number, progress=progress
         )
-        return Job(states, key, fleet, data, cross_entropy(states, networks, data.device), schedule)
+        return Job(encoder, states, fleet, data, cross_entropy(states, networks, data.device), schedule)
 
-    def _keep(self, job: Job) -> None:
-        """Keep trained networks, and their margins."""
-        networks, fleet = self.detector.folds, job.fleet
-        margins = margins_of(job.data.evaluate(fleet))
-        for k, state in enumerate(job.states):
-            own = range(k * networks, (k + 1) * networks)
-            state.fleets[job.key] = fleet.gather([(fleet, network) for network in own])
-            state.margins[job.key] = margins[:, own]
+
+def _nothing(done: int) -> None:
+    """Report nothing: what another job does in the same steps is reported."""
 
 
 def steps_factor(nodes: int) -> float:

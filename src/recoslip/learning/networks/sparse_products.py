@@ -1,20 +1,73 @@
-"""Products with matrices that are not learned, forward and backward."""
+"""Arrays of NumPy and SciPy -> tensors; products with matrices that are not learned, forward and backward."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
+from recoslip.data.validation import to_csr as to_canonical
 from recoslip.learning.networks.device import can_take
 from recoslip.learning.networks.interfaces import Product
 from recoslip.learning.networks.random_bits import binary_digits, drop, keep_mask, kept_factor
-from recoslip.learning.networks.tensors import concatenated_ranges, csr_of_entries, csr_tensor, to_csr
+
+
+def to_tensor(x: NDArray[Any] | sp.csr_array) -> Tensor:
+    """Return an array as a tensor that shares its memory where it may be written to; a sparse one as a CSR tensor."""
+    if sp.issparse(x):
+        return to_csr(x)
+    return torch.from_numpy(x if x.flags.writeable else x.copy())
+
+
+def to_csr(matrix: sp.sparray | sp.spmatrix) -> Tensor:
+    """Any SciPy sparse matrix -> float32 CSR tensor with sorted, unique columns."""
+    csr = to_canonical(matrix)
+    crow, column = (torch.from_numpy(each.astype(np.int64)) for each in (csr.indptr, csr.indices))
+    return csr_tensor(crow, column, torch.from_numpy(csr.data), csr.shape)
+
+
+def csr_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Build a CSR tensor without checking its invariants and without PyTorch's warnings that CSR is in beta."""
+    _warned_of_csr()
+    return torch.sparse_csr_tensor(crow, column, values, size=tuple(shape), check_invariants=False)
+
+
+@cache
+def _warned_of_csr() -> None:
+    """Let PyTorch give its warnings of CSR tensors, which it gives once, where nobody sees them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+        one = torch.ones(1)
+        torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), one, size=(1, 1), check_invariants=False)
+
+
+def csr_of_entries(row: Tensor, column: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Build a CSR tensor from entries in any order, on their device; entries of one place stay apart.
+
+    >>> matrix = csr_of_entries(torch.tensor([1, 0, 1]), torch.tensor([2, 0, 2]), torch.ones(3), (2, 3))
+    >>> (matrix @ torch.tensor([[1.0], [2.0], [3.0]])).flatten().tolist()
+    [1.0, 6.0]
+    """
+    order = torch.argsort(row, stable=True)
+    crow = F.pad(torch.bincount(row, minlength=shape[0]).cumsum(0), (1, 0))
+    return csr_tensor(crow, column[order], values[order], shape)
+
+
+def concatenated_ranges(lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Concatenate ranges as `recoslip.data.neighbours.concatenated_ranges` does, on the device of their lengths."""
+    owner = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
+    before = torch.cumsum(lengths, 0) - lengths
+    return owner, torch.arange(len(owner), device=lengths.device) - before[owner]
 
 
 def identity(dense: Tensor) -> Tensor:
@@ -93,7 +146,7 @@ class SparseProduct:
         """Return the product with each entry kept with probability `keep`, and scaled up."""
         assert self.order is not None
         if isinstance(self.matrix, Segments) and can_take(self.matrix.value):
-            from recoslip.learning.networks.triton_dropout import drop_entries
+            from recoslip.learning.networks.triton_kernels import drop_entries
 
             matrix, transpose = self.matrix, cast(Segments, self.transpose)
             draw = key, binary_digits(keep), kept_factor(keep)
@@ -200,7 +253,7 @@ class Segments:
     def __call__(self, dense: Tensor) -> Tensor:
         """Multiply, without a gradient."""
         if can_take(dense):
-            from recoslip.learning.networks.triton_sums import segment_sum
+            from recoslip.learning.networks.triton_kernels import segment_sum
 
             result = segment_sum(dense, self.segment, self.column, self.value)
             return result if self.row is None else segment_sum(result, self.row)

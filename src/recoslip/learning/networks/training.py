@@ -1,17 +1,17 @@
-"""Fleet + whole graph + objective -> trained members, each with its best weights: every epoch sees all nodes."""
+"""Fleet + graph + objective -> trained members, each with its best weights: epochs see all nodes, or a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from recoslip.base.errors import Diverged
-from recoslip.learning.networks.interfaces import Fleet, Objective, Schedule
+from recoslip.learning.networks.interfaces import BatchObjective, Fleet, Objective, Propagation, Schedule
 
 
 class BestWeights:
@@ -59,6 +59,7 @@ class BestWeights:
         return epochs
 
 
+VALIDATE_EVERY = 10  # epochs on batches
 CHECK_EVERY = 10  # epochs between checks whether all members have ended; a check waits for the device
 
 
@@ -81,9 +82,7 @@ class Training:
         fleet.prepare(graph)
         self.fleet, self.graph, self.objective, self.schedule = fleet, graph, objective, schedule
         self.device: torch.device = graph.device
-        learnable = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
-        on_gpu = self.device.type == "cuda"
-        self.adam = torch.optim.Adam(learnable, lr=schedule.learning_rate, fused=True, capturable=on_gpu)
+        self.adam = _adam(fleet, schedule, capturable=self.device.type == "cuda")
         self.best = BestWeights(fleet, schedule.patience)
         self.epochs_done = torch.zeros((), dtype=torch.long, device=self.device)
 
@@ -95,12 +94,7 @@ class Training:
         if validates:
             self.validate(first_layer)
         output = fleet(graph, epoch=self.schedule.first_epoch + done, first_layer=first_layer)
-        state = objective.loss(output, done)
-        self.adam.zero_grad()
-        objective.lagrangian(state).sum().backward()  # type: ignore[no-untyped-call]
-        self.adam.step()
-        objective.dual_step(state, done)
-        done.add_(1)
+        _descend(self.adam, objective, output, done)
 
     def validate(self, first_layer: Tensor | None = None) -> None:
         """Keep the weights of members that are better than before."""
@@ -114,6 +108,21 @@ class Training:
             return torch.full((self.fleet.members,), self.schedule.epochs)
         self.validate()
         return self.best.restore_finite(self.fleet)
+
+
+def _adam(fleet: Fleet, schedule: Schedule, *, capturable: bool = False) -> torch.optim.Adam:
+    learnable = [parameter for parameter in fleet.parameters() if parameter.requires_grad]
+    return torch.optim.Adam(learnable, lr=schedule.learning_rate, fused=True, capturable=capturable)
+
+
+def _descend(adam: torch.optim.Adam, objective: Objective, output: Any, done: Tensor) -> None:
+    """Take a step of the weights, and of what else is learned, from an output in training mode; count it."""
+    state = objective.loss(output, done)
+    adam.zero_grad()
+    objective.lagrangian(state).sum().backward()  # type: ignore[no-untyped-call]
+    adam.step()
+    objective.dual_step(state, done)
+    done.add_(1)
 
 
 def train_together(trainings: Sequence[Training]) -> list[Tensor]:
@@ -220,3 +229,39 @@ class RecordedStep:
             raise
         graph.capture_end()
         return graph
+
+
+# Sets of nodes and steps -> the drawn nodes of each set, and the propagation of them all, for every step.
+DrawBatches: TypeAlias = Callable[[Sequence[Tensor], int], Iterator[tuple[list[Tensor], Propagation]]]
+
+
+def train_on_batches(fleet: Fleet, draw: DrawBatches, objective: BatchObjective, schedule: Schedule) -> Tensor:
+    """Train as `train` does, on a batch in each epoch; weights are validated on one that stays the same."""
+    adam = _adam(fleet, schedule)
+    best = BestWeights(fleet, None if schedule.patience is None else max(schedule.patience, VALIDATE_EVERY))
+    epoch, epochs_done = 0, torch.zeros_like(best.epoch[0])
+    held_out = None
+    if schedule.validate_after is not None:
+        batch, propagation = next(draw(objective.node_sets(held_out=True), 1))
+        held_out = objective.on_batch(batch, held_out=True), propagation
+
+    def validate(epoch: int) -> None:
+        if held_out is not None:
+            with torch.no_grad():
+                best.update(fleet, held_out[0].validation(fleet(held_out[1])), epoch)
+
+    for batch, propagation in draw(objective.node_sets(held_out=False), schedule.epochs):
+        estimate = objective.on_batch(batch, held_out=False)
+        _descend(adam, estimate, fleet(propagation, epoch=schedule.first_epoch + epochs_done), epochs_done)
+        epoch += 1
+        if schedule.validate_after is not None and epoch > schedule.validate_after and epoch % VALIDATE_EVERY == 0:
+            validate(epoch)
+            if best.all_ended(epoch):
+                break
+        if schedule.progress is not None:
+            schedule.progress(epoch)
+    if epoch % VALIDATE_EVERY:
+        validate(epoch)
+    if held_out is None:
+        return torch.full((fleet.members,), schedule.epochs)
+    return best.restore_finite(fleet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,8 +16,7 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import gcn_adjacency, mean_over_neighbours
 from recoslip.learning.networks import training as full_batch
 from recoslip.learning.networks.interfaces import Fleet, Objective, OutputName, Product, Schedule
-from recoslip.learning.networks.sparse_products import DenseProduct, Features, SparseProduct, chain, identity
-from recoslip.learning.networks.tensors import to_tensor
+from recoslip.learning.networks.sparse_products import DenseProduct, Features, SparseProduct, chain, identity, to_tensor
 
 Encoder: TypeAlias = Literal["gcn", "sage", "mlp"]
 
@@ -30,7 +29,7 @@ class WholeGraph:
     node itself; mlp: the node itself. In the first layer $H$ is the feature matrix, part of the product.
     """
 
-    nodes: int
+    num_nodes: int
     first_layer: tuple[Product, ...]  # (features, any) -> (nodes, any)
     second_layer: tuple[Product, ...]  # (nodes, any) -> (nodes, any)
     device: torch.device
@@ -41,16 +40,12 @@ class WholeGraph:
 
     @classmethod
     def of(
-        cls,
-        graph: NodeGraph,
-        encoder: Encoder | None,
-        device: torch.device,
-        dtype: torch.dtype = torch.float32,
-    ) -> WholeGraph:
+        cls, graph: NodeGraph, encoder: Encoder | None, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> Self:
         """Build for one of our encoders, or with `encoder=None` for a user's module alone."""
         first_layer: tuple[Product, ...] = ()
         second_layer: tuple[Product, ...] = ()
-        x = graph.x
+        x, edge_index, edge_weight = graph.x, None, None
         if encoder is not None:
             matrices = _propagation(graph, encoder)
             second_layer = tuple(
@@ -60,21 +55,15 @@ class WholeGraph:
             first_layer = tuple(
                 _with_features(x, m, p, device, dtype) for m, p in zip(matrices, second_layer, strict=True)
             )
-        edge_index = edge_weight = None
-        if encoder is None:
+        else:
             x, edge_index = to_tensor(x).to(device, dtype), to_tensor(graph.edge_index).to(device)
             edge_weight = None if graph.edge_weight is None else to_tensor(graph.edge_weight).to(device, dtype)
         return cls(graph.num_nodes, first_layer, second_layer, device, dtype, x, edge_index, edge_weight)
 
     @property
-    def num_nodes(self) -> int:
-        """How many nodes the graph has."""
-        return self.nodes
-
-    @property
     def nodes_per_step(self) -> int:
         """All of them."""
-        return self.nodes
+        return self.num_nodes
 
     @cached_property
     def features(self) -> Features:

@@ -25,8 +25,7 @@ from recoslip.learning.methods import DETECTORS, detector
 from recoslip.products.bench import records as statistics
 from recoslip.products.bench import tables
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, read_sources
-from recoslip.products.bench.plan import missing, plan, recorded
-from recoslip.products.bench.records import Job, Records, code_version, key_of, revision
+from recoslip.products.bench.records import Job, Records, code_version, key_of, missing, plan, recorded, revision
 from recoslip.products.bench.tables import Page
 from recoslip.products.cli import app
 

@@ -70,13 +70,13 @@ class GroupChange:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        sides = [(self.first, self.first_names, self.first_size), (self.second, self.second_names, self.second_size)]
-        first, second = (
-            {"groups": [{"number": k, "name": name} for k, name in zip(numbers, names, strict=True)], "size": size}
-            for numbers, names, size in sides
-        )
+        sides = {}
+        for side in ("first", "second"):
+            numbers, names, size = (getattr(self, f"{side}{what}") for what in ("", "_names", "_size"))
+            found = [{"number": number, "name": name} for number, name in zip(numbers, names, strict=True)]
+            sides[side] = {"groups": found, "size": size}
         rates = {"found_again": self.found_again, "known_before": self.known_before}
-        return {"kind": self.kind, "first": first, "second": second, "shared": self.shared, **rates}
+        return {"kind": self.kind, **sides, "shared": self.shared, **rates}
 
 
 @dataclass(frozen=True)
@@ -238,39 +238,35 @@ def _read(given: Result | str | os.PathLike[str]) -> _Read:
     else:
         folder, summary = str(given.folder or "the result"), dict(given.summary)
         table = given.table.with_columns(pl.col("id").cast(pl.String))
-    listed, share = table.filter("listed"), summary.get("novel_share")
-    if share is not None:
-        ends = [share.get(end) if isinstance(share, dict) else None for end in ENDS]
-        if not all(type(end) in (int, float) for end in ends):
-            raise _damaged(folder, "novel_share")
-        share = dict(zip(ENDS, (float(end) for end in ends if end is not None), strict=True))
-    for name in ("verdict", "headline"):
-        if not isinstance(summary.get(name, ""), str):
-            raise _damaged(folder, name)
-    try:
-        found = summary.get("groups", {"found": []})["found"]
-        names = {group["number"]: group["name"] for group in found}
-    except (KeyError, TypeError) as problem:
-        raise _damaged(folder, "groups") from problem
-    if not all(name is None or isinstance(name, str) for name in names.values()):
-        raise _damaged(folder, "groups")
+    share, groups = summary.get("novel_share"), summary.get("groups", {"found": []})
+    as_written = {
+        "verdict": isinstance(summary.get("verdict"), str | None),
+        "headline": isinstance(summary.get("headline"), str | None),
+        "novel_share": share is None or _has(share, dict.fromkeys(ENDS, int | float)),
+        "groups": _has(groups, {"found": list})
+        and all(_has(group, {"number": int, "name": str | None}) for group in groups["found"]),
+    }
+    if damaged := [name for name, is_right in as_written.items() if not is_right]:
+        raise RecoslipError(
+            f"{folder}/summary.json is damaged or not recoslip's: {damaged[0]} is not as detect writes it; {AGAIN}"
+        )
+    listed = table.filter("listed")
     divided = listed.is_empty() or listed["group"].is_not_null().any()
     outcome = Outcome(
         folder=folder,
         verdict=summary.get("verdict"),
         headline=summary.get("headline"),
-        novel_share=share,
+        novel_share=share and {end: float(share[end]) for end in ENDS},
         target=table.filter(pl.col("domain") == "target").height,
         listed=listed.height,
         groups=listed.filter(pl.col("group") > 0)["group"].n_unique() if divided else None,
     )
-    return _Read(table, summary, outcome, names)
+    return _Read(table, summary, outcome, {group["number"]: group["name"] for group in groups["found"]})
 
 
-def _damaged(folder: str, name: str) -> RecoslipError:
-    return RecoslipError(
-        f"{folder}/summary.json is damaged or not recoslip's: {name} is not as detect writes it; {AGAIN}"
-    )
+def _has(value: Any, types: Mapping[str, Any]) -> bool:
+    """Say whether a JSON value is an object with values of these types."""
+    return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in types.items())
 
 
 def _side_by_side(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:

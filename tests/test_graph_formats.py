@@ -172,7 +172,7 @@ def test_detect_takes_a_graph_and_gives_it_back_with_scores(networkx_graph, tabl
     runs = {
         "a": ["graph.graphml", *given, "--keep", "kind"],
         "b": ["nodes.csv", "edges.csv", "--weight", "weight", *given, "--write-graph", "gexf"],
-        "c": [*given, "--nodes", "nodes.csv", "--edges", "edges.csv", "--weight=weight"],
+        "c": [*given, "nodes.csv", "edges.csv", "--weight=weight"],
     }
     for out, arguments in runs.items():
         result = CliRunner().invoke(app, ["detect", *arguments, "--out", out])

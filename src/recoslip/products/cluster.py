@@ -1,7 +1,5 @@
 """A detector -> fitted by several processes or machines. Ray starts them and repeats lost work."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -186,17 +184,12 @@ def fit(
         return calibrated(detector, opened, split)
 
 
-def _encoders(detector: Detector) -> Sequence[Any]:
-    """Return the encoder of a detector, or each of several; none where it trains no network."""
-    encoder = getattr(detector, "encoder", ())
-    return encoder if isinstance(encoder, list | tuple) else [encoder]
-
-
 def _alike_everywhere(detector: Detector) -> Detector:
     """Return an unfitted copy that trains alike on machines with more and with less memory."""
     copy: Detector = clone(detector)
     check_params(copy)
-    if not all(isinstance(encoder, str) for encoder in _encoders(copy)):
+    encoder = getattr(copy, "encoder", "none is trained")
+    if not all(isinstance(each, str) for each in (encoder if isinstance(encoder, list | tuple) else [encoder])):
         raise SettingError("a cluster fits named encoders, not a module of your own; use one, or detector.fit")
     if getattr(copy, "batch_size", 0) is None:
         from recoslip.learning.networks.device import BATCH_SIZE
@@ -232,15 +225,14 @@ class RotationTasks:
         if self.storage is not None:
             names = fingerprints(detector, graph, self.packed, tasks)
             paths = [self.storage / f"rotation-{name}.safetensors" for name in names]
-        features = graph.num_features
         with output_lock(paths[0]) if paths else nullcontext():  # two that fit the same would do everything twice
-            learned = {k: read_learned(detector, features, path) for k, path in enumerate(paths) if path.is_file()}
+            learned = {number: read_learned(detector, path) for number, path in enumerate(paths) if path.is_file()}
             left = [task for task in tasks if task.number not in learned]
             with closing(self._learn(detector, graph, left, progress)) as contents:
                 for number, content in contents:
                     if paths:
                         write_new(paths[number], content)
-                    learned[number] = unpack_learned(detector, features, content)
+                    learned[number] = unpack_learned(detector, content)
         return [learned[task.number] for task in tasks]
 
     def _learn(self, detector: Detector, graph: NodeGraph, left: list[Task], progress: Progress) -> Generator[Any]:
@@ -264,8 +256,9 @@ def learn_rotation(detector: Detector, graph: NodeGraph | str, task: Task, threa
     if torch := sys.modules.get("torch"):  # imported by methods that need it, and by no others
         torch.set_num_threads(min(threads, os.cpu_count() or 1))
     shown = (open_packed(graph) if isinstance(graph, str) else graph).with_target(task.is_target)
-    (attributes,) = base.learn(detector, [Presentation(shown, task.split, task.seed)], lambda *_: None)
-    return pack_learned(detector, attributes)
+    presentation = Presentation(shown, task.split, task.seed)
+    (attributes,) = base.learn(detector, [presentation], lambda *_: None)
+    return pack_learned(base.with_learned(clone(detector), presentation, attributes))
 
 
 def fingerprints(detector: Detector, graph: NodeGraph, packed: Path | None, tasks: Sequence[Task]) -> list[str]:
@@ -278,28 +271,23 @@ def fingerprints(detector: Detector, graph: NodeGraph, packed: Path | None, task
     return [joblib.hash((whole, task.is_target, task.split, task.seed))[:16] for task in tasks]
 
 
-def pack_learned(detector: Detector, attributes: dict[str, Any]) -> bytes:
-    """Turn learned attributes into the content of a safetensors file, in which numbers are JSON."""
-    fitted = clone(detector)
-    fitted.__dict__.update(attributes)
+def pack_learned(fitted: Detector) -> bytes:
+    """Turn what a detector learned into the content of a safetensors file, in which numbers are JSON."""
     values, arrays = pack(fitted)
     own = {"json_": np.frombuffer(json.dumps(values).encode(), np.uint8)}
     return save({name: np.ascontiguousarray(array) for name, array in (own | arrays).items()})
 
 
-def unpack_learned(detector: Detector, features: int, content: bytes) -> dict[str, Any]:
-    """Turn what `pack_learned` returned back into the learned attributes, of a graph with so many features."""
+def unpack_learned(detector: Detector, content: bytes) -> Attributes:
+    """Turn what `pack_learned` returned back into the learned attributes."""
     arrays = load(content)
-    values = json.loads(arrays.pop("json_").tobytes())
-    empty = clone(detector)
-    empty.n_features_in_ = features
-    return unpack(empty, values, arrays)
+    return unpack(clone(detector), json.loads(arrays.pop("json_").tobytes()), arrays)
 
 
-def read_learned(detector: Detector, features: int, path: Path) -> dict[str, Any]:
+def read_learned(detector: Detector, path: Path) -> Attributes:
     """Read the learned attributes from a file."""
     try:
-        return unpack_learned(detector, features, path.read_bytes())
+        return unpack_learned(detector, path.read_bytes())
     except (OSError, SafetensorError, LookupError, ValueError, RuntimeError) as problem:
         said = f"{printable(path)} is damaged ({type(problem).__name__}: {problem}); delete it and start again"
         raise ModelFileError(said) from problem

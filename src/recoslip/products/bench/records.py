@@ -1,7 +1,5 @@
 """What is compared -> jobs, each a fleet of seeds on one split of one dataset -> their records on the disk -> means."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json
@@ -238,6 +236,11 @@ class Summary(NamedTuple):
     def complete(self) -> bool:
         """Whether every planned run has a record."""
         return self.runs == self.planned
+
+    @property
+    def note(self) -> str:
+        """What is said beside a mean over fewer runs than planned."""
+        return "" if self.complete else f" ({self.runs} of {self.planned} runs)"
 
 
 def summarise(jobs: Sequence[Job], found: Mapping[Key, dict[str, Any]], metric: str) -> dict[tuple[str, str], Summary]:

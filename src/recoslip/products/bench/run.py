@@ -1,7 +1,5 @@
 """Choices -> jobs -> records -> files: train what has no record, here or in several processes, and render all."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -11,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -74,12 +73,9 @@ class Worker:
             warnings.simplefilter("ignore", RecoslipWarning)  # the metrics show what such a warning is about
             fitted = model.fit_seeds(data.graph, job.seeds, data.split, progress=progress, **truth)
         max_fpr = data.settings.max_fpr if DETECTORS[job.method].uses_paper_settings else MAX_FPR
-        common = {
-            "dataset": job.dataset,
-            "split": job.split,
-            "method": job.method,
+        key = {"dataset": job.dataset, "split": job.split, "method": job.method, "settings_hash": job.settings_hash}
+        common = key | {
             "settings": json.dumps(effective_settings(model)),  # text: records of all methods have the same columns
-            "settings_hash": job.settings_hash,
             "code": job.code(),
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round((time.perf_counter() - start) / len(fitted), 4),  # of the fleet, divided by its size
@@ -177,30 +173,28 @@ def _panel_cases(names: Sequence[str] | None, sources: Sources, *, check: bool) 
         if sources.panel_case(name) is not None:
             datasets.append(name)
             continue
-        try:
+        with nullcontext() if names is not None else _left_out(name):
             cases = supported_cases(name, sources.labelled(name)) if check else list(CASES)
-        except DatasetError as problem:
-            if names is not None:
-                raise
-            _leave_out(name, problem)
-        else:
             datasets += [f"{name}-{case}" for case in cases]
     return datasets
 
 
 def _available(sources: Sources, *, check: bool) -> list[str]:
     """List the datasets by default, without arxiv where its files are not here: those of all others are downloaded."""
-    try:
+    with _left_out("arxiv"):
         if check:
             check_arxiv(data_root(sources.root))
         return list(DATASETS)
+    return [name for name in DATASETS if name != "arxiv"]
+
+
+@contextmanager
+def _left_out(name: str) -> Iterator[None]:
+    """Leave a dataset out with a message, if it cannot be loaded."""
+    try:
+        yield
     except DatasetError as problem:
-        _leave_out("arxiv", problem)
-        return [name for name in DATASETS if name != "arxiv"]
-
-
-def _leave_out(name: str, problem: DatasetError) -> None:
-    print_problem(f"{name} is left out", str(problem), "bold yellow")
+        print_problem(f"{name} is left out", str(problem), "bold yellow")
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -229,9 +223,9 @@ def parse_splits(text: str) -> list[str]:
     return list(dict.fromkeys(splits))
 
 
-def _parse_whole(option: str, text: str) -> int:
+def _parse_whole(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise SettingError(f"{option}: expected a whole number, not negative; got {text!r}")
+        raise SettingError(f"{name}: expected a whole number, not negative; got {text!r}")
     return int(text)
 
 
@@ -245,9 +239,8 @@ def parse_settings(texts: Sequence[str], methods: Sequence[str]) -> dict[str, An
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or name not in defaults or name in NOT_LISTED:
-            raise SettingError(
-                f"--set {text}: expected NAME=VALUE with a setting of the methods{nearest(name, defaults)}"
-            )
+            said = f"expected NAME=VALUE with a setting of the methods{nearest(name, defaults)}"
+            raise SettingError(f"--set {text}: {said}")
         settings[name] = parse_value(value, defaults[name])
     return settings
 

@@ -3,8 +3,6 @@
 Commands import what they compute with when they are called, so that --version, --help and the lists are quick.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """The commands `detect`, `check`, `score` and `demo`: options -> calls of the pipeline -> console and folder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial
@@ -27,8 +25,6 @@ ABOUT_INPUTS = (
 Inputs = Annotated[
     list[Path] | None, typer.Argument(metavar="GRAPH | NODES [EDGES]", help=ABOUT_INPUTS, show_default=False)
 ]
-NodesOption = Annotated[Path | None, option("", "--nodes", hidden=True)]
-EdgesOption = Annotated[Path | None, option("", "--edges", hidden=True)]
 
 
 class DetectCommand(TyperCommand):
@@ -56,23 +52,18 @@ class DetectCommand(TyperCommand):
         options.print_settings_of_methods()
 
 
-def input_files(given: list[Path] | None, nodes: Path | None, edges: Path | None) -> tuple[Path, Path | None]:
-    """Return the files that arguments and options name: nodes or a whole graph, and perhaps edges."""
-    files = list(given or [])
-    nodes = files.pop(0) if nodes is None and files else nodes
-    edges = files.pop(0) if edges is None and files else edges
-    if nodes is None:
+def input_files(given: list[Path] | None) -> tuple[Path, Path | None]:
+    """Return the files that are given: nodes or a whole graph, and perhaps edges."""
+    if not given:
         raise SettingError("no graph was given: recoslip detect graph.graphml, or recoslip detect nodes.csv edges.csv")
-    if files:
-        raise SettingError(f"a graph is one file or two, nodes and edges; {str(files[0])!r} is one too many")
-    return nodes, edges
+    if len(given) > 2:
+        raise SettingError(f"a graph is one file or two, nodes and edges; {str(given[2])!r} is one too many")
+    return given[0], given[1] if len(given) > 1 else None
 
 
 @takes()
 def check(
-    graph_files: Inputs = None,
-    nodes_option: NodesOption = None,
-    edges_option: EdgesOption = None,
+    graph: Inputs = None,
     align: options.Align = "auto",
     allow_leak: options.AllowLeak = "",
     quiet: options.Quiet = False,
@@ -87,7 +78,7 @@ def check(
     from recoslip.inference.check import refuse_leaks
     from recoslip.pipeline.detect import check as check_graph
 
-    nodes, edges = input_files(graph_files, nodes_option, edges_option)
+    nodes, edges = input_files(graph)
     found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
     if as_json:
         print(json.dumps(found.to_dict()))
@@ -100,9 +91,7 @@ def check(
 def detect(
     context: typer.Context,
     out: options.Out,
-    graph_files: Inputs = None,
-    nodes_option: NodesOption = None,
-    edges_option: EdgesOption = None,
+    graph: Inputs = None,
     show: options.Show = "",
     align: options.Align = "auto",
     allow_leak: options.AllowLeak = "",
@@ -143,7 +132,7 @@ def detect(
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
     console, scores_format = make_console(quiet or as_json), options.check_format(table_format)
-    nodes, edges = input_files(graph_files, nodes_option, edges_option)
+    nodes, edges = input_files(graph)
     given = f"The graph: {printable(nodes)}" + ("" if edges is None else f" and {printable(edges)}")
     say(console, given, "dim")  # before libraries are imported, which takes a second
 

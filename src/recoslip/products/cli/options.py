@@ -1,7 +1,5 @@
 """Options that several commands have, their texts as values, and settings of a method: from --config and options."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

@@ -1,7 +1,5 @@
 """The command `watch`: batches of nodes, one call each -> an alarm when a new category appears."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import asdict

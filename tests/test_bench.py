@@ -264,7 +264,7 @@ def test_values_of_the_wrong_type_are_refused(shop, tmp_path, line, message):
         (["--splits", "-1"], "--splits: expected a whole number"),
         (["--set", "epoch=3"], "did you mean 'epochs'?"),
         (["--set", "epochs=many"], "epochs"),
-        (["--jobs", "0"], "--jobs must be 1 or more"),
+        (["--jobs", "0"], "'--jobs'"),
         (["--methods", "upu", "--without", "upu"], "nothing to compare"),
         (["--device", "cuda:99"], "cannot be used here"),
     ],

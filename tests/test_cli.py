@@ -202,7 +202,6 @@ def test_the_command_line_beats_the_config_file(run, tables, tmp_path):
         (["nodes.csv", "--method", "reco-slip-plus", "--rounds"], "--rounds needs a value"),
         (["nodes.csv", "--method", "reco"], "no method is called 'reco'"),
         (["nodes.csv", "--epochs", "5"], "choose a method that has it by --method: thorough, reco-slip"),
-        (["nodes.csv", "--format", "xml"], "csv or parquet"),
         (["nodes.csv", "--config", "none.toml"], "cannot read none.toml"),
         (["nodes.csv", "--config", "edges.csv"], "is not TOML"),
         (["nodes.csv", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
@@ -214,6 +213,16 @@ def test_bad_input_ends_with_code_2_one_line_and_no_output(tables, tmp_path, mon
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--format", "--align", "--effort", "--write-graph"])
+def test_a_choice_that_there_is_not_ends_with_code_2(tables, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tables)
+    result = CliRunner().invoke(app, ["detect", *TABLES, "--out", str(tmp_path / "out"), option, "xml"])
+    assert result.exit_code == 2
+    assert option in result.stderr
+    assert "xml" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

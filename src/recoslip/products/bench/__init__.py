@@ -27,7 +27,7 @@ class Choices:
         list[str] | None, option("Setting for all methods that have it, such as --set epochs=100.", "--set")
     ] = None
     device: Annotated[str, option("Device to train on: auto, cpu or cuda.")] = "auto"
-    jobs: Annotated[int, option(JOBS)] = 1
+    jobs: Annotated[int, option(JOBS, min=1)] = 1
     out: Annotated[Path, option("Folder of records and tables.")] = Path("recoslip-bench")
     root: Annotated[Path | None, option(ROOT)] = None
     config: Annotated[Path | None, option("TOML file with your own datasets in tables \\[datasets.NAME].")] = None

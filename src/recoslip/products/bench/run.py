@@ -29,6 +29,7 @@ from recoslip.data.datasets.load import check_arxiv, data_root
 from recoslip.data.datasets.panel import CASES, supported_cases
 from recoslip.inference.calibrated import MAX_FPR
 from recoslip.inference.metrics import all_metrics, listed_by_validation
+from recoslip.learning.base import learned_attributes
 from recoslip.learning.methods import DETECTORS, detector
 from recoslip.products.bench import Choices
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources, read_sources
@@ -89,7 +90,7 @@ class Worker:
                 **common,
                 "seed": copy.random_state,
                 **all_metrics(data.novel, copy.scores_, listed_by_validation(copy, max_fpr), data.judged),
-                "learned": json.dumps({k: v for k, v in vars(copy).items() if k[-1] == "_" and type(v) in NUMBERS}),
+                "learned": json.dumps({k: v for k, v in learned_attributes(copy).items() if type(v) in NUMBERS}),
             }
             for copy in fitted
         ]
@@ -254,8 +255,6 @@ class Session:
     """
 
     def __init__(self, choices: Choices, console: Console) -> None:
-        if choices.jobs < 1:
-            raise SettingError(f"--jobs must be 1 or more; got {choices.jobs}")
         if (name := choices.reference) not in DETECTORS:
             raise SettingError(f"--reference: no method is called {name!r}{nearest(name, DETECTORS)}")
         self.choices, self.console, self.out = choices, console, choices.out

@@ -4,27 +4,24 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
 from recoslip.base.errors import SettingError, nearest
 from recoslip.base.files import printable
-from recoslip.learning.methods import AUTO, EFFORTS
+from recoslip.learning.methods import AUTO, EFFORTS, Effort
 from recoslip.products.cli import options
 from recoslip.products.cli.console import make_console, print_check, print_result, say, show_steps
 from recoslip.products.cli.options import argument, option, split_names, takes
 
 NO_EDGES = "-"  # in place of a table of old edges
-GRAPH_FILES = ("graphml", "gexf")  # formats in which a graph goes back with its scores
-ABOUT_INPUTS = (
+INPUTS = (
     "A graph (.graphml, .gexf, .gml, .pt of PyTorch Geometric), cells (.h5ad), the folder of a packed graph, or a "
     "table of nodes (.csv, .tsv, .parquet, .arrow, .xlsx) and one of edges."
 )
-Inputs = Annotated[
-    list[Path] | None, typer.Argument(metavar="GRAPH | NODES [EDGES]", help=ABOUT_INPUTS, show_default=False)
-]
+Inputs = Annotated[list[Path] | None, argument(INPUTS, metavar="GRAPH | NODES [EDGES]", show_default=False)]
 
 
 class DetectCommand(TyperCommand):
@@ -79,7 +76,7 @@ def check(
     from recoslip.pipeline.detect import check as check_graph
 
     nodes, edges = input_files(graph)
-    found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
+    found = check_graph(nodes, edges, align=align, **read)
     if as_json:
         print(json.dumps(found.to_dict()))
     else:
@@ -96,8 +93,7 @@ def detect(
     align: options.Align = "auto",
     allow_leak: options.AllowLeak = "",
     effort: Annotated[
-        str | None,
-        option("quick: counts similar nodes, in seconds; thorough: networks too, in minutes; default: quick."),
+        Effort | None, option("quick: counts similar nodes, in seconds; thorough: networks too; default: quick.")
     ] = None,
     method: Annotated[str | None, option("Name of a method, instead of --effort; recoslip methods lists them.")] = None,
     config: Annotated[Path | None, option("TOML file with settings of the method.")] = None,
@@ -121,8 +117,8 @@ def detect(
     force: options.Force = False,
     table_format: options.ScoresFormat = "csv",
     write_graph: Annotated[
-        str | None,
-        option("Also write the graph with scores as attributes of its nodes: graphml or gexf; default: as it came."),
+        Literal["graphml", "gexf"] | None,
+        option("Also write the graph with scores as attributes of its nodes; default: as it came."),
     ] = None,
     *,
     read: dict[str, Any],
@@ -131,21 +127,19 @@ def detect(
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
-    console, scores_format = make_console(quiet or as_json), options.check_format(table_format)
+    console = make_console(quiet or as_json)
     nodes, edges = input_files(graph)
     given = f"The graph: {printable(nodes)}" + ("" if edges is None else f" and {printable(edges)}")
     say(console, given, "dim")  # before libraries are imported, which takes a second
 
     from recoslip.pipeline.detect import detect as run
-    from recoslip.pipeline.folder import check_folder, check_graph_format, reserved
+    from recoslip.pipeline.folder import GRAPH_FORMATS, check_folder, reserved
 
     declared = [name for parameter in context.command.params for name in parameter.opts]
     chosen, columns = method or EFFORTS.get(effort or "", AUTO), split_names(show)
     settings = options.read_settings_file(config) | options.parse_settings(chosen, context.args, declared)
     in_file = settings.pop("max_fpr", None)  # a setting of the list, not of the method
-    graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
-    if graph_format is not None:
-        check_graph_format(graph_format)
+    graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FORMATS else None)
 
     def print_and_reserve(found: Any) -> None:
         """Print what the check found; raise if a column cannot be shown, or the disk is too small for the results."""
@@ -159,13 +153,13 @@ def detect(
             result = run(
                 nodes,
                 edges,
-                effort=effort,  # type: ignore[arg-type]
+                effort=effort,
                 method=method,
                 settings=settings,
                 max_fpr=in_file if max_fpr is None else max_fpr,
                 fdr=fdr,
                 rotations=rotations,
-                align=align,  # type: ignore[arg-type]
+                align=align,
                 allow_leak=split_names(allow_leak),
                 seed=seed,
                 device=device,
@@ -177,8 +171,9 @@ def detect(
         console.print("making the report", style="dim")
         report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=columns)
         more = _annotated_cells(nodes, result)
-        result.save(out, replace=force, table=scores_format, graph=graph_format, report=report, more=more)
-    print_result(result, out, console, as_json, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
+        result.save(out, replace=force, table=table_format, graph=graph_format, report=report, more=more)
+    written = [f"graph.{graph_format}", *more] if graph_format else more
+    print_result(result, out, console, as_json, more=written)
 
 
 def _on_cluster(address: str, workers: int, storage: Path | None) -> Any:
@@ -246,7 +241,7 @@ def score(
     from recoslip.pipeline.folder import reserved
     from recoslip.pipeline.result import score as run
 
-    console, scores_format = make_console(quiet or as_json), options.check_format(table_format)
+    console = make_console(quiet or as_json)
     if old is not None and packed is not None:
         raise SettingError("give the old nodes as tables (--with) or as a packed graph (--with-packed), not both")
     tables = None if old is None else (Path(old[0]), None if old[1] == NO_EDGES else Path(old[1]))
@@ -267,7 +262,7 @@ def score(
         if result.findings is not None:
             console.print("making the report", style="dim")
             report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
-        result.save(out, replace=force, table=scores_format, report=report)
+        result.save(out, replace=force, table=table_format, report=report)
     print_result(result, out, console, as_json)
 
 
@@ -286,7 +281,7 @@ def demo(
     from recoslip.pipeline.detect import detect as run
     from recoslip.pipeline.folder import reserved
 
-    console, scores_format = make_console(quiet or as_json), options.check_format(table_format)
+    console = make_console(quiet or as_json)
     data = load_dataset("digits")
     console.print("[bold]1,797 handwritten digits, each joined to the 10 images most like it.[/bold]")
     console.print(
@@ -303,7 +298,7 @@ def demo(
         }
         result = replace(result, summary={**result.summary, "dataset": "digits", "truth": truth})
         report = result.report(title="Handwritten digits: what is new?", image_shape=(8, 8))
-        result.save(out, replace=replaces, table=scores_format, report=report)
+        result.save(out, replace=replaces, table=table_format, report=report)
     assert data.graph.categories is not None
     most_novel = data.graph.categories[result.table.head(20)["id"].to_list()].tolist()
     digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in most_novel)

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import Field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.columns import Columns
@@ -27,16 +27,16 @@ def option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
 
 
-def argument(text: str) -> Any:
+def argument(text: str, **more: Any) -> Any:
     """Declare an argument with its help."""
-    return typer.Argument(help=text)
+    return typer.Argument(help=text, **more)
 
 
 Quiet = Annotated[bool, option("Print errors only.", "--quiet", "-q")]
 Json = Annotated[bool, option("Print the result as JSON and nothing else.", "--json")]
 Force = Annotated[bool, option("Replace an earlier result in the output folder.", "--force")]
 Out = Annotated[Path, option("Folder to write the results to.")]
-ScoresFormat = Annotated[str, option("Format of the table of scores: csv or parquet.", "--format")]
+ScoresFormat = Annotated[Literal["csv", "parquet"], option("Format of the table of scores.", "--format")]
 Show = Annotated[str, option("Columns to show beside the nodes in the report, separated by commas.")]
 MaxFpr = Annotated[
     float | None, option("Fraction of the known target nodes that may be listed; default: that of the method, 0.01.")
@@ -44,8 +44,10 @@ MaxFpr = Annotated[
 Fdr = Annotated[float | None, option("List nodes by this false-discovery rate instead of --max-fpr.")]
 Title = Annotated[str | None, option("Title of the report.")]
 Device = Annotated[str | None, option("Device to compute on: auto, cpu or cuda; default: auto.")]
-ALIGN = "Bring the target's features to the source's location and scale: off, on, or auto, where that makes the two"
-Align = Annotated[str, option(f"{ALIGN} comparable.", "--align")]
+Align = Annotated[
+    Literal["auto", "on", "off"],
+    option("Bring the target's features to the source's location and scale; auto: where that makes them comparable."),
+]
 AllowLeak = Annotated[
     str, option("Columns that may say the same as the domain, separated by commas; otherwise the run stops.")
 ]
@@ -105,13 +107,6 @@ def kept(read: dict[str, Any], show: str, *, packed: bool = False) -> dict[str, 
     """Return options of reading with which the columns that are shown are kept; a packed graph has its columns."""
     names = list(dict.fromkeys([*split_names(show), *read.get("keep", [])]))
     return read if packed or not names else read | {"keep": names}
-
-
-def check_format(name: str) -> Any:
-    """Return the value of --format, or raise if it is none."""
-    if name not in ("csv", "parquet"):
-        raise SettingError(f"--format must be csv or parquet; got {name!r}")
-    return name
 
 
 def split_names(text: str) -> list[str]:

@@ -63,8 +63,8 @@ class UserDataset:
         column = repr(self.read["category"])
         if absent := sorted(set(self.novel or ()) - set(categories.tolist())):
             raise DatasetError(f"{self.name}: no node is of the novel category {absent[0]!r} in {column}")
-        is_known = self.novel is None
-        novel = np.isin(categories, categories[source] if is_known else self.novel, invert=is_known)
+        named: Any = self.novel
+        novel = ~np.isin(categories, categories[source]) if named is None else np.isin(categories, named)
         if not novel.any() or novel[source].any():
             raise DatasetError(
                 f"{self.name}: {'a source node is' if novel.any() else 'no node is'} novel by column {column}; novel "

@@ -143,7 +143,11 @@ def detect(
 
     def print_and_reserve(found: Any) -> None:
         """Print what the check found; raise if a column cannot be shown, or the disk is too small for the results."""
-        _check_shown(columns, found.graph.columns)
+        if missing := [name for name in columns if name not in (known := found.graph.columns)]:
+            raise SettingError(
+                f"--show {missing[0]}: the graph was packed without this column{nearest(missing[0], list(known))}; it "
+                f"has {', '.join(known) or 'none'}; pack again with --show"
+            )
         check_folder(out, "result", replace=force, nodes=found.graph.num_nodes)
         say(console, repr(found.graph))
         print_check(found.rows(), console)
@@ -180,16 +184,6 @@ def _on_cluster(address: str, workers: int, storage: Path | None) -> Any:
     from recoslip.products import cluster
 
     return partial(cluster.fit, address=address, workers=workers, storage=storage)
-
-
-def _check_shown(names: list[str], columns: Any) -> None:
-    """Raise if the graph was packed without a column that is to be shown."""
-    for name in names:
-        if name not in columns:
-            raise SettingError(
-                f"--show {name}: the graph was packed without this column{nearest(name, list(columns))}; "
-                f"it has {', '.join(columns) or 'none'}; pack again with --show"
-            )
 
 
 def _annotated_cells(nodes: Path, result: Any) -> dict[str, Any]:

@@ -149,8 +149,9 @@ def parse_value(text: str, default: object) -> Any:
         return tuple(parse_value(item, 0.0) for item in split_names(text.strip("[]()")))
     if default is None:  # such a setting is a whole number or None
         return None if text.lower() == "none" else parse_value(text, 0)
+    kind: Any = type(default)
     try:
-        return type(default)(text) if type(default) in (int, float) else text
+        return kind(text) if kind in (int, float) else text
     except ValueError:
         return text
 

@@ -223,8 +223,9 @@ def _print_comparison(compared: Comparison, console: Console) -> None:
 
 
 def _share(outcome: Outcome) -> str | None:
-    share = outcome.novel_share
-    return share and f"{percent(share['estimate'])} ({at_least_percent(share['low'])} to {percent(share['high'])})"
+    if (share := outcome.novel_share) is None:
+        return None
+    return f"{percent(share['estimate'])} ({at_least_percent(share['low'])} to {percent(share['high'])})"
 
 
 def _change(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -99,16 +99,10 @@ def detect(
     config: Annotated[Path | None, option("TOML file with settings of the method.")] = None,
     max_fpr: options.MaxFpr = None,
     fdr: options.Fdr = None,
-    rotations: Annotated[
-        int | None, option("Number of fits; each hides another part of the source to compare with. Default: 5.")
-    ] = None,
-    ray: Annotated[
-        str | None, option("Address of a Ray cluster that fits; auto: the running one, local: start one here.")
-    ] = None,
+    rotations: Annotated[int | None, option("Number of fits, each with another hidden part; default: 5.")] = None,
+    ray: Annotated[str | None, option("Ray cluster that fits: an address, auto, or local to start one.")] = None,
     workers: Annotated[int, option("Number of fits that the cluster does at the same time.")] = 2,
-    storage: Annotated[
-        Path | None, option("Folder for finished fits of the cluster, which a second run does not do again.")
-    ] = None,
+    storage: Annotated[Path | None, option("Folder of finished fits of the cluster, not done again.")] = None,
     title: options.Title = None,
     seed: Annotated[int | None, option("Seed of what is drawn at random; default: 0.")] = None,
     device: options.Device = None,
@@ -213,9 +207,7 @@ def score(
         ),
     ] = None,
     packed: Annotated[Path | None, option("The old graph, as recoslip pack wrote it.", "--with-packed")] = None,
-    rename: Annotated[
-        str, option("Columns that have another name now, such as price_eur=price, separated by commas.")
-    ] = "",
+    rename: Annotated[str, option("Renamed columns, such as price_eur=price, separated by commas.")] = "",
     show: options.Show = "",
     max_fpr: options.MaxFpr = None,
     fdr: options.Fdr = None,

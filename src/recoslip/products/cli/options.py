@@ -38,9 +38,7 @@ Force = Annotated[bool, option("Replace an earlier result in the output folder."
 Out = Annotated[Path, option("Folder to write the results to.")]
 ScoresFormat = Annotated[Literal["csv", "parquet"], option("Format of the table of scores.", "--format")]
 Show = Annotated[str, option("Columns to show beside the nodes in the report, separated by commas.")]
-MaxFpr = Annotated[
-    float | None, option("Fraction of the known target nodes that may be listed; default: that of the method, 0.01.")
-]
+MaxFpr = Annotated[float | None, option("Fraction of the known target nodes that may be listed; default: 0.01.")]
 Fdr = Annotated[float | None, option("List nodes by this false-discovery rate instead of --max-fpr.")]
 Title = Annotated[str | None, option("Title of the report.")]
 Device = Annotated[str | None, option("Device to compute on: auto, cpu or cuda; default: auto.")]
@@ -48,9 +46,7 @@ Align = Annotated[
     Literal["auto", "on", "off"],
     option("Bring the target's features to the source's location and scale; auto: where that makes them comparable."),
 ]
-AllowLeak = Annotated[
-    str, option("Columns that may say the same as the domain, separated by commas; otherwise the run stops.")
-]
+AllowLeak = Annotated[str, option("Columns that may say the same as the domain, separated by commas.")]
 
 
 def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -31,13 +31,9 @@ def review(
     folder: Annotated[Path, argument("Folder that detect wrote.")],
     port: Annotated[int, option("Port of the review; 0 is the run's own, or a free one.", min=0, max=65535)] = 0,
     host: Annotated[str, option("Address to listen at; 0.0.0.0 for a team.")] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None, option("A name that the review is opened under, such as a proxy's; may be repeated.")
-    ] = None,
+    allow_host: Annotated[list[str] | None, option("A further host name of the review; may be repeated.")] = None,
     no_browser: Annotated[bool, option("Do not open a browser.", "--no-browser")] = False,
-    new_token: Annotated[
-        bool, option("Make the addresses that were given away before invalid.", "--new-token")
-    ] = False,
+    new_token: Annotated[bool, option("Make addresses that were given away invalid.", "--new-token")] = False,
     decisions: Annotated[
         Path | None, option("Import a CSV table (id, verdict; maybe note, who, group); no server.")
     ] = None,
@@ -184,9 +180,7 @@ NONE = "–"
 def compare(
     first: Annotated[Path, argument("Folder that detect, demo or score wrote.")],
     second: Annotated[Path, argument("Another one, with some of the same nodes.")],
-    out: Annotated[
-        Path | None, option("New CSV file to write, with a row per node whose list status or group changed.")
-    ] = None,
+    out: Annotated[Path | None, option("New CSV file of the nodes whose list status or group changed.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

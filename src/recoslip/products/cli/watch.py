@@ -27,13 +27,9 @@ def watch(
     called: Annotated[str | None, option("The name that it is accepted under.", "--as")] = None,
     reject: Annotated[int | None, option("Number of a group that is none.")] = None,
     alpha: Annotated[float | None, option("With --begin: probability of any false alarm, ever; default: 0.05.")] = None,
-    max_growth: Annotated[
-        float | None, option("With --begin: how many times as frequent a known category may become; default: 10.")
-    ] = None,
+    max_growth: Annotated[float | None, option("With --begin: times a known category may grow; default: 10.")] = None,
     window: Annotated[int | None, option("With --begin: how many batches are tested together; default: 5.")] = None,
-    keep: Annotated[
-        int | None, option("With --begin: how many earlier nodes are kept at most; default: 50,000.")
-    ] = None,
+    keep: Annotated[int | None, option("With --begin: earlier nodes kept at most; default: 50,000.")] = None,
     time: Annotated[str | None, option("With --begin: column with times, in whose order batches must come.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -225,14 +225,15 @@ class RotationTasks:
         if self.storage is not None:
             names = fingerprints(detector, graph, self.packed, tasks)
             paths = [self.storage / f"rotation-{name}.safetensors" for name in names]
+        features = graph.num_features
         with output_lock(paths[0]) if paths else nullcontext():  # two that fit the same would do everything twice
-            learned = {number: read_learned(detector, path) for number, path in enumerate(paths) if path.is_file()}
+            learned = {k: read_learned(detector, features, path) for k, path in enumerate(paths) if path.is_file()}
             left = [task for task in tasks if task.number not in learned]
             with closing(self._learn(detector, graph, left, progress)) as contents:
                 for number, content in contents:
                     if paths:
                         write_new(paths[number], content)
-                    learned[number] = unpack_learned(detector, content)
+                    learned[number] = unpack_learned(detector, features, content)
         return [learned[task.number] for task in tasks]
 
     def _learn(self, detector: Detector, graph: NodeGraph, left: list[Task], progress: Progress) -> Generator[Any]:
@@ -256,9 +257,8 @@ def learn_rotation(detector: Detector, graph: NodeGraph | str, task: Task, threa
     if torch := sys.modules.get("torch"):  # imported by methods that need it, and by no others
         torch.set_num_threads(min(threads, os.cpu_count() or 1))
     shown = (open_packed(graph) if isinstance(graph, str) else graph).with_target(task.is_target)
-    presentation = Presentation(shown, task.split, task.seed)
-    (attributes,) = base.learn(detector, [presentation], lambda *_: None)
-    return pack_learned(base.with_learned(clone(detector), presentation, attributes))
+    (attributes,) = base.learn(detector, [Presentation(shown, task.split, task.seed)], lambda *_: None)
+    return pack_learned(detector, attributes)
 
 
 def fingerprints(detector: Detector, graph: NodeGraph, packed: Path | None, tasks: Sequence[Task]) -> list[str]:
@@ -271,23 +271,27 @@ def fingerprints(detector: Detector, graph: NodeGraph, packed: Path | None, task
     return [joblib.hash((whole, task.is_target, task.split, task.seed))[:16] for task in tasks]
 
 
-def pack_learned(fitted: Detector) -> bytes:
-    """Turn what a detector learned into the content of a safetensors file, in which numbers are JSON."""
+def pack_learned(detector: Detector, attributes: Attributes) -> bytes:
+    """Turn learned attributes into the content of a safetensors file, in which numbers are JSON."""
+    fitted = clone(detector)
+    for name, value in attributes.items():
+        setattr(fitted, name, value)
     values, arrays = pack(fitted)
     own = {"json_": np.frombuffer(json.dumps(values).encode(), np.uint8)}
     return save({name: np.ascontiguousarray(array) for name, array in (own | arrays).items()})
 
 
-def unpack_learned(detector: Detector, content: bytes) -> Attributes:
-    """Turn what `pack_learned` returned back into the learned attributes."""
-    arrays = load(content)
-    return unpack(clone(detector), json.loads(arrays.pop("json_").tobytes()), arrays)
+def unpack_learned(detector: Detector, features: int, content: bytes) -> Attributes:
+    """Turn what `pack_learned` returned back into the learned attributes, of a graph with so many features."""
+    arrays, empty = load(content), clone(detector)
+    empty.n_features_in_ = features
+    return unpack(empty, json.loads(arrays.pop("json_").tobytes()), arrays)
 
 
-def read_learned(detector: Detector, path: Path) -> Attributes:
+def read_learned(detector: Detector, features: int, path: Path) -> Attributes:
     """Read the learned attributes from a file."""
     try:
-        return unpack_learned(detector, path.read_bytes())
+        return unpack_learned(detector, features, path.read_bytes())
     except (OSError, SafetensorError, LookupError, ValueError, RuntimeError) as problem:
         said = f"{printable(path)} is damaged ({type(problem).__name__}: {problem}); delete it and start again"
         raise ModelFileError(said) from problem

@@ -87,6 +87,11 @@ def say(console: Console, text: str, style: str | None = None) -> None:
     console.print(escape(text), style=style, soft_wrap=True)
 
 
+def note(console: Console, text: str) -> None:
+    """Print `note: text`, the text as it is."""
+    console.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
+
+
 def make_console(quiet: bool) -> Console:
     """Return a console for the messages of a command; what the package logs is printed there too."""
     console = Console(quiet=quiet, emoji=False)
@@ -195,8 +200,8 @@ def print_result(
         say(console, f"Group {group.number} ({group.size:,}{name}): {group.evidence}")
     if said.get("inspect_first"):
         say(console, f"Inspect these first: {', '.join(said['inspect_first'])}")
-    for note in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
-        console.print(f"[yellow]note:[/] {escape(with_flags(note))}", soft_wrap=True)
+    for reservation in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
+        note(console, with_flags(reservation))
     trained, has_report = result.model is not None, result.findings is not None
     files = ["scores", "summary.json", *["model"] * trained, *["report.html"] * has_report, *more]
     after = f" after {said['seconds']:.1f} s of training" if trained else ""

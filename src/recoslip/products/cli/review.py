@@ -16,7 +16,7 @@ from rich.markup import escape
 from recoslip.base.errors import RecoslipError, SettingError
 from recoslip.base.files import check_new, check_update, printable, resolve, update, write_new
 from recoslip.base.text import at_least_percent, counted, percent
-from recoslip.products.cli.console import make_console, resumable, say, tabulate
+from recoslip.products.cli.console import make_console, note, resumable, say, tabulate
 from recoslip.products.cli.options import Json, Quiet, argument, option
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _learn(console: Console, session: ReviewSession) -> None:
     try:
         session.learn()
     except RecoslipError as problem:
-        console.print(f"[yellow]note:[/] the nodes are not ranked anew: {escape(str(problem))}", soft_wrap=True)
+        note(console, f"the nodes are not ranked anew: {problem}")
         session.write_list()
     say(console, f"The list after these verdicts: {printable(session.folder / REVIEWED)}")
 
@@ -149,9 +149,10 @@ def _serve(
         print(f"The review: {address}", flush=True)  # whole, however narrow the terminal is
         console.print("Ctrl-C closes it.", style="dim")
         if host not in access.LOCAL:
-            console.print(
-                "[yellow]note:[/] others in the network can reach this address, and can read what is sent: put TLS or "
-                "a proxy with TLS in front, and name it with --allow-host."
+            note(
+                console,
+                "others in the network can reach this address, and can read what is sent: put TLS or a proxy with TLS "
+                "in front, and name it with --allow-host.",
             )
         if open_browser:
             _open_browser(address)

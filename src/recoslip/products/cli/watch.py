@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from recoslip.base.errors import SettingError
 from recoslip.base.files import printable
-from recoslip.products.cli.console import make_console, say
+from recoslip.products.cli.console import make_console, note, say
 from recoslip.products.cli.options import Json, Quiet, argument, option, takes
 
 IN_EVERY_BATCH = ("drop_unknown", "encoding")  # options of reading; the others are fixed when the watch begins
@@ -76,7 +76,7 @@ def watch(
         print(json.dumps(outcome.to_dict()))
     batch, folder = outcome.batch, printable(state)
     if outcome.again:
-        console.print(f"[yellow]note:[/] this batch was given before, as batch {batch.number}; nothing was changed.")
+        note(console, f"this batch was given before, as batch {batch.number}; nothing was changed.")
     style = "bold" if outcome.exit_code == 0 else "bold red"
     sentence = f"Batch {batch.number}, {batch.nodes:,} nodes. [{style}]{escape(outcome.sentence)}[/]"
     console.print(sentence, soft_wrap=True)

@@ -2,7 +2,7 @@
 #
 #   docker build --tag recoslip .
 #   docker run --rm --user "$(id -u):$(id -g)" --volume "$PWD:/data" recoslip \
-#     detect --nodes nodes.csv --edges edges.csv --out out
+#     detect nodes.csv edges.csv --out out
 #
 # The review room, for a browser on this machine. It prints its address with the container's name: open it with localhost
 # instead, and everything after the port as it is. The token in it is the key to the room (docs/decisions/review.md).

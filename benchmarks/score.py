@@ -109,7 +109,7 @@ def measure_time(rows: int = 100_000) -> None:
         new, new_edges = tables(rows, 1, "new", folder)
         command = [Path(sys.executable).parent / "recoslip"]
         out, scored = folder / "out", folder / "scored"
-        subprocess.run([*command, "detect", "--nodes", old, "--edges", old_edges, "--out", out, "-q"], check=True)
+        subprocess.run([*command, "detect", old, old_edges, "--out", out, "-q"], check=True)
         for besides in ([], ["--with", old, old_edges]):
             begin = time.perf_counter()
             own = ["--nodes", new, "--edges", new_edges, *besides, "--out", scored, "-q", "--force"]

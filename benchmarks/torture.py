@@ -83,7 +83,7 @@ class World:
     def detect(self, method: str) -> list[str]:
         """Return a command that writes an output folder."""
         more = {"lp-pul": [], "domain-discriminator": ["--epochs", "30"], "reco-slip": ["--epochs", "5"]}[method]
-        tables = ["--nodes", str(self.root / "nodes.csv"), "--edges", str(self.root / "edges.csv")]
+        tables = [str(self.root / "nodes.csv"), str(self.root / "edges.csv")]
         return ["detect", *tables, "--method", method, *more, "--seed", "3"]
 
     def pack(self) -> list[str]:
@@ -389,8 +389,8 @@ def file_systems(world: World) -> str:
         shutil.copytree(world.root / "packed", place)
         before = sorted(path.name for path in place.rglob("*"))
         for command in (
-            ["detect", "--nodes", str(place), "--method", "lp-pul", "--out", str(place), "--force"],
-            ["detect", "--nodes", str(place / "x.npy"), "--method", "lp-pul", "--out", str(world.place / "o")],
+            ["detect", str(place), "--method", "lp-pul", "--out", str(place), "--force"],
+            ["detect", str(place / "x.npy"), "--method", "lp-pul", "--out", str(world.place / "o")],
             [*world.pack(), "/"],
             [*plain, "--out", "/"],
             [*plain, "--out", "", "--force"],
@@ -422,7 +422,7 @@ def file_systems(world: World) -> str:
         nodes = world.place / "n.csv"
         original = (world.root / "nodes.csv").read_text()
         nodes.write_text(original)
-        command = ["detect", "--nodes", str(nodes), "--method", "lp-pul", "--out", str(out)]
+        command = ["detect", str(nodes), "--method", "lp-pul", "--out", str(out)]
         process = start(command)
         until = time.monotonic() + draw.uniform(1, 5)
         while time.monotonic() < until and process.poll() is None:
@@ -441,8 +441,10 @@ def file_systems(world: World) -> str:
             os.mknod(path, 0o140666)
         else:
             path.symlink_to(special)
-        where = draw.choice(["--nodes", "--edges", "--config"])
-        ended = run([*plain, where, str(path), "--out", str(out)])
+        where = draw.choice(["nodes.csv", "edges.csv", "--config"])
+        command = [str(path) if part.endswith(where) else part for part in plain]
+        command += ["--config", str(path)] if where == "--config" else []
+        ended = run([*command, "--out", str(out)])
         promise(ended.code == 2, f"{where} {special}: {ended.code} {ended.text[-500:]}")
         check_alone(world.place, {"special.csv"})
     elif kind == "deep":

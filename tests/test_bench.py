@@ -25,8 +25,7 @@ from recoslip.learning.methods import DETECTORS, detector
 from recoslip.products.bench import records as statistics
 from recoslip.products.bench import tables
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, read_sources
-from recoslip.products.bench.plan import missing, plan, recorded
-from recoslip.products.bench.records import Job, Records, code_version, key_of, revision
+from recoslip.products.bench.records import Job, Records, code_version, key_of, missing, plan, recorded, revision
 from recoslip.products.bench.tables import Page
 from recoslip.products.cli import app
 
@@ -265,7 +264,7 @@ def test_values_of_the_wrong_type_are_refused(shop, tmp_path, line, message):
         (["--splits", "-1"], "--splits: expected a whole number"),
         (["--set", "epoch=3"], "did you mean 'epochs'?"),
         (["--set", "epochs=many"], "epochs"),
-        (["--jobs", "0"], "--jobs must be 1 or more"),
+        (["--jobs", "0"], "'--jobs'"),
         (["--methods", "upu", "--without", "upu"], "nothing to compare"),
         (["--device", "cuda:99"], "cannot be used here"),
     ],

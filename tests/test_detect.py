@@ -347,9 +347,7 @@ def test_names_of_the_release_before_are_understood(folder, result):
         "--ignore",
         "title",
     ]
-    ended = CliRunner().invoke(
-        app, ["check", "--nodes", str(folder / "nodes.csv"), "--edges", str(folder / "edges.csv"), *flags]
-    )
+    ended = CliRunner().invoke(app, ["check", str(folder / "nodes.csv"), str(folder / "edges.csv"), *flags])
     assert ended.exit_code == 0, ended.output
 
 

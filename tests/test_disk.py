@@ -52,7 +52,7 @@ def fitted():
 
 
 def detect(tables, out, *more):
-    files = ["--nodes", str(tables / "nodes.csv"), "--out", str(out), "--ignore", "category"]
+    files = [str(tables / "nodes.csv"), "--out", str(out), "--ignore", "category"]
     return CliRunner().invoke(app, ["detect", *files, "--method", "lp-pul", "--max-fpr", "0.3", "--quiet", *more])
 
 

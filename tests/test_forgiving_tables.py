@@ -302,7 +302,7 @@ def test_another_encoding_is_named_with_the_option(encoding, advice, tmp_path):
     path.write_bytes(SPECIAL.write_csv().encode(encoding))
     edges = write(EDGES, tmp_path / "e.csv")
     assert advice in refusals(tmp_path, path, edges)
-    for command in (["check", path, edges], ["detect", "--nodes", path, "--out", tmp_path / "out"]):
+    for command in (["check", path, edges], ["detect", path, "--out", tmp_path / "out"]):
         assert f"--encoding {encoding}" in message(run(*command))
     assert run("check", path, edges, "--encoding", encoding).exit_code == 0
 
@@ -353,7 +353,7 @@ def test_all_commands_take_an_encoding(tmp_path):
     latin = ["--encoding", "cp1252", "--quiet"]
     assert run("check", files["n"], files["e"], *latin).exit_code == 0
     quick = ["--method", "domain-discriminator", "--epochs", "2", "--rotations", "3", "--device", "cpu"]
-    done = run("detect", "--nodes", files["n"], "--edges", files["e"], "--out", tmp_path / "out", *quick, *latin)
+    done = run("detect", files["n"], files["e"], "--out", tmp_path / "out", *quick, *latin)
     assert done.exit_code == 0, done.output
     assert run("pack", files["n"], files["e"], tmp_path / "graph", *latin).exit_code == 0
     assert "ort=Köln" in open_packed(tmp_path / "graph").feature_names

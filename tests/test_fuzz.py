@@ -446,7 +446,7 @@ def test_detect_ends_with_a_whole_folder_or_with_code_2_and_nothing(tmp_path_fac
             links = data.draw(edge_tables(table).filter(lambda t: t is not None and pl.Object not in t.dtypes))
             links.write_parquet(edges)
         method, *more = data.draw(st.sampled_from([["lp-pul"], ["domain-discriminator", "--epochs", "2"]]))
-        arguments = ["detect", "--nodes", nodes, "--edges", edges, "--out", out, "--method", method, *more]
+        arguments = ["detect", nodes, edges, "--out", out, "--method", method, *more]
         arguments += ["--quiet", "--max-fpr", "0.5", "--drop-unknown", "--impute"]
         result = CliRunner().invoke(app, list(map(str, arguments)))
         left = sorted(path.name for path in folder.iterdir() if path not in (nodes, edges))

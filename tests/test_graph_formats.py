@@ -172,7 +172,7 @@ def test_detect_takes_a_graph_and_gives_it_back_with_scores(networkx_graph, tabl
     runs = {
         "a": ["graph.graphml", *given, "--keep", "kind"],
         "b": ["nodes.csv", "edges.csv", "--weight", "weight", *given, "--write-graph", "gexf"],
-        "c": [*given, "--nodes", "nodes.csv", "--edges", "edges.csv", "--weight=weight"],
+        "c": [*given, "nodes.csv", "edges.csv", "--weight=weight"],
     }
     for out, arguments in runs.items():
         result = CliRunner().invoke(app, ["detect", *arguments, "--out", out])
@@ -195,7 +195,7 @@ def test_what_is_no_graph_is_refused_before_anything_is_read(tmp_path, monkeypat
     for arguments, message in (
         ([], "no graph was given"),
         (["a.csv", "b.csv", "c.csv"], "'c.csv' is one too many"),
-        (["a.csv", "--write-graph", "dot"], "a graph is written as graphml or gexf; got --write-graph dot"),
+        (["a.csv", "--write-graph", "dot"], "'dot' is not one of"),
         (["a.csv", "--epoch", "3"], "no option '--epoch'"),
     ):
         result = CliRunner().invoke(app, ["detect", "--out", "out", *arguments])

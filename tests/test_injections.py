@@ -137,7 +137,7 @@ def test_a_run_on_hostile_tables_gives_a_page_of_text(browser, tmp_path):
     nodes |= {"colour": [INJECTIONS[k % 3] for k in range(2 * count)]}
     path = tmp_path / f"{INJECTIONS[11].replace('/', '')}.parquet"
     pl.DataFrame(nodes).write_parquet(path)
-    arguments = ["detect", "--nodes", path, "--target", "new", "--out", tmp_path / "out", "--max-fpr", "0.5"]
+    arguments = ["detect", path, "--target", "new", "--out", tmp_path / "out", "--max-fpr", "0.5"]
     result = CliRunner().invoke(app, [*map(str, arguments), "--method", "lp-pul", "--quiet"])
     assert result.exit_code == 0, result.output
     look(browser, tmp_path / "out" / "report.html")

@@ -291,7 +291,7 @@ def test_the_size_of_a_graph_is_counted_in_its_tensors(form, weight):
 
 
 def test_a_leak_stops_the_run_before_anything_is_written_or_trained(shop):
-    for command in (["check", "leak.csv", "edges.csv"], ["detect", "--nodes", "leak.csv", "--out", "out", "--quiet"]):
+    for command in (["check", "leak.csv", "edges.csv"], ["detect", "leak.csv", "--out", "out", "--quiet"]):
         result = run(*command)
         assert result.exit_code == 2
         message = " ".join(result.stderr.split())
@@ -313,7 +313,7 @@ def test_missing_values_are_reported_where_they_are_filled(shop):
 
 def test_detect_looks_first_and_writes_what_it_saw(shop):
     more = ("--method", "lp-pul", "--max-fpr", "0.2", "--out", "out")
-    result = run("detect", "--nodes", "nodes.csv", "--edges", "edges.csv", *more)
+    result = run("detect", "nodes.csv", "edges.csv", *more)
     assert result.exit_code == 0
     assert result.output.index("separability") < result.output.index("most novel")
     summary = json.loads((shop / "out" / "summary.json").read_text())
@@ -329,7 +329,7 @@ def test_the_default_is_the_distance_to_the_source_where_domains_are_separable(s
     pl.DataFrame({"id": np.arange(1000), "domain": side} | words).write_csv("two.csv")
     left, right = graph.edge_index
     pl.DataFrame({"a": left, "b": right}).write_csv("links.csv")
-    result = run("detect", "--nodes", "two.csv", "--edges", "links.csv", "--out", "apart", "--json")
+    result = run("detect", "two.csv", "links.csv", "--out", "apart", "--json")
     summary = json.loads(result.stdout)
     assert summary["method"] == "nearest-source"
     assert summary["verdict"] == "inconclusive"

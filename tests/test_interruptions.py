@@ -37,7 +37,7 @@ def tables(tmp_path_factory):
 
 
 def detect(tables, out):
-    files = ["--nodes", tables / "nodes.csv", "--edges", tables / "edges.csv", "--ignore", "kind", "--out", out]
+    files = [tables / "nodes.csv", tables / "edges.csv", "--ignore", "kind", "--out", out]
     return ["detect", *files, "--method", "lp-pul", "--max-fpr", "0.3", "--quiet"]
 
 

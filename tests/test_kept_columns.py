@@ -139,7 +139,7 @@ def test_a_column_to_show_that_was_not_packed_is_refused_before_training(tmp_pat
     nodes(title=TITLES).write_parquet(tmp_path / "n.parquet")
     pl.DataFrame({"a": ["p0"], "b": ["p2"]}).write_csv(tmp_path / "e.csv")
     pack(tmp_path / "n.parquet", tmp_path / "e.csv", tmp_path / "packed")
-    arguments = ["detect", "--nodes", str(tmp_path / "packed"), "--out", str(tmp_path / "out"), "--show", "titel"]
+    arguments = ["detect", str(tmp_path / "packed"), "--out", str(tmp_path / "out"), "--show", "titel"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert "--show titel: the graph was packed without this column" in " ".join(result.stderr.split())

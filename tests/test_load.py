@@ -23,7 +23,7 @@ def test_detect_finishes_or_refuses_with_limited_memory(forked, tmp_path):
     codes = {}
     for nodes in (1_000, 80_000, 300_000):
         write_tables(tmp_path, nodes)
-        command = ["detect", "--nodes", "n.parquet", "--edges", "e.parquet", "--out", f"out-{nodes}", "--device", "cpu",
+        command = ["detect", "n.parquet", "e.parquet", "--out", f"out-{nodes}", "--device", "cpu",
                    "--method", "domain-discriminator", "--epochs", "3", "--batch-size", "0"]  # fmt: skip
         ended = forked.run(*command, cwd=tmp_path, memory_limit=LIMIT)
         codes[nodes] = ended.returncode

@@ -10,8 +10,7 @@ from recoslip.data.datasets.catalogue import GRAPHS
 from recoslip.data.datasets.load import load_dataset
 from recoslip.products.bench import records as statistics
 from recoslip.products.bench.datasets import Sources
-from recoslip.products.bench.plan import plan, recorded
-from recoslip.products.bench.records import Records
+from recoslip.products.bench.records import Records, plan, recorded
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"

@@ -32,8 +32,8 @@ def tables(tmp_path_factory):
     return folder
 
 
-def detect(tables, out, *more):
-    return [*RECOSLIP, "detect", "--nodes", tables / "nodes.csv", "--edges", tables / "edges.csv", "--method", "lp-pul",
+def detect(tables, out, *more, nodes=None):
+    return [*RECOSLIP, "detect", nodes or tables / "nodes.csv", tables / "edges.csv", "--method", "lp-pul",
             "--out", out, *more]  # fmt: skip
 
 
@@ -130,8 +130,8 @@ def test_text_leaves_as_utf_8_in_any_locale(tables, tmp_path):
     ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     nodes = pl.read_csv(tables / "nodes.csv").rename({"x0": "größe"})
     nodes.write_csv(tmp_path / "knöten.csv")
-    command = detect(tables, tmp_path / "out", "--nodes", tmp_path / "knöten.csv", "--title", "Où est l'été?",
-                     "--features", "größe,x1")  # fmt: skip
+    more = ["--title", "Où est l'été?", "--features", "größe,x1"]
+    command = detect(tables, tmp_path / "out", *more, nodes=tmp_path / "knöten.csv")
     result = subprocess.run(command, capture_output=True, env=os.environ | ascii_locale, check=False)
     assert result.returncode == 0, result.stderr
     assert "größe (number)" in result.stdout.decode("utf-8")
@@ -144,7 +144,7 @@ def test_names_that_are_not_utf_8_are_read_and_written(tables, tmp_path):
     odd = os.fsdecode(b"caf\xe9.csv")
     (tmp_path / odd).write_bytes((tables / "nodes.csv").read_bytes())
     out = tmp_path / os.fsdecode(b"sortie\xff")
-    result = run(detect(tables, out, "--nodes", tmp_path / odd))
+    result = run(detect(tables, out, nodes=tmp_path / odd))
     assert result.exit_code == 0, result.output
     assert names(out) == WHOLE
     assert "caf\\xe9.csv" in (out / "report.html").read_text(encoding="utf-8")

@@ -58,7 +58,7 @@ def test_ids_that_detect_writes_can_be_joined_with_the_nodes(tmp_path, file_form
     ids = [*ESCAPED, *(text for text in NO_FORMULAS if text)]
     nodes = pl.DataFrame({"id": ids, "domain": [k % 2 for k in range(len(ids))], "v": range(len(ids))})
     nodes.write_parquet(tmp_path / "nodes.parquet")
-    arguments = ["detect", "--nodes", tmp_path / "nodes.parquet", "--out", tmp_path / "out", "--method", "lp-pul"]
+    arguments = ["detect", tmp_path / "nodes.parquet", "--out", tmp_path / "out", "--method", "lp-pul"]
     result = CliRunner().invoke(app, [*map(str, arguments), "--format", file_format, "--quiet", "--max-fpr", "0.5"])
     assert result.exit_code == 0, result.output
     if file_format == "parquet":

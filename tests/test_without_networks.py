@@ -81,6 +81,17 @@ def test_what_needs_networks_names_the_extra_and_writes_nothing(tables, choice):
     assert not (tables / "never").exists()
 
 
+def test_a_setting_of_networks_names_the_methods_that_may_have_it(tables):
+    done = run(tables, "detect", "nodes.csv", "edges.csv", "--epochs", "5", "--out", "never")
+    assert done.returncode == 2
+    assert "--epochs is no setting of scan; thorough, reco-slip-plus" in done.stderr
+    assert "pip install 'recoslip[networks]'" in done.stderr
+    shown = run(tables, "detect", "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert "Settings of scan" in shown.stdout
+    assert "reco-slip-plus" in shown.stdout
+
+
 def test_every_public_name_but_those_of_networks_is_there():
     code = WITHOUT + (
         "import recoslip\n"

@@ -10,8 +10,8 @@ import sys
 
 from recoslip.data.datasets.catalogue import GRAPHS
 from recoslip.learning.methods import DETECTORS
-from recoslip.products.bench.plan import DATASETS as STRONG
-from recoslip.products.bench.plan import VARIANTS
+from recoslip.products.bench.run import DATASETS as STRONG
+from recoslip.products.bench.run import VARIANTS
 
 TITLES = {  # in the order of the paper, then of the others
     "oracle": "Oracle",

@@ -25,9 +25,8 @@ from ranks import critical_difference, ranks
 from recoslip.data.datasets.catalogue import GRAPHS
 from recoslip.data.datasets.load import Dataset
 from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources
-from recoslip.products.bench.plan import parse_seeds, parse_splits, plan, recorded
-from recoslip.products.bench.records import Records, Summary, is_ranked
-from recoslip.products.bench.run import write_files
+from recoslip.products.bench.records import Records, Summary, is_ranked, plan, recorded
+from recoslip.products.bench.run import parse_seeds, parse_splits, write_files
 from recoslip.products.bench.tables import Document, Files, Grid, Page
 from recoslip.products.cli.console import make_console
 

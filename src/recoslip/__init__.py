@@ -15,62 +15,13 @@ each imports from itself and those above it in this list alone:
 - `products`: what people do with a result: review, watch, cells, compare, bench, the command line
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lazy_loader
 
 from recoslip._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from recoslip.data.datasets.load import load_dataset as load_dataset
-    from recoslip.data.graph import NodeGraph as NodeGraph
-    from recoslip.data.options import ReadOptions as ReadOptions
-    from recoslip.data.packed.reader import open_packed as open_packed
-    from recoslip.data.packed.writer import pack as pack
-    from recoslip.data.split import Split as Split
-    from recoslip.data.tables.read import read_graph as read_graph
-    from recoslip.inference.calibrated import Calibrated as Calibrated
-    from recoslip.inference.calibrated import calibrate as calibrate
-    from recoslip.learning.base import Detector as Detector
-    from recoslip.learning.loading import load_detector as load_detector
-    from recoslip.learning.methods import detector as detector
-    from recoslip.learning.networks.reco_slip import RecoSlip as RecoSlip
-    from recoslip.learning.networks.reco_slip_plus import RecoSlipPlus as RecoSlipPlus
-    from recoslip.learning.scan import Scan as Scan
-    from recoslip.pipeline.detect import analyse as analyse
-    from recoslip.pipeline.detect import check as check
-    from recoslip.pipeline.detect import detect as detect
-    from recoslip.pipeline.result import Result as Result
-    from recoslip.pipeline.result import load as load
-    from recoslip.pipeline.result import score as score
-    from recoslip.products import cells as cells
-    from recoslip.products.compare import compare as compare
-    from recoslip.products.watch.watch import Watch as Watch
-
-_attribute, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "data.datasets.load": ["load_dataset"],
-        "data.graph": ["NodeGraph"],
-        "data.options": ["ReadOptions"],
-        "data.packed.reader": ["open_packed"],
-        "data.packed.writer": ["pack"],
-        "data.split": ["Split"],
-        "data.tables.read": ["read_graph"],
-        "inference.calibrated": ["Calibrated", "calibrate"],
-        "learning.base": ["Detector"],
-        "learning.loading": ["load_detector"],
-        "learning.methods": ["detector"],
-        "learning.networks.reco_slip": ["RecoSlip"],
-        "learning.networks.reco_slip_plus": ["RecoSlipPlus"],
-        "learning.scan": ["Scan"],
-        "pipeline.detect": ["analyse", "check", "detect"],
-        "pipeline.result": ["Result", "load", "score"],
-        "products": ["cells"],
-        "products.compare": ["compare"],
-        "products.watch.watch": ["Watch"],
-    },
-)
+_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names are those of __init__.pyi
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,5 @@
 """A detector -> fitted by several processes or machines. Ray starts them and repeats lost work."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -186,17 +184,12 @@ def fit(
         return calibrated(detector, opened, split)
 
 
-def _encoders(detector: Detector) -> Sequence[Any]:
-    """Return the encoder of a detector, or each of several; none where it trains no network."""
-    encoder = getattr(detector, "encoder", ())
-    return encoder if isinstance(encoder, list | tuple) else [encoder]
-
-
 def _alike_everywhere(detector: Detector) -> Detector:
     """Return an unfitted copy that trains alike on machines with more and with less memory."""
     copy: Detector = clone(detector)
     check_params(copy)
-    if not all(isinstance(encoder, str) for encoder in _encoders(copy)):
+    encoder = getattr(copy, "encoder", "none is trained")
+    if not all(isinstance(each, str) for each in (encoder if isinstance(encoder, list | tuple) else [encoder])):
         raise SettingError("a cluster fits named encoders, not a module of your own; use one, or detector.fit")
     if getattr(copy, "batch_size", 0) is None:
         from recoslip.learning.networks.device import BATCH_SIZE
@@ -278,25 +271,24 @@ def fingerprints(detector: Detector, graph: NodeGraph, packed: Path | None, task
     return [joblib.hash((whole, task.is_target, task.split, task.seed))[:16] for task in tasks]
 
 
-def pack_learned(detector: Detector, attributes: dict[str, Any]) -> bytes:
+def pack_learned(detector: Detector, attributes: Attributes) -> bytes:
     """Turn learned attributes into the content of a safetensors file, in which numbers are JSON."""
     fitted = clone(detector)
-    fitted.__dict__.update(attributes)
+    for name, value in attributes.items():
+        setattr(fitted, name, value)
     values, arrays = pack(fitted)
     own = {"json_": np.frombuffer(json.dumps(values).encode(), np.uint8)}
     return save({name: np.ascontiguousarray(array) for name, array in (own | arrays).items()})
 
 
-def unpack_learned(detector: Detector, features: int, content: bytes) -> dict[str, Any]:
+def unpack_learned(detector: Detector, features: int, content: bytes) -> Attributes:
     """Turn what `pack_learned` returned back into the learned attributes, of a graph with so many features."""
-    arrays = load(content)
-    values = json.loads(arrays.pop("json_").tobytes())
-    empty = clone(detector)
+    arrays, empty = load(content), clone(detector)
     empty.n_features_in_ = features
-    return unpack(empty, values, arrays)
+    return unpack(empty, json.loads(arrays.pop("json_").tobytes()), arrays)
 
 
-def read_learned(detector: Detector, features: int, path: Path) -> dict[str, Any]:
+def read_learned(detector: Detector, features: int, path: Path) -> Attributes:
     """Read the learned attributes from a file."""
     try:
         return unpack_learned(detector, features, path.read_bytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -26,7 +26,8 @@ KINDS: Mapping[tuple[int, int], GroupKind] = {  # by how many belong together in
 }  # fmt: skip
 
 COMPARED = ("domain", "score", "p_value", "listed", "group")  # columns of both results, side by side
-CHANGES = ("id", "change", *(f"{name}_{side}" for name in COMPARED for side in ("first", "second")))
+SIDES = ("first", "second")
+CHANGES = ("id", "change", *(f"{name}_{side}" for name in COMPARED for side in SIDES))
 
 # What of two summaries is compared, value by value; of `settings` each setting.
 SUMMARY_VALUES = (
@@ -70,13 +71,13 @@ class GroupChange:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        sides = [(self.first, self.first_names, self.first_size), (self.second, self.second_names, self.second_size)]
-        first, second = (
-            {"groups": [{"number": k, "name": name} for k, name in zip(numbers, names, strict=True)], "size": size}
-            for numbers, names, size in sides
-        )
+        sides = {}
+        for side in SIDES:
+            numbers, names, size = (getattr(self, f"{side}{what}") for what in ("", "_names", "_size"))
+            found = [{"number": number, "name": name} for number, name in zip(numbers, names, strict=True)]
+            sides[side] = {"groups": found, "size": size}
         rates = {"found_again": self.found_again, "known_before": self.known_before}
-        return {"kind": self.kind, "first": first, "second": second, "shared": self.shared, **rates}
+        return {"kind": self.kind, **sides, "shared": self.shared, **rates}
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,8 @@ def compare(first: Result | str | os.PathLike[str], second: Result | str | os.Pa
             f"{one.table['id'][0]!r} and {two.table['id'][0]!r}); if ids were renamed, give the nodes the same ids in "
             "both runs"
         )
-    divided = one.outcome.groups is not None and two.outcome.groups is not None
-    groups = _group_changes(nodes, one.names, two.names) if divided else ()
+    divided = None not in (one.outcome.groups, two.outcome.groups)
+    groups = _group_changes(nodes, [one.names, two.names]) if divided else ()
     differences = _differences(one.summary, two.summary)
     targets = both.filter((pl.col("domain_first") == "target") & (pl.col("domain_second") == "target"))
     correlation = targets.select(pl.corr("score_first", "score_second", method="spearman")).item()
@@ -238,87 +239,70 @@ def _read(given: Result | str | os.PathLike[str]) -> _Read:
     else:
         folder, summary = str(given.folder or "the result"), dict(given.summary)
         table = given.table.with_columns(pl.col("id").cast(pl.String))
-    listed, share = table.filter("listed"), summary.get("novel_share")
-    if share is not None:
-        ends = [share.get(end) if isinstance(share, dict) else None for end in ENDS]
-        if not all(type(end) in (int, float) for end in ends):
-            raise _damaged(folder, "novel_share")
-        share = dict(zip(ENDS, (float(end) for end in ends if end is not None), strict=True))
-    for name in ("verdict", "headline"):
-        if not isinstance(summary.get(name, ""), str):
-            raise _damaged(folder, name)
-    try:
-        found = summary.get("groups", {"found": []})["found"]
-        names = {group["number"]: group["name"] for group in found}
-    except (KeyError, TypeError) as problem:
-        raise _damaged(folder, "groups") from problem
-    if not all(name is None or isinstance(name, str) for name in names.values()):
-        raise _damaged(folder, "groups")
+    share, groups = summary.get("novel_share"), summary.get("groups", {"found": []})
+    as_written = {
+        "verdict": isinstance(summary.get("verdict"), str | None),
+        "headline": isinstance(summary.get("headline"), str | None),
+        "novel_share": share is None or _has(share, dict.fromkeys(ENDS, int | float)),
+        "groups": _has(groups, {"found": list})
+        and all(_has(group, {"number": int, "name": str | None}) for group in groups["found"]),
+    }
+    if damaged := [name for name, is_right in as_written.items() if not is_right]:
+        raise RecoslipError(
+            f"{folder}/summary.json is damaged or not recoslip's: {damaged[0]} is not as detect writes it; {AGAIN}"
+        )
+    listed = table.filter("listed")
     divided = listed.is_empty() or listed["group"].is_not_null().any()
     outcome = Outcome(
         folder=folder,
         verdict=summary.get("verdict"),
         headline=summary.get("headline"),
-        novel_share=share,
+        novel_share=share and {end: float(share[end]) for end in ENDS},
         target=table.filter(pl.col("domain") == "target").height,
         listed=listed.height,
         groups=listed.filter(pl.col("group") > 0)["group"].n_unique() if divided else None,
     )
-    return _Read(table, summary, outcome, names)
+    return _Read(table, summary, outcome, {group["number"]: group["name"] for group in groups["found"]})
 
 
-def _damaged(folder: str, name: str) -> RecoslipError:
-    return RecoslipError(
-        f"{folder}/summary.json is damaged or not recoslip's: {name} is not as detect writes it; {AGAIN}"
-    )
+def _has(value: Any, types: Mapping[str, Any]) -> bool:
+    """Say whether a JSON value is an object with values of these types."""
+    return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in types.items())
 
 
 def _side_by_side(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     """Join two tables of scores; the order is the second's, then the first's."""
-    sides = [
+    one, two = (
         table.select("id", pl.col(COMPARED).name.suffix(f"_{side}"))
-        for table, side in ((first, "first"), (second, "second"))
-    ]
-    joined = sides[1].join(sides[0], on="id", how="left", maintain_order="left")
-    only_first = sides[0].join(sides[1], on="id", how="anti", maintain_order="left")
-    return pl.concat([joined, only_first], how="diagonal")
+        for table, side in zip((first, second), SIDES, strict=True)
+    )
+    joined = two.join(one, on="id", how="left", maintain_order="left")
+    return pl.concat([joined, one.join(two, on="id", how="anti", maintain_order="left")], how="diagonal")
 
 
-def _group_changes(
-    nodes: pl.DataFrame, first_names: dict[int, str | None], second_names: dict[int, str | None]
-) -> tuple[GroupChange, ...]:
+def _group_changes(nodes: pl.DataFrame, names: Sequence[Mapping[int, str | None]]) -> tuple[GroupChange, ...]:
     """Say what became of each group; `GroupChange` states the rule. The largest of the second come first."""
     import networkx as nx
 
-    first, second = (
-        dict(nodes.filter(f"listed_{side}", pl.col(column) > 0)[column].value_counts().iter_rows())
-        for side, column in (("first", "group_first"), ("second", "group_second"))
-    )
-    grouped = nodes.filter("listed_first", "listed_second", pl.col("group_first") > 0, pl.col("group_second") > 0)
-    counts = grouped.group_by("group_first", "group_second").len()
-    overlap = {(one, other): shared for one, other, shared in counts.iter_rows()}
+    columns = [f"group_{side}" for side in SIDES]
+    grouped = nodes.select(pl.when(f"listed_{s}", pl.col(f"group_{s}") > 0).then(f"group_{s}") for s in SIDES)
+    sizes = [dict(grouped[column].drop_nulls().value_counts().iter_rows()) for column in columns]
+    overlap = {(one, other): shared for one, other, shared in grouped.drop_nulls().group_by(columns).len().iter_rows()}
     linked = nx.Graph()
-    linked.add_nodes_from([*((1, one) for one in first), *((2, other) for other in second)])
+    linked.add_nodes_from((side, number) for side in (0, 1) for number in sizes[side])
     linked.add_edges_from(
-        ((1, one), (2, other))
+        ((0, one), (1, other))
         for (one, other), shared in overlap.items()
-        if 2 * shared > min(first[one], second[other])
+        if 2 * shared > min(sizes[0][one], sizes[1][other])
     )
     found = []
     for together in nx.connected_components(linked):
-        ones, others = (tuple(sorted(number for side, number in together if side == wanted)) for wanted in (1, 2))
-        found.append(
-            GroupChange(
-                kind=KINDS[min(len(ones), 2), min(len(others), 2)],
-                first=ones,
-                second=others,
-                first_names=tuple(first_names.get(number) for number in ones),
-                second_names=tuple(second_names.get(number) for number in others),
-                first_size=sum(first[one] for one in ones),
-                second_size=sum(second[other] for other in others),
-                shared=sum(overlap.get((one, other), 0) for one in ones for other in others),
-            )
-        )
+        ones, others = (tuple(sorted(number for of, number in together if of == side)) for side in (0, 1))
+        kind = KINDS[min(len(ones), 2), min(len(others), 2)]
+        own_names = tuple(map(names[0].get, ones)), tuple(map(names[1].get, others))
+        own_sizes = sum(sizes[0][one] for one in ones), sum(sizes[1][other] for other in others)
+        shared = sum(overlap.get((one, other), 0) for one in ones for other in others)
+        found.append(GroupChange(kind, ones, others, *own_names, *own_sizes, shared))
     return tuple(sorted(found, key=lambda group: (-group.second_size, -group.first_size, group.second, group.first)))
 
 

@@ -1,7 +1,5 @@
 """A dataset's name and a split -> the dataset: one of the catalogue, or one that the user describes in a TOML file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -13,29 +11,23 @@ import numpy as np
 
 from recoslip.base.errors import DatasetError, RecoslipError, SettingError, TableError, nearest
 from recoslip.base.randomness import Permutations
+from recoslip.data.datasets import load
 from recoslip.data.datasets.catalogue import CATALOGUE, NO_PAPER_SETTINGS
-from recoslip.data.datasets.load import (
-    Dataset,
-    load_dataset,
-    load_labelled,
-    load_panel_case,
-    panel_archive,
-    panel_graphs,
-)
+from recoslip.data.datasets.load import Dataset
 from recoslip.data.datasets.panel import CASES, Labelled, archive_digest
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import ReadOptions, current_names, declared
 from recoslip.data.split import Mask, random_split
 from recoslip.data.tables.read import read_graph
 from recoslip.learning.methods import DETECTORS
-from recoslip.products.cli.options import read_toml
+from recoslip.products.cli.options import NOT_LISTED, read_toml
 
 DEFAULT_SPLIT = "own"  # the split that a dataset comes with: the authors' for the paper's graphs
 _USER_SPLIT_SEED = 42  # the seed that stands for the default split of a user's dataset
 _READ = {name: option for name, (_, option) in declared().items()}
-_KINDS = {"names": list, "switch": bool, "numbers": dict, "text": str}
-_TYPES = {name: kind for name, option in _READ.items() if name != "since" and (kind := _KINDS.get(option.kind))}
-_TYPES |= {"nodes": str, "edges": str, "settings": dict}
+_KINDS = {"names": list, "switch": bool, "numbers": dict, "text": str, "value": object}
+_TYPES = {name: _KINDS[option.kind] for name, option in _READ.items()} | {"since": object}
+_TYPES |= {"nodes": str, "edges": str, "novel": object, "settings": dict}
 
 
 @dataclass(frozen=True)
@@ -68,19 +60,15 @@ class UserDataset:
 
     def _novel(self, categories: Any, source: Mask) -> Mask:
         """Return which nodes are of a novel category, or raise if that cannot be scored."""
-        if self.novel is None:
-            novel = ~np.isin(categories, categories[source])
-        else:
-            novel = np.isin(categories, self.novel)
-            if absent := sorted(set(self.novel) - set(categories.tolist())):
-                raise DatasetError(
-                    f"{self.name}: no node is of the novel category {absent[0]!r} in {self.read['category']!r}"
-                )
+        column = repr(self.read["category"])
+        if absent := sorted(set(self.novel or ()) - set(categories.tolist())):
+            raise DatasetError(f"{self.name}: no node is of the novel category {absent[0]!r} in {column}")
+        named: Any = self.novel
+        novel = ~np.isin(categories, categories[source]) if named is None else np.isin(categories, named)
         if not novel.any() or novel[source].any():
-            problem = "a source node is" if novel.any() else "no node is"
             raise DatasetError(
-                f"{self.name}: {problem} novel by column {self.read['category']!r}; novel categories have target nodes "
-                'only, name them: novel = ["..."]'
+                f"{self.name}: {'a source node is' if novel.any() else 'no node is'} novel by column {column}; novel "
+                'categories have target nodes only, name them: novel = ["..."]'
             )
         return novel
 
@@ -94,11 +82,6 @@ class UserDataset:
             except OSError as problem:
                 raise TableError(f"{self.name}: cannot read {path}: {problem.strerror}") from problem
         return content.hexdigest()[:12]
-
-
-def read_sources(config: Path | None, root: Path | None) -> Sources:
-    """Return the catalogue's datasets with their files in `root`, and those that a TOML file describes."""
-    return Sources(root, {} if config is None else _read_user_datasets(config))
 
 
 def _read_user_datasets(path: Path) -> dict[str, UserDataset]:
@@ -126,20 +109,19 @@ def _user_dataset(folder: Path, name: str, entry: Any) -> UserDataset:
     """Check a table [datasets.NAME] and return the dataset that it describes."""
     if not isinstance(entry, dict):
         raise SettingError(f"must be a table; got {entry!r}")
-    given = current_names(entry, ("nodes", "edges", "novel", "settings", *_READ))
+    given = current_names(entry, _TYPES)
     for option in ("nodes", "category"):
         if option not in given:
             raise SettingError(f'needs {option} = "..."; got {json.dumps(entry, default=str)}')
     for option, value in given.items():
-        if not isinstance(value, _TYPES.get(option, object)):
+        if not isinstance(value, _TYPES[option]):
             raise SettingError(f"{option} must be a {_TYPES[option].__name__}; got {value!r}")
     read = {option: value for option, value in given.items() if option in _READ}
     ReadOptions(**read)
     novel, edges, settings = given.get("novel"), given.get("edges"), given.get("settings", {})
-    known = {own for method in DETECTORS.values() for own in method().get_params()} - {"device", "random_state"}
-    for own in settings:
-        if own not in known:
-            raise SettingError(f"settings: no method has {own!r}{nearest(own, known)}")
+    known = {own for method in DETECTORS.values() for own in method().get_params()} - set(NOT_LISTED)
+    if unknown := [own for own in settings if own not in known]:
+        raise SettingError(f"settings: no method has {unknown[0]!r}{nearest(unknown[0], known)}")
     return UserDataset(
         name,
         folder / given["nodes"],
@@ -166,7 +148,7 @@ class Sources:
 
     def panel_graphs(self) -> list[str]:
         """Name the graphs that cases of the panel can be made of: the user's where there are any, else all."""
-        return list(self.user_datasets) or panel_graphs(self.root)
+        return list(self.user_datasets) or load.panel_graphs(self.root)
 
     def panel_case(self, name: str) -> tuple[str, str] | None:
         """Split the name of a case of the panel, such as cora-grown, into graph and case; None for other datasets.
@@ -174,13 +156,13 @@ class Sources:
         A user's dataset that is called like a case is itself.
         """
         graph, _, case = name.rpartition("-")
-        known = case in CASES and graph in (*self.user_datasets, *panel_graphs(self.root))
+        known = case in CASES and graph in (*self.user_datasets, *load.panel_graphs(self.root))
         return (graph, case) if known and name not in self.user_datasets else None
 
     def labelled(self, graph: str) -> Labelled:
         """Load a graph that cases of the panel are made of."""
         own = self.user_datasets.get(graph)
-        return load_labelled(graph, self.root) if own is None else own.labelled()
+        return load.load_labelled(graph, self.root) if own is None else own.labelled()
 
     def load(self, name: str, split: str) -> Dataset:
         """Load a dataset with one of its splits: the default one, or that of a seed. The last one stays loaded."""
@@ -193,10 +175,10 @@ class Sources:
         seed = None if split == DEFAULT_SPLIT else int(split)
         if (found := self.panel_case(name)) is not None:
             graph, case = found
-            return load_panel_case(graph, self.labelled(graph), case, seed)
+            return load.load_panel_case(graph, self.labelled(graph), case, seed)
         if name in self.user_datasets:
             return self.user_datasets[name].load(_USER_SPLIT_SEED if seed is None else seed)
-        return load_dataset(name, self.root, seed)
+        return load.load_dataset(name, self.root, seed)
 
     def settings(self, name: str, method: str) -> dict[str, Any]:
         """Return the settings for a method that come with a dataset: the paper's, or those of the user's file."""
@@ -213,5 +195,10 @@ class Sources:
         graph, case = self.panel_case(name) or (name, None)
         if graph in self.user_datasets:
             return self.user_datasets[graph].digest()
-        archive = panel_archive(graph, self.root)
+        archive = load.panel_archive(graph, self.root)
         return archive_digest(archive) if case is not None and archive.is_file() else None
+
+
+def read_sources(config: Path | None, root: Path | None) -> Sources:
+    """Return the catalogue's datasets with their files in `root`, and those that a TOML file describes."""
+    return Sources(root, {} if config is None else _read_user_datasets(config))

@@ -1,6 +1,4 @@
-"""Runs of the bench: what identifies them, their records on the disk, and means and paired tests of these."""
-
-from __future__ import annotations
+"""What is compared -> jobs, each a fleet of seeds on one split of one dataset -> their records on the disk -> means."""
 
 import hashlib
 import inspect
@@ -9,7 +7,7 @@ import math
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -18,15 +16,19 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 from recoslip._version import __version__
-from recoslip.base.errors import RecoslipError
+from recoslip.base.errors import RecoslipError, SettingError
 from recoslip.base.files import write_new
 from recoslip.base.json_files import parse_json
+from recoslip.base.settings import check_params, json_params
 from recoslip.learning.base import Detector
-from recoslip.learning.methods import DETECTORS
+from recoslip.learning.methods import DETECTORS, detector
+from recoslip.products.bench.datasets import Sources
+from recoslip.products.cli.options import NOT_LISTED
 
 PACKAGE = Path(__file__).resolve().parents[2]
-TEXTS = ("dataset", "split", "method", "settings_hash", "code", "time", "device", "torch")  # of a record
 MEASURES = ("auroc", "ap", "f1", "fpr95", "seconds")
+TEXTS = ("dataset", "split", "method", "settings_hash", "code", "time", "device", "torch")
+FIELDS: Mapping[str, Any] = dict.fromkeys(TEXTS, str) | dict.fromkeys(MEASURES, int | float) | {"seed": int}  # read
 
 
 class Key(NamedTuple):
@@ -87,8 +89,7 @@ class Records:
             )
         for path in sorted(path for path in self.folder.glob("[!.]*.jsonl") if path.is_file()):
             try:
-                lines = path.read_text(encoding="utf-8").splitlines()
-                yield from (_checked(parse_json(line)) for line in lines)
+                yield from (_checked(parse_json(line)) for line in path.read_text(encoding="utf-8").splitlines())
             except (OSError, ValueError, KeyError, TypeError) as problem:
                 raise RecoslipError(
                     f"{path} cannot be read, it is damaged or not ours ({problem}); "
@@ -98,20 +99,15 @@ class Records:
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record, or raise if a field that is read later is missing or of the wrong type."""
-    for name in TEXTS:
-        if not isinstance(record[name], str):
-            raise ValueError(f"{name} is {record[name]!r}, not a text")
-    for name in MEASURES:
-        if not math.isfinite(record[name]):
-            raise ValueError(f"{name} is {record[name]!r}, not a number")
-    if type(record["seed"]) is not int:
-        raise ValueError(f"seed is {record['seed']!r}, not a whole number")
+    for name, kind in FIELDS.items():
+        if not isinstance(record[name], kind) or (kind is not str and not math.isfinite(record[name])):
+            raise ValueError(f"{name} is {record[name]!r}")
     return record
 
 
 def key_of(record: dict[str, Any]) -> Key:
     """Return the key of the run that a record is about."""
-    return Key(record["dataset"], record["split"], record["method"], record["settings_hash"], record["seed"])
+    return Key(*(record[name] for name in ("dataset", "split", "method", "settings_hash", "seed")))
 
 
 def fingerprint(value: Any) -> str:
@@ -150,8 +146,80 @@ def revision(folder: Path) -> str:
     return commit + (f".{fingerprint(changes)[:8]}" if changes else "")
 
 
+def plan(
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    splits: Sequence[str],
+    seeds: Sequence[int],
+    sources: Sources,
+    settings: Mapping[str, Any] | None = None,
+) -> list[Job]:
+    """List the jobs of a comparison, ordered by dataset, split and method.
+
+    Args:
+        datasets: names.
+        methods: names in the registry. One that trains nothing gives the same for every seed and gets one.
+        splits: "own", or seeds of splits.
+        seeds: seeds of initial weights and dropout.
+        sources: where datasets come from, with their settings.
+        settings: settings for all methods that have them; they override those of the datasets.
+    """
+    jobs = []
+    for dataset in datasets:
+        sources.check(dataset)
+        chosen = {method: _settings(dataset, method, sources, settings or {}) for method in methods}
+        jobs += [
+            Job(dataset, split, method, *chosen[method], tuple(seeds if DETECTORS[method].trains else seeds[:1]))
+            for split in splits
+            for method in methods
+        ]
+    return jobs
+
+
+def _settings(dataset: str, method: str, sources: Sources, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the settings of a method on a dataset, and the hash that identifies its results."""
+    known = detector(method).get_params()
+    wanted = {**sources.settings(dataset, method), **overrides}
+    chosen = {name: value for name, value in wanted.items() if name in known}
+    try:
+        model = detector(method, **chosen)
+        check_params(model)
+    except SettingError as problem:
+        raise SettingError(f"{method} on {dataset}: {problem}") from problem
+    effective, data = effective_settings(model), sources.digest(dataset)
+    return chosen, fingerprint(effective if data is None else [effective, data])
+
+
+def effective_settings(model: Detector) -> dict[str, Any]:
+    """Return all settings of a method that its results depend on besides the seed, as JSON values.
+
+    Settings that are None are left out, so that records stay valid when a method gets a new setting with that default.
+    """
+    return {k: v for k, v in json_params(model).items() if v is not None and k not in NOT_LISTED}
+
+
+def missing(jobs: Sequence[Job], records: Records, *, any_version: bool = False) -> list[Job]:
+    """Leave out the runs that have a record, made by the present code or, with `any_version`, by any."""
+    done = {(key_of(record), None if any_version else record["code"]) for record in records}
+    left = []
+    for job in jobs:
+        code = None if any_version else job.code()
+        left.append(replace(job, seeds=tuple(key.seed for key in job.runs() if (key, code) not in done)))
+    return [job for job in left if job.seeds]
+
+
+def recorded(jobs: Sequence[Job], records: Records) -> dict[Key, dict[str, Any]]:
+    """Return the record of each planned run: the latest by the present code, else the latest of all."""
+    codes = {key: job.code() for job in jobs for key in job.runs()}
+    found: dict[Key, dict[str, Any]] = {}
+    for record in sorted(records, key=lambda r: (r["code"] == codes.get(key_of(r)), r["time"]), reverse=True):
+        if (key := key_of(record)) in codes:
+            found.setdefault(key, record)
+    return found
+
+
 def is_ranked(method: str) -> bool:
-    """Whether a method competes with the others: the oracle does not, because it is given the truth."""
+    """Say whether a method competes with the others: the oracle does not, because it is given the truth."""
     return method != "oracle"
 
 
@@ -168,6 +236,11 @@ class Summary(NamedTuple):
     def complete(self) -> bool:
         """Whether every planned run has a record."""
         return self.runs == self.planned
+
+    @property
+    def note(self) -> str:
+        """What is said beside a mean over fewer runs than planned."""
+        return "" if self.complete else f" ({self.runs} of {self.planned} runs)"
 
 
 def summarise(jobs: Sequence[Job], found: Mapping[Key, dict[str, Any]], metric: str) -> dict[tuple[str, str], Summary]:

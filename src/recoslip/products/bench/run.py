@@ -1,7 +1,5 @@
 """Choices -> jobs -> records -> files: train what has no record, here or in several processes, and render all."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -11,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -20,32 +19,28 @@ from typing import Any, TypeAlias
 import psutil
 from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
-from rich.markup import escape
 
-from recoslip.base.errors import RecoslipError, RecoslipWarning, SettingError, nearest, need
+from recoslip.base.errors import DatasetError, RecoslipError, RecoslipWarning, SettingError, nearest, need
 from recoslip.base.files import check_writable, output_lock, update
 from recoslip.base.progress import Progress, shown
 from recoslip.base.text import counted, duration
+from recoslip.data.datasets.catalogue import GRAPHS
+from recoslip.data.datasets.load import check_arxiv, data_root
+from recoslip.data.datasets.panel import CASES, supported_cases
 from recoslip.inference.calibrated import MAX_FPR
 from recoslip.inference.metrics import all_metrics, listed_by_validation
+from recoslip.learning.base import learned_attributes
 from recoslip.learning.methods import DETECTORS, detector
-from recoslip.products.bench.datasets import Sources, read_sources
-from recoslip.products.bench.options import Choices
-from recoslip.products.bench.plan import (
-    choose,
-    effective_settings,
-    missing,
-    parse_seeds,
-    parse_settings,
-    parse_splits,
-    plan,
-    recorded,
-)
-from recoslip.products.bench.records import Job, Records
+from recoslip.products.bench import Choices
+from recoslip.products.bench.datasets import DEFAULT_SPLIT, Sources, read_sources
+from recoslip.products.bench.records import Job, Records, effective_settings, missing, plan, recorded
 from recoslip.products.bench.tables import Files, Page
-from recoslip.products.cli.console import print_problem, resumable
+from recoslip.products.cli.console import print_problem, resumable, say
+from recoslip.products.cli.options import NOT_LISTED, parse_value, split_names
 
 Outcome: TypeAlias = tuple[Job, list[dict[str, Any]], str | None]  # a job, its records, and why it failed
+DATASETS = (*(f"{graph}-s" for graph in GRAPHS), "arxiv")  # by default; those of the panel are the graphs that are here
+VARIANTS = ("reco-slip-none", "reco-slip-all", "reco-slip-target")  # which take part where they are named
 NUMBERS = (int, float)  # types of what a detector learned that a record holds
 
 log = logging.getLogger("recoslip")
@@ -79,12 +74,9 @@ class Worker:
             warnings.simplefilter("ignore", RecoslipWarning)  # the metrics show what such a warning is about
             fitted = model.fit_seeds(data.graph, job.seeds, data.split, progress=progress, **truth)
         max_fpr = data.settings.max_fpr if DETECTORS[job.method].uses_paper_settings else MAX_FPR
-        common = {
-            "dataset": job.dataset,
-            "split": job.split,
-            "method": job.method,
+        key = {"dataset": job.dataset, "split": job.split, "method": job.method, "settings_hash": job.settings_hash}
+        common = key | {
             "settings": json.dumps(effective_settings(model)),  # text: records of all methods have the same columns
-            "settings_hash": job.settings_hash,
             "code": job.code(),
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round((time.perf_counter() - start) / len(fitted), 4),  # of the fleet, divided by its size
@@ -98,7 +90,7 @@ class Worker:
                 **common,
                 "seed": copy.random_state,
                 **all_metrics(data.novel, copy.scores_, listed_by_validation(copy, max_fpr), data.judged),
-                "learned": json.dumps({k: v for k, v in vars(copy).items() if k[-1] == "_" and type(v) in NUMBERS}),
+                "learned": json.dumps({k: v for k, v in learned_attributes(copy).items() if type(v) in NUMBERS}),
             }
             for copy in fitted
         ]
@@ -152,6 +144,108 @@ def _exit_with(bench: psutil.Process) -> None:
     os._exit(1)
 
 
+def choose(experiment: str, choices: Choices, sources: Sources) -> tuple[list[str], list[str]]:
+    """Return the datasets and the methods to compare: those that the user names, else those of the experiment."""
+    every = [method for method in DETECTORS if method not in VARIANTS]
+    methods = every if choices.methods is None else split_names(choices.methods)
+    without = split_names(choices.without)
+    for method in (*methods, *without):
+        if method not in DETECTORS:
+            raise SettingError(f"no method is called {method!r}{nearest(method, DETECTORS)}; see recoslip methods")
+    named = None if choices.datasets is None else split_names(choices.datasets)
+    if experiment == "panel":
+        datasets = _panel_cases(named, sources, check=not choices.render_only)
+    else:
+        datasets = _available(sources, check=not choices.render_only) if named is None else named
+    methods = [method for method in dict.fromkeys(methods) if method not in without]
+    if not methods or not datasets:
+        raise SettingError("nothing to compare: choose at least one dataset and one method")
+    return list(dict.fromkeys(datasets)), methods
+
+
+def _panel_cases(names: Sequence[str] | None, sources: Sources, *, check: bool) -> list[str]:
+    """List the panel's datasets: those that are named, and for the name of a graph all of its cases.
+
+    With `check`, cases that a graph has too few categories for are left out, and so are, with a message, graphs whose
+    files are not here, unless they are named.
+    """
+    datasets: list[str] = []
+    for name in sources.panel_graphs() if names is None else names:
+        if sources.panel_case(name) is not None:
+            datasets.append(name)
+            continue
+        with nullcontext() if names is not None else _left_out(name):
+            cases = supported_cases(name, sources.labelled(name)) if check else list(CASES)
+            datasets += [f"{name}-{case}" for case in cases]
+    return datasets
+
+
+def _available(sources: Sources, *, check: bool) -> list[str]:
+    """List the datasets by default, without arxiv where its files are not here: those of all others are downloaded."""
+    with _left_out("arxiv"):
+        if check:
+            check_arxiv(data_root(sources.root))
+        return list(DATASETS)
+    return [name for name in DATASETS if name != "arxiv"]
+
+
+@contextmanager
+def _left_out(name: str) -> Iterator[None]:
+    """Leave a dataset out with a message, if it cannot be loaded."""
+    try:
+        yield
+    except DatasetError as problem:
+        print_problem(f"{name} is left out", str(problem), "bold yellow")
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read --seeds: a number means so many of the paper's seeds, a list means itself.
+
+    >>> parse_seeds("2"), parse_seeds("7,8"), parse_seeds("7,")
+    ((10, 20), (7, 8), (7,))
+    """
+    numbers = [_parse_whole("--seeds", item) for item in split_names(text)]
+    if not numbers or ("," not in text and numbers[0] == 0):
+        raise SettingError(f"--seeds must be a number of seeds, or a list of them such as 1,2,3; got {text!r}")
+    return tuple(dict.fromkeys(numbers)) if "," in text else tuple(range(10, 10 * numbers[0] + 1, 10))
+
+
+def parse_splits(text: str) -> list[str]:
+    """Read --splits: own, a number of split seeds, or a list.
+
+    >>> parse_splits("own"), parse_splits("3"), parse_splits("own,7")
+    (['own'], ['0', '1', '2'], ['own', '7'])
+    """
+    splits = [s if s == DEFAULT_SPLIT else str(_parse_whole("--splits", s)) for s in split_names(text)]
+    if "," not in text and splits != [DEFAULT_SPLIT]:
+        splits = [str(seed) for seed in range(int(*splits))]
+    if not splits:
+        raise SettingError(f"--splits must be own, 1 or more, or a list such as own,0,1; got {text!r}")
+    return list(dict.fromkeys(splits))
+
+
+def _parse_whole(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise SettingError(f"{name}: expected a whole number, not negative; got {text!r}")
+    return int(text)
+
+
+def parse_settings(texts: Sequence[str], methods: Sequence[str]) -> dict[str, Any]:
+    """Read --set NAME=VALUE; a value has the type of the setting's default in the first method that has it."""
+    defaults: dict[str, Any] = {}
+    for method in methods:
+        defaults = detector(method).get_params() | defaults
+    settings = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in defaults or name in NOT_LISTED:
+            said = f"expected NAME=VALUE with a setting of the methods{nearest(name, defaults)}"
+            raise SettingError(f"--set {text}: {said}")
+        settings[name] = parse_value(value, defaults[name])
+    return settings
+
+
 class Session:
     """One call of the bench.
 
@@ -161,8 +255,6 @@ class Session:
     """
 
     def __init__(self, choices: Choices, console: Console) -> None:
-        if choices.jobs < 1:
-            raise SettingError(f"--jobs must be 1 or more; got {choices.jobs}")
         if (name := choices.reference) not in DETECTORS:
             raise SettingError(f"--reference: no method is called {name!r}{nearest(name, DETECTORS)}")
         self.choices, self.console, self.out = choices, console, choices.out
@@ -229,4 +321,4 @@ class Session:
 def write_files(folder: Path, files: Files, console: Console) -> None:
     """Write files by name into a folder."""
     update(folder, files, "bench")
-    console.print(f"written to {escape(str(folder))}: {', '.join(sorted(files))}", soft_wrap=True)
+    say(console, f"written to {folder}: {', '.join(sorted(files))}")

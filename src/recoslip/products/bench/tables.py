@@ -1,10 +1,8 @@
 """Planned jobs and those of their records that exist -> a document: Markdown, and its tables as LaTeX."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -29,11 +27,11 @@ from recoslip.products.bench.records import (
 Files: TypeAlias = dict[str, str | bytes]  # content by name
 
 
-METRICS = {  # name in the records, besides AU-ROC: heading, whether higher is better
+METRICS: Mapping[str, tuple[str, bool | None]] = {  # besides AU-ROC: heading, whether higher is better; None: neither
     "ap": ("Average precision", True),
     "f1": ("F1 at the threshold", True),
     "fpr95": ("FPR at 95 % recall", False),
-    "seconds": ("Seconds per seed", False),
+    "seconds": ("Seconds per seed", None),
 }
 
 
@@ -49,17 +47,16 @@ class Grid:
 
     def markdown(self) -> str:
         """Write it in Markdown."""
-        head, *rows = self._written(_markdown, str, "**{}**", "<u>{}</u>")
-        lines = [f"| {' | '.join(texts)} |" for texts in (head, *rows)]
-        return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"
+        head, *lines = (f"| {' | '.join(row)} |" for row in self._written(_markdown, str, "**{}**", "<u>{}</u>"))
+        return "\n".join([head, "|---" * (len(self.columns) + 1) + "|", *lines]) + "\n"
 
     def latex(self) -> str:
         """Write it in LaTeX with booktabs."""
-        head, *rows = self._written(_latex, _latex, r"\textbf{{{}}}", r"\underline{{{}}}")
-        head = [rf"\textbf{{{name}}}" for name in (head[0] or "Method", *head[1:])]
-        lines = [" & ".join(texts) + r" \\" for texts in (head, *rows)]
-        begin = [r"\begin{tabular}{l" + "c" * len(self.columns) + "}", r"\toprule", lines[0], r"\midrule"]
-        return "\n".join([*begin, *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
+        rows = self._written(_latex, _latex, r"\textbf{{{}}}", r"\underline{{{}}}")
+        rows[0] = [rf"\textbf{{{name or 'Method'}}}" for name in rows[0]]
+        head, *lines = (" & ".join(row) + r" \\" for row in rows)
+        begin = [r"\begin{tabular}{l" + "c" * len(self.columns) + "}", r"\toprule", head, r"\midrule"]
+        return "\n".join([*begin, *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def _written(
         self, name: Callable[[str], str], text: Callable[[str], str], best: str, second: str
@@ -121,28 +118,26 @@ def method_grid(
     datasets: Sequence[str],
     write: Callable[[Summary], str],
     *,
-    higher_is_better: bool = True,
+    higher_is_better: bool | None = True,
 ) -> Grid:
     """Arrange methods by datasets, the best of each dataset bold and the second best underlined.
 
     A mean over fewer runs than planned says so and is neither.
     """
+    rows: list[tuple[str, list[str]]] = [(method, []) for method in methods]
     best: set[tuple[int, int]] = set()
     second: set[tuple[int, int]] = set()
     for column, dataset in enumerate(datasets):
-        found = {row: summaries.get((method, dataset)) for row, method in enumerate(methods)}
-        means = {row: s.mean for row, s in found.items() if s and s.complete and is_ranked(methods[row])}
-        values = sorted(set(means.values()), reverse=higher_is_better) if len(means) > 1 else []
+        ranked = {}
+        for row, method in enumerate(methods):
+            found = summaries.get((method, dataset))
+            rows[row][1].append("–" if found is None else write(found) + found.note)
+            if found is not None and found.complete and is_ranked(method) and higher_is_better is not None:
+                ranked[row] = found.mean
+        values = sorted(set(ranked.values()), reverse=bool(higher_is_better)) if len(ranked) > 1 else []
         for value, chosen in zip(values, (best, second), strict=False):
-            chosen |= {(row, column) for row, mean in means.items() if mean == value}
-    rows = [(m, [_entry(summaries.get((m, dataset)), write) for dataset in datasets]) for m in methods]
+            chosen |= {(row, column) for row, mean in ranked.items() if mean == value}
     return Grid("", list(datasets), rows, best, second)
-
-
-def _entry(summary: Summary | None, write: Callable[[Summary], str]) -> str:
-    if summary is None:
-        return "–"
-    return write(summary) + ("" if summary.complete else f" ({summary.runs} of {summary.planned} runs)")
 
 
 def format_mean(summary: Summary) -> str:
@@ -165,13 +160,9 @@ def format_seconds(summary: Summary) -> str:
 
 def comparison_grid(comparisons: Sequence[Comparison], reference: str) -> Grid:
     """Tabulate comparisons with one reference, with Holm's adjusted p-values."""
-    adjusted = holm([c.p for c in comparisons])
     rows = [
-        (
-            c.method,
-            [_signed(c.difference), f"{c.wins} : {c.losses}", str(c.pairs), *map(_format_p, (c.p, holms))],
-        )
-        for c, holms in zip(comparisons, adjusted, strict=True)
+        (c.method, [_signed(c.difference), f"{c.wins} : {c.losses}", str(c.pairs), _format_p(c.p), _format_p(adjusted)])
+        for c, adjusted in zip(comparisons, holm([c.p for c in comparisons]), strict=True)
     ]
     columns = ["mean difference", "better : worse", "pairs", "p (Wilcoxon)", "p (Holm)"]
     return Grid(f"against {reference}", columns, rows)
@@ -263,13 +254,9 @@ class Page(Document):
         """Add a table for every metric but AU-ROC; times do not compete."""
         self.add_text("## Other measures")
         for metric, (heading, higher_is_better) in METRICS.items():
-            summaries, write = summarise(self.jobs, self.found, metric), format_mean
-            text = None
-            if metric == "seconds":
-                write, text = format_seconds, TIMES
+            summaries = summarise(self.jobs, self.found, metric)
+            write, text = (format_seconds, TIMES) if metric == "seconds" else (format_mean, None)
             grid = method_grid(summaries, self.methods, self.datasets, write, higher_is_better=higher_is_better)
-            if metric == "seconds":
-                grid = replace(grid, best=set(), second=set())
             self.add_table(f"### {heading}", grid, f"-{metric}", text)
 
     def _provenance(self) -> str:

@@ -1,7 +1,5 @@
 """The command line: read the options, call the library, print."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import TYPE_CHECKING

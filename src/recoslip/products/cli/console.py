@@ -82,11 +82,21 @@ def _shell_word(text: str) -> str:
     return f"$'{''.join(seen)}'"
 
 
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Print a text as it is: no markup is read in it, and lines are not broken."""
+    console.print(escape(text), style=style, soft_wrap=True)
+
+
+def note(console: Console, text: str) -> None:
+    """Print `note: text`, the text as it is."""
+    console.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
+
+
 def make_console(quiet: bool) -> Console:
     """Return a console for the messages of a command; what the package logs is printed there too."""
     console = Console(quiet=quiet, emoji=False)
     handler = logging.Handler()
-    handler.emit = lambda record: console.print(escape(with_flags(record.getMessage())), style="dim", soft_wrap=True)  # type: ignore[method-assign]
+    handler.emit = lambda record: say(console, with_flags(record.getMessage()), "dim")  # type: ignore[method-assign]
     log = logging.getLogger("recoslip")
     log.handlers = [handler]
     log.setLevel(logging.INFO)
@@ -150,8 +160,8 @@ def tabulate(*headings: str) -> Table:
 def print_check(rows: list[tuple[str, str]], console: Console) -> None:
     """Print what was found before training."""
     table = tabulate("check", "found")
-    for what, found in rows:
-        table.add_row(escape(what), escape(found), style="bold yellow" if what == "leak" else None)
+    for what, said in rows:
+        table.add_row(escape(what), escape(said), style="bold yellow" if what == "leak" else None)
     console.print(table)
     console.print()
 
@@ -179,24 +189,23 @@ def print_result(
             table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["listed"] else None)
         console.print()
         console.print(table)
-    console.print(f"\n[bold]{escape(said['headline'])}[/bold]", soft_wrap=True)
+    console.print()
+    say(console, said["headline"], "bold")
     if result.findings is not None:
-        console.print(escape(said["advice"]), soft_wrap=True)
-        console.print(escape(said["list"]), soft_wrap=True)
-    console.print(escape(result.guarantee), soft_wrap=True)
+        say(console, said["advice"])
+        say(console, said["list"])
+    say(console, result.guarantee)
     for group in [each for each in result.groups if each.evidence][:MAX_GROUPS]:
         name = f", {group.name!r}" if group.name else ""
-        console.print(escape(f"Group {group.number} ({group.size:,}{name}): {group.evidence}"), soft_wrap=True)
+        say(console, f"Group {group.number} ({group.size:,}{name}): {group.evidence}")
     if said.get("inspect_first"):
-        console.print(escape(f"Inspect these first: {', '.join(said['inspect_first'])}"), soft_wrap=True)
-    for note in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
-        console.print(f"[yellow]note:[/] {escape(with_flags(note))}", soft_wrap=True)
-    trained, folder = result.model is not None, escape(printable(out))
-    files = ["scores", "summary.json"] + ["model"] * trained + ["report.html"] * (result.findings is not None)
+        say(console, f"Inspect these first: {', '.join(said['inspect_first'])}")
+    for reservation in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
+        note(console, with_flags(reservation))
+    trained, has_report = result.model is not None, result.findings is not None
+    files = ["scores", "summary.json", *["model"] * trained, *["report.html"] * has_report, *more]
     after = f" after {said['seconds']:.1f} s of training" if trained else ""
-    console.print(f"Written to {folder}{after}: {', '.join([*files, *more])}", soft_wrap=True)
-    if result.findings is not None:
-        decide = f", or decide on it: [bold]recoslip review {folder}[/bold]" if trained else ""
-        console.print(
-            f"Open [bold]{escape(printable(out / 'report.html'))}[/bold] in a browser{decide}.", soft_wrap=True
-        )
+    say(console, f"Written to {printable(out)}{after}: {', '.join(files)}")
+    if has_report:
+        decide = f", or decide on it: recoslip review {printable(out)}" if trained else ""
+        say(console, f"Open {printable(out / 'report.html')} in a browser{decide}.")

@@ -1,59 +1,27 @@
 """The commands `detect`, `check`, `score` and `demo`: options -> calls of the pipeline -> console and folder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from typer.core import TyperCommand
 
 from recoslip.base.errors import SettingError, nearest
 from recoslip.base.files import printable
-from recoslip.learning.methods import AUTO, EFFORTS
-from recoslip.products.cli.console import make_console, print_check, print_result, show_steps
-from recoslip.products.cli.options import (
-    Align,
-    AllowLeak,
-    Device,
-    Fdr,
-    Force,
-    Json,
-    MaxFpr,
-    Quiet,
-    ScoresFormat,
-    Show,
-    Title,
-    check_format,
-    kept,
-    parse_pairs,
-    parse_settings,
-    print_settings_of_methods,
-    read_settings_file,
-    split_names,
-    takes,
-)
-
-if TYPE_CHECKING:
-    from recoslip.inference.check import Check
+from recoslip.learning.methods import AUTO, EFFORTS, Effort
+from recoslip.products.cli import options
+from recoslip.products.cli.console import make_console, print_check, print_result, say, show_steps
+from recoslip.products.cli.options import argument, option, split_names, takes
 
 NO_EDGES = "-"  # in place of a table of old edges
-GRAPH_FILES = ("graphml", "gexf")  # formats in which a graph goes back with its scores
-
-GraphOrNodes = typer.Argument(
-    metavar="GRAPH | NODES [EDGES]",
-    help="A graph (.graphml, .gexf, .gml, .pt of PyTorch Geometric), cells (.h5ad), the folder of a packed graph, or a "
-    "table of nodes (.csv, .tsv, .parquet, .arrow, .xlsx) and one of edges.",
-    show_default=False,
+INPUTS = (
+    "A graph (.graphml, .gexf, .gml, .pt of PyTorch Geometric), cells (.h5ad), the folder of a packed graph, or a "
+    "table of nodes (.csv, .tsv, .parquet, .arrow, .xlsx) and one of edges."
 )
-Inputs = Annotated[list[Path] | None, GraphOrNodes]
-NodesOption = Annotated[Path | None, typer.Option("--nodes", hidden=True)]
-EdgesOption = Annotated[Path | None, typer.Option("--edges", hidden=True)]
+Inputs = Annotated[list[Path] | None, argument(INPUTS, metavar="GRAPH | NODES [EDGES]", show_default=False)]
 
 
 class DetectCommand(TyperCommand):
@@ -63,16 +31,14 @@ class DetectCommand(TyperCommand):
         """Set aside options that the command does not declare, with their values; they are settings of the method."""
         declared = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         own, settings, remaining = [], [], iter(args)
-        for argument in remaining:
-            name, has_value, _ = argument.partition("=")
-            if argument == "--":
-                own += [argument, *remaining]
+        for given in remaining:
+            name, has_value, _ = given.partition("=")
+            if given == "--":
+                own += [given, *remaining]
             elif name.startswith("--") and name not in {*declared, "--help"}:
-                settings += (
-                    [argument] if has_value else [argument, *([value] if (value := next(remaining, "")) else [])]
-                )
+                settings += [given] if has_value else [given, *filter(None, [next(remaining, "")])]
             else:
-                own.append(argument)
+                own.append(given)
         super().parse_args(ctx, own)
         ctx.args = settings + ctx.args
         return list(ctx.args)
@@ -80,30 +46,25 @@ class DetectCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
         super().format_help(ctx, formatter)
-        print_settings_of_methods()
+        options.print_settings_of_methods()
 
 
-def input_files(given: list[Path] | None, nodes: Path | None, edges: Path | None) -> tuple[Path, Path | None]:
-    """Return the files that arguments and options name: nodes or a whole graph, and perhaps edges."""
-    files = list(given or [])
-    nodes = files.pop(0) if nodes is None and files else nodes
-    edges = files.pop(0) if edges is None and files else edges
-    if nodes is None:
+def input_files(given: list[Path] | None) -> tuple[Path, Path | None]:
+    """Return the files that are given: nodes or a whole graph, and perhaps edges."""
+    if not given:
         raise SettingError("no graph was given: recoslip detect graph.graphml, or recoslip detect nodes.csv edges.csv")
-    if files:
-        raise SettingError(f"a graph is one file or two, nodes and edges; {str(files[0])!r} is one too many")
-    return nodes, edges
+    if len(given) > 2:
+        raise SettingError(f"a graph is one file or two, nodes and edges; {str(given[2])!r} is one too many")
+    return given[0], given[1] if len(given) > 1 else None
 
 
 @takes()
 def check(
-    graph_files: Inputs = None,
-    nodes_option: NodesOption = None,
-    edges_option: EdgesOption = None,
-    align: Align = "auto",
-    allow_leak: AllowLeak = "",
-    quiet: Quiet = False,
-    as_json: Json = False,
+    graph: Inputs = None,
+    align: options.Align = "auto",
+    allow_leak: options.AllowLeak = "",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
     *,
     read: dict[str, Any],
 ) -> None:
@@ -114,8 +75,8 @@ def check(
     from recoslip.inference.check import refuse_leaks
     from recoslip.pipeline.detect import check as check_graph
 
-    nodes, edges = input_files(graph_files, nodes_option, edges_option)
-    found = check_graph(nodes, edges, align=align, **read)  # type: ignore[arg-type]
+    nodes, edges = input_files(graph)
+    found = check_graph(nodes, edges, align=align, **read)
     if as_json:
         print(json.dumps(found.to_dict()))
     else:
@@ -126,50 +87,32 @@ def check(
 @takes()
 def detect(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="Folder to write the results to.")],
-    graph_files: Inputs = None,
-    nodes_option: NodesOption = None,
-    edges_option: EdgesOption = None,
-    show: Show = "",
-    align: Align = "auto",
-    allow_leak: AllowLeak = "",
+    out: options.Out,
+    graph: Inputs = None,
+    show: options.Show = "",
+    align: options.Align = "auto",
+    allow_leak: options.AllowLeak = "",
     effort: Annotated[
-        str | None,
-        typer.Option(
-            help="quick: counts similar nodes, in seconds; thorough: networks too, in minutes; default: quick."
-        ),
+        Effort | None, option("quick: counts similar nodes, in seconds; thorough: networks too; default: quick.")
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="Name of a method, instead of --effort; recoslip methods lists them."),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings of the method.")] = None,
-    max_fpr: MaxFpr = None,
-    fdr: Fdr = None,
-    rotations: Annotated[
-        int | None,
-        typer.Option(help="Number of fits; each hides another part of the source to compare with. Default: 5."),
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(help="Address of a Ray cluster that fits; auto: the running one, local: start one here."),
-    ] = None,
-    workers: Annotated[int, typer.Option(help="Number of fits that the cluster does at the same time.")] = 2,
-    storage: Annotated[
-        Path | None, typer.Option(help="Folder for finished fits of the cluster, which a second run does not do again.")
-    ] = None,
-    title: Title = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of what is drawn at random; default: 0.")] = None,
-    device: Device = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    force: Force = False,
-    table_format: ScoresFormat = "csv",
+    method: Annotated[str | None, option("Name of a method, instead of --effort; recoslip methods lists them.")] = None,
+    config: Annotated[Path | None, option("TOML file with settings of the method.")] = None,
+    max_fpr: options.MaxFpr = None,
+    fdr: options.Fdr = None,
+    rotations: Annotated[int | None, option("Number of fits, each with another hidden part; default: 5.")] = None,
+    ray: Annotated[str | None, option("Ray cluster that fits: an address, auto, or local to start one.")] = None,
+    workers: Annotated[int, option("Number of fits that the cluster does at the same time.")] = 2,
+    storage: Annotated[Path | None, option("Folder of finished fits of the cluster, not done again.")] = None,
+    title: options.Title = None,
+    seed: Annotated[int | None, option("Seed of what is drawn at random; default: 0.")] = None,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    force: options.Force = False,
+    table_format: options.ScoresFormat = "csv",
     write_graph: Annotated[
-        str | None,
-        typer.Option(
-            help="Also write the graph with scores as attributes of its nodes: graphml or gexf; default: as it came."
-        ),
+        Literal["graphml", "gexf"] | None,
+        option("Also write the graph with scores as attributes of its nodes; default: as it came."),
     ] = None,
     *,
     read: dict[str, Any],
@@ -178,68 +121,63 @@ def detect(
 
     Every setting of the method is an option too, such as --epochs 500 or --recall-targets 0.02,0.05.
     """
-    console, scores_format = make_console(quiet or as_json), check_format(table_format)
-    nodes, edges = input_files(graph_files, nodes_option, edges_option)
+    console = make_console(quiet or as_json)
+    nodes, edges = input_files(graph)
     given = f"The graph: {printable(nodes)}" + ("" if edges is None else f" and {printable(edges)}")
-    console.print(escape(given), style="dim", soft_wrap=True)  # before libraries are imported, which takes a second
+    say(console, given, "dim")  # before libraries are imported, which takes a second
 
     from recoslip.pipeline.detect import detect as run
-    from recoslip.pipeline.folder import check_graph_format, reserved
+    from recoslip.pipeline.folder import GRAPH_FORMATS, check_folder, reserved
 
     declared = [name for parameter in context.command.params for name in parameter.opts]
-    chosen = method or EFFORTS.get(effort or "", AUTO)
-    settings = read_settings_file(config) | parse_settings(chosen, context.args, declared)
+    chosen, columns = method or EFFORTS.get(effort or "", AUTO), split_names(show)
+    settings = options.read_settings_file(config) | options.parse_settings(chosen, context.args, declared)
     in_file = settings.pop("max_fpr", None)  # a setting of the list, not of the method
-    max_fpr = in_file if max_fpr is None else max_fpr
-    graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FILES else None)
-    if graph_format is not None:
-        check_graph_format(graph_format)
+    graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FORMATS else None)
+
+    def print_and_reserve(found: Any) -> None:
+        """Print what the check found; raise if a column cannot be shown, or the disk is too small for the results."""
+        if missing := [name for name in columns if name not in (known := found.graph.columns)]:
+            raise SettingError(
+                f"--show {missing[0]}: the graph was packed without this column{nearest(missing[0], list(known))}; it "
+                f"has {', '.join(known) or 'none'}; pack again with --show"
+            )
+        check_folder(out, "result", replace=force, nodes=found.graph.num_nodes)
+        say(console, repr(found.graph))
+        print_check(found.rows(), console)
+
     with reserved(out, "result", replace=force, inputs=(nodes, edges, config)):
         with show_steps(console, "fitting", "steps") as progress:
             result = run(
                 nodes,
                 edges,
-                effort=effort,  # type: ignore[arg-type]
+                effort=effort,
                 method=method,
                 settings=settings,
-                max_fpr=max_fpr,
+                max_fpr=in_file if max_fpr is None else max_fpr,
                 fdr=fdr,
                 rotations=rotations,
-                align=align,  # type: ignore[arg-type]
+                align=align,
                 allow_leak=split_names(allow_leak),
                 seed=seed,
                 device=device,
                 executor=None if ray is None else _on_cluster(ray, workers, storage),
-                checked=partial(_print_and_reserve, console, split_names(show), out, force),
+                checked=print_and_reserve,
                 progress=progress,
-                **kept(read, show, packed=nodes.is_dir()),
+                **options.kept(read, show, packed=nodes.is_dir()),
             )
         console.print("making the report", style="dim")
-        report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
+        report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=columns)
         more = _annotated_cells(nodes, result)
-        result.save(out, replace=force, table=scores_format, graph=graph_format, report=report, more=more)
-    print_result(result, out, console, as_json, more=[*([f"graph.{graph_format}"] if graph_format else []), *more])
+        result.save(out, replace=force, table=table_format, graph=graph_format, report=report, more=more)
+    written = [f"graph.{graph_format}", *more] if graph_format else more
+    print_result(result, out, console, as_json, more=written)
 
 
 def _on_cluster(address: str, workers: int, storage: Path | None) -> Any:
     from recoslip.products import cluster
 
     return partial(cluster.fit, address=address, workers=workers, storage=storage)
-
-
-def _print_and_reserve(console: Console, show: list[str], out: Path, force: bool, found: Check) -> None:
-    """Print what the check found; raise if a column cannot be shown, or the disk is too small for the results."""
-    from recoslip.pipeline.folder import check_folder
-
-    for name in show:
-        if name not in (columns := found.graph.columns):
-            raise SettingError(
-                f"--show {name}: the graph was packed without this column{nearest(name, list(columns))}; "
-                f"it has {', '.join(columns) or 'none'}; pack again with --show"
-            )
-    check_folder(out, "result", replace=force, nodes=found.graph.num_nodes)
-    console.print(escape(repr(found.graph)))
-    print_check(found.rows(), console)
 
 
 def _annotated_cells(nodes: Path, result: Any) -> dict[str, Any]:
@@ -256,33 +194,29 @@ def _annotated_cells(nodes: Path, result: Any) -> dict[str, Any]:
 
 @takes("id", "edge_from", "edge_to", "weight", "drop_unknown", "impute", "label", "keep", "encoding")
 def score(
-    model: Annotated[Path, typer.Argument(help="Folder that detect wrote, or the folder of a saved detector.")],
-    nodes: Annotated[Path, typer.Option(help="Table of the new nodes; it needs no domain.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the results to.")],
-    edges: Annotated[Path | None, typer.Option(help="Table of their edges, to each other and to old nodes.")] = None,
+    model: Annotated[Path, argument("Folder that detect wrote, or the folder of a saved detector.")],
+    nodes: Annotated[Path, option("Table of the new nodes; it needs no domain.")],
+    out: options.Out,
+    edges: Annotated[Path | None, option("Table of their edges, to each other and to old nodes.")] = None,
     old: Annotated[
         tuple[str, str] | None,
-        typer.Option(
+        option(
+            f"Tables of the old nodes and their edges ({NO_EDGES}: none), so that neighbourhoods are complete.",
             "--with",
             metavar="NODES EDGES",
-            help=f"Tables of the old nodes and their edges ({NO_EDGES}: none), so that neighbourhoods are complete.",
         ),
     ] = None,
-    packed: Annotated[
-        Path | None, typer.Option("--with-packed", help="The old graph, as recoslip pack wrote it.")
-    ] = None,
-    rename: Annotated[
-        str, typer.Option(help="Columns that have another name now, such as price_eur=price, separated by commas.")
-    ] = "",
-    show: Show = "",
-    max_fpr: MaxFpr = None,
-    fdr: Fdr = None,
-    title: Title = None,
-    device: Device = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    force: Force = False,
-    table_format: ScoresFormat = "csv",
+    packed: Annotated[Path | None, option("The old graph, as recoslip pack wrote it.", "--with-packed")] = None,
+    rename: Annotated[str, option("Renamed columns, such as price_eur=price, separated by commas.")] = "",
+    show: options.Show = "",
+    max_fpr: options.MaxFpr = None,
+    fdr: options.Fdr = None,
+    title: options.Title = None,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    force: options.Force = False,
+    table_format: options.ScoresFormat = "csv",
     *,
     read: dict[str, Any],
 ) -> None:
@@ -293,7 +227,7 @@ def score(
     from recoslip.pipeline.folder import reserved
     from recoslip.pipeline.result import score as run
 
-    console, scores_format = make_console(quiet or as_json), check_format(table_format)
+    console = make_console(quiet or as_json)
     if old is not None and packed is not None:
         raise SettingError("give the old nodes as tables (--with) or as a packed graph (--with-packed), not both")
     tables = None if old is None else (Path(old[0]), None if old[1] == NO_EDGES else Path(old[1]))
@@ -303,29 +237,29 @@ def score(
             nodes,
             edges,
             old=packed or tables,
-            rename=parse_pairs("--rename", rename),
+            rename=options.parse_pairs("--rename", rename),
             max_fpr=max_fpr,
             fdr=fdr,
             device=device,
             checked=lambda found: print_check(found.rows(), console),
-            **kept(read, show),
+            **options.kept(read, show),
         )
         report = None
         if result.findings is not None:
             console.print("making the report", style="dim")
             report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=split_names(show))
-        result.save(out, replace=force, table=scores_format, report=report)
+        result.save(out, replace=force, table=table_format, report=report)
     print_result(result, out, console, as_json)
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path("recoslip-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of what is drawn at random.")] = 0,
-    device: Device = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    force: Force = False,
-    table_format: ScoresFormat = "csv",
+    out: options.Out = Path("recoslip-demo"),
+    seed: Annotated[int, option("Seed of what is drawn at random.")] = 0,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    force: options.Force = False,
+    table_format: options.ScoresFormat = "csv",
 ) -> None:
     """See it work on handwritten digits, without being told that the digit 9 exists."""
     from recoslip.data.datasets.load import load_dataset
@@ -333,7 +267,7 @@ def demo(
     from recoslip.pipeline.detect import detect as run
     from recoslip.pipeline.folder import reserved
 
-    console, scores_format = make_console(quiet or as_json), check_format(table_format)
+    console = make_console(quiet or as_json)
     data = load_dataset("digits")
     console.print("[bold]1,797 handwritten digits, each joined to the 10 images most like it.[/bold]")
     console.print(
@@ -350,7 +284,7 @@ def demo(
         }
         result = replace(result, summary={**result.summary, "dataset": "digits", "truth": truth})
         report = result.report(title="Handwritten digits: what is new?", image_shape=(8, 8))
-        result.save(out, replace=replaces, table=scores_format, report=report)
+        result.save(out, replace=replaces, table=table_format, report=report)
     assert data.graph.categories is not None
     most_novel = data.graph.categories[result.table.head(20)["id"].to_list()].tolist()
     digits = " ".join(f"[bold green]{d}[/]" if d == 9 else f"[red]{d}[/]" for d in most_novel)

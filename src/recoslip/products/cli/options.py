@@ -1,16 +1,13 @@
 """Options that several commands have, their texts as values, and settings of a method: from --config and options."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import Field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.columns import Columns
@@ -21,32 +18,35 @@ from recoslip.base.files import printable
 from recoslip.data.options import Option, declared
 from recoslip.products.cli.console import stdout
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result in the output folder.")]
-ScoresFormat = Annotated[str, typer.Option("--format", help="Format of the table of scores: csv or parquet.")]
-Show = Annotated[str, typer.Option(help="Columns to show beside the nodes in the report, separated by commas.")]
-MaxFpr = Annotated[
-    float | None,
-    typer.Option(help="Fraction of the known target nodes that may be listed; default: that of the method, 0.01."),
-]
-Fdr = Annotated[float | None, typer.Option(help="List nodes by this false-discovery rate instead of --max-fpr.")]
-Title = Annotated[str | None, typer.Option(help="Title of the report.")]
-Device = Annotated[str | None, typer.Option(help="Device to compute on: auto, cpu or cuda; default: auto.")]
-Align = Annotated[
-    str,
-    typer.Option(
-        "--align",
-        help="Bring the target's features to the source's location and scale: off, on, or auto, where that makes the "
-        "two comparable.",
-    ),
-]
-AllowLeak = Annotated[
-    str, typer.Option(help="Columns that may say the same as the domain, separated by commas; otherwise the run stops.")
-]
-
 NOT_READ = ("category",)  # of use in Python and in the bench alone
-PANEL = "Reading the tables"
+NOT_LISTED = ("random_state", "device")  # the options --seed and --device stand for these
+
+
+def option(text: str, *names: str, **more: Any) -> Any:
+    """Declare an option with its help; without names, it is called like its parameter."""
+    return typer.Option(*names, help=text, **more)
+
+
+def argument(text: str, **more: Any) -> Any:
+    """Declare an argument with its help."""
+    return typer.Argument(help=text, **more)
+
+
+Quiet = Annotated[bool, option("Print errors only.", "--quiet", "-q")]
+Json = Annotated[bool, option("Print the result as JSON and nothing else.", "--json")]
+Force = Annotated[bool, option("Replace an earlier result in the output folder.", "--force")]
+Out = Annotated[Path, option("Folder to write the results to.")]
+ScoresFormat = Annotated[Literal["csv", "parquet"], option("Format of the table of scores.", "--format")]
+Show = Annotated[str, option("Columns to show beside the nodes in the report, separated by commas.")]
+MaxFpr = Annotated[float | None, option("Fraction of the known target nodes that may be listed; default: 0.01.")]
+Fdr = Annotated[float | None, option("List nodes by this false-discovery rate instead of --max-fpr.")]
+Title = Annotated[str | None, option("Title of the report.")]
+Device = Annotated[str | None, option("Device to compute on: auto, cpu or cuda; default: auto.")]
+Align = Annotated[
+    Literal["auto", "on", "off"],
+    option("Bring the target's features to the source's location and scale; auto: where that makes them comparable."),
+]
+AllowLeak = Annotated[str, option("Columns that may say the same as the domain, separated by commas.")]
 
 
 def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -64,12 +64,11 @@ def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         @functools.wraps(command)
         def call(**values: Any) -> Any:
             read = {}
-            for name, (_, option) in chosen.items():
-                given = values.pop(name)
-                if option.old and (before := values.pop(option.old)) is not None:
-                    given = before if given is None else given
+            for name, (_, declaration) in chosen.items():
+                current, old = values.pop(name), values.pop(declaration.old, None)
+                given = old if current is None else current
                 if given is not None and given is not False:
-                    read[name] = _parse(option, name, given)
+                    read[name] = _parse(declaration, name, given)
             return command(**values, read=read)
 
         call.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -80,43 +79,30 @@ def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
-def _parameters(own: Field[Any], option: Option) -> list[inspect.Parameter]:
+def _parameters(own: Field[Any], declaration: Option) -> list[inspect.Parameter]:
     """Return the parameter of an option, and a hidden one for the name that it had before."""
-    text = re.sub(r"`(\w+)`", r"--\1", option.help)
-    text += " Separated by commas." if option.kind in ("names", "numbers") else ""
+    text = re.sub(r"`(\w+)`", r"--\1", declaration.help)
+    text += " Separated by commas." if declaration.kind in ("names", "numbers") else ""
     text += f" Default: {own.default}." if own.default and isinstance(own.default, str) else ""
-    is_switch = option.kind == "switch"
-    kind = bool if is_switch else str | None
-    shown: dict[str, Any] = {"help": text, "rich_help_panel": PANEL, "show_default": False}
-    given = [(own.name, shown)] + ([(option.old, {"hidden": True})] if option.old else [])
+    kind, default = (bool, False) if declaration.kind == "switch" else (str | None, None)
+    shown = option(text, _flag(own.name), rich_help_panel="Reading the tables", show_default=False)
+    given = {own.name: shown} | ({declaration.old: option("", hidden=True)} if declaration.old else {})
     return [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False if is_switch else None,
-            annotation=Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", **more)],
-        )
-        for name, more in given
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, each])
+        for name, each in given.items()
     ]
 
 
-def _parse(option: Option, name: str, given: Any) -> Any:
-    if option.kind == "names":
+def _parse(declaration: Option, name: str, given: Any) -> Any:
+    if declaration.kind == "names":
         return split_names(given)
-    return parse_numbers(f"--{name.replace('_', '-')}", given) if option.kind == "numbers" else given
+    return parse_numbers(_flag(name), given) if declaration.kind == "numbers" else given
 
 
 def kept(read: dict[str, Any], show: str, *, packed: bool = False) -> dict[str, Any]:
     """Return options of reading with which the columns that are shown are kept; a packed graph has its columns."""
     names = list(dict.fromkeys([*split_names(show), *read.get("keep", [])]))
     return read if packed or not names else read | {"keep": names}
-
-
-def check_format(name: str) -> Any:
-    """Return the value of --format, or raise if it is none."""
-    if name not in ("csv", "parquet"):
-        raise SettingError(f"--format must be csv or parquet; got {name!r}")
-    return name
 
 
 def split_names(text: str) -> list[str]:
@@ -128,25 +114,25 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def parse_pairs(option: str, text: str) -> dict[str, str]:
+def parse_pairs(name: str, text: str) -> dict[str, str]:
     """Read the value of an option that holds pairs of names, such as a=b,c=d.
 
     >>> parse_pairs("--rename", "a=b, c=d")
     {'a': 'b', 'c': 'd'}
     """
-    pairs = [name.split("=") for name in split_names(text)]
+    pairs = [pair.split("=") for pair in split_names(text)]
     if wrong := [pair for pair in pairs if len(pair) != 2 or not all(part.strip() for part in pair)]:
-        raise SettingError(f"{option} must be pairs such as a=b, separated by commas; got {'='.join(wrong[0])!r}")
+        raise SettingError(f"{name} must be pairs such as a=b, separated by commas; got {'='.join(wrong[0])!r}")
     return {left.strip(): right.strip() for left, right in pairs}
 
 
-def parse_numbers(option: str, text: str) -> dict[str, float]:
+def parse_numbers(name: str, text: str) -> dict[str, float]:
     """Read the value of an option that holds names and numbers, such as a=1,b=0.5."""
-    pairs = parse_pairs(option, text)
+    pairs = parse_pairs(name, text)
     try:
-        return {name: float(value) for name, value in pairs.items()}
+        return {left: float(right) for left, right in pairs.items()}
     except ValueError as problem:
-        raise SettingError(f"{option} must hold numbers, such as text=2; got {text!r}") from problem
+        raise SettingError(f"{name} must hold numbers, such as text=2; got {text!r}") from problem
 
 
 def parse_value(text: str, default: object) -> Any:
@@ -159,9 +145,9 @@ def parse_value(text: str, default: object) -> Any:
         return tuple(parse_value(item, 0.0) for item in split_names(text.strip("[]()")))
     if default is None:  # such a setting is a whole number or None
         return None if text.lower() == "none" else parse_value(text, 0)
-    default_type = type(default)
+    kind: Any = type(default)
     try:
-        return default_type(text) if default_type in (int, float) else text
+        return kind(text) if kind in (int, float) else text
     except ValueError:
         return text
 
@@ -178,9 +164,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingError(
             f"--config: {printable(path)} is not TOML: {problem}; write lines such as epochs = 500, in UTF-8"
         ) from problem
-
-
-NOT_LISTED = ("random_state", "device")  # the options --seed and --device stand for these
 
 
 def read_settings_file(path: Path | None) -> dict[str, Any]:
@@ -206,53 +189,64 @@ def parse_settings(method: str, arguments: Iterable[str], declared: Sequence[str
     defaults = model.get_params()
     settings: dict[str, Any] = {}
     remaining = iter(arguments)
-    for argument in remaining:
-        option, has_value, value = argument.partition("=")
-        name = option.removeprefix("--").replace("-", "_")
-        if not option.startswith("--") or name not in defaults:
-            if option.startswith("--") and (others := _methods_with(name)):
-                raise SettingError(
-                    f"{option} is no setting of {model.name}; choose a method that has it by --method: "
-                    f"{', '.join(others)}"
-                )
-            known = [*declared, *map(_option, defaults)]
-            raise SettingError(f"no option {option!r}{nearest(option, known)}; see recoslip detect --help")
+    for given in remaining:
+        flag, has_value, value = given.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        if not flag.startswith("--") or name not in defaults:
+            said = f"no option {flag!r}{nearest(flag, [*declared, *map(_flag, defaults)])}; see recoslip detect --help"
+            raise SettingError((flag.startswith("--") and _elsewhere(flag, name, model.name)) or said)
         value = value if has_value else next(remaining, "")
         if not value:
-            raise SettingError(f"{option} needs a value")
+            raise SettingError(f"{flag} needs a value")
         settings[name] = parse_value(value, defaults[name])
     return settings
 
 
-def _methods_with(setting: str) -> list[str]:
-    """Name the methods that have a setting, of those that can be used here."""
+def _elsewhere(flag: str, setting: str, method: str) -> str:
+    """Say which methods have a setting that this one has not; nothing if none has it."""
+    by_method, missing = _defaults()
+    if having := [name for name, defaults in by_method.items() if setting in defaults]:
+        return f"{flag} is no setting of {method}; choose a method that has it by --method: {', '.join(having)}"
+    if not missing:
+        return ""
+    return f"{flag} is no setting of {method}; {', '.join(missing)} may have it: {next(iter(missing.values()))}"
+
+
+def _defaults() -> tuple[dict[str, dict[str, Any]], dict[str, MissingExtra]]:
+    """Return the settings of every method that can be used here, and why others cannot."""
     from recoslip.learning.methods import DETECTORS
 
-    found = []
+    found, missing = {}, {}
     for name, method in DETECTORS.items():
-        with suppress(ImportError, MissingExtra):
-            if setting in method().get_params() and setting not in NOT_LISTED:
-                found.append(name)
-    return found
+        try:
+            params = method().get_params()
+        except MissingExtra as problem:
+            missing[name] = problem
+        else:
+            found[name] = {setting: value for setting, value in params.items() if setting not in NOT_LISTED}
+    return found, missing
 
 
 def print_settings_of_methods() -> None:
     """Print the settings of every method with their defaults, those of one class together."""
     from recoslip.learning.methods import DETECTORS
 
-    names: dict[str, list[str]] = {}
-    for name, method in DETECTORS.items():
-        names.setdefault(method.kind.name, []).append(name)
-    for name, own in names.items():
-        stdout.print(f" [bold]Settings of {', '.join(own)}[/bold] and their defaults", highlight=False)
-        defaults = DETECTORS[name]().get_params().items()
-        settings = [f"{_option(each)} {_default(value)}" for each, value in defaults if each not in NOT_LISTED]
+    by_method, missing = _defaults()
+    of_class: dict[str, list[str]] = {}
+    for name in by_method:
+        of_class.setdefault(DETECTORS[name].kind.name, []).append(name)
+    for first, names in of_class.items():
+        stdout.print(f" [bold]Settings of {', '.join(names)}[/bold] and their defaults", highlight=False)
+        settings = [f"{_flag(name)} {_written(value)}" for name, value in by_method[first].items()]
         stdout.print(Padding(Columns(settings, padding=(0, 3)), (0, 1, 1, 3)), highlight=False)
+    if missing:
+        said = f" Settings of {', '.join(missing)} are not known here: {next(iter(missing.values()))}"
+        stdout.print(said, highlight=False, markup=False)
 
 
-def _option(setting: str) -> str:
+def _flag(setting: str) -> str:
     return f"--{setting.replace('_', '-')}"
 
 
-def _default(value: object) -> str:
+def _written(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

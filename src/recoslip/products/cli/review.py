@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from recoslip.base.errors import RecoslipError, SettingError
+from recoslip.base.files import check_new, check_update, printable, resolve, update, write_new
 from recoslip.base.text import at_least_percent, counted, percent
-from recoslip.products.cli.console import make_console, resumable, tabulate
-from recoslip.products.cli.options import Json, Quiet
+from recoslip.products.cli.console import make_console, note, resumable, say, tabulate
+from recoslip.products.cli.options import Json, Quiet, argument, option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from recoslip.products.compare import Comparison, GroupChange, Outcome
     from recoslip.products.review.session import ReviewSession
 
@@ -27,46 +28,32 @@ SAMPLE = "sample.csv"  # in the run's folder
 
 
 def review(
-    folder: Annotated[Path, typer.Argument(help="Folder that detect wrote.")],
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the review; 0 is the run's own, or a free one.")
-    ] = 0,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for a team.")] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A name that the review is opened under, such as a proxy's; may be repeated."),
-    ] = None,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
-    new_token: Annotated[
-        bool, typer.Option("--new-token", help="Make the addresses that were given away before invalid.")
-    ] = False,
+    folder: Annotated[Path, argument("Folder that detect wrote.")],
+    port: Annotated[int, option("Port of the review; 0 is the run's own, or a free one.", min=0, max=65535)] = 0,
+    host: Annotated[str, option("Address to listen at; 0.0.0.0 for a team.")] = "127.0.0.1",
+    allow_host: Annotated[list[str] | None, option("A further host name of the review; may be repeated.")] = None,
+    no_browser: Annotated[bool, option("Do not open a browser.", "--no-browser")] = False,
+    new_token: Annotated[bool, option("Make addresses that were given away invalid.", "--new-token")] = False,
     decisions: Annotated[
-        Path | None, typer.Option(help="Import a CSV table (id, verdict; maybe note, who, group); no server.")
+        Path | None, option("Import a CSV table (id, verdict; maybe note, who, group); no server.")
     ] = None,
-    export: Annotated[Path | None, typer.Option(help="Write the decisions to a CSV table; no server.")] = None,
-    queue: Annotated[
-        int, typer.Option(min=0, max=1000, help="With --export: add so many nodes whose verdict teaches most.")
-    ] = 0,
+    export: Annotated[Path | None, option("Write the decisions to a CSV table; no server.")] = None,
+    queue: Annotated[int, option("With --export: add so many nodes whose verdict teaches most.", min=0, max=1000)] = 0,
     sample: Annotated[
-        int | None,
-        typer.Option(help=f"Draw the certificate's sample of so many nodes, 0 as proposed, into {SAMPLE}; no server."),
+        int | None, option(f"Draw the certificate's sample of so many nodes, 0 as proposed, into {SAMPLE}; no server.")
     ] = None,
-    who: Annotated[str | None, typer.Option(help="Who decides; default: the user of this machine.")] = None,
+    who: Annotated[str | None, option("Who decides; default: the user of this machine.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Decide about the nodes of a run, with colleagues, in the browser or in tables."""
-    from recoslip.base.errors import SettingError
-    from recoslip.base.files import resolve
-
-    console = make_console(quiet)
-    path = resolve(folder)
+    console, path = make_console(quiet), resolve(folder)
     if queue and export is None:
         raise SettingError("--queue adds nodes to the table that --export names; give --export too")
-    if decisions is not None or export is not None or sample is not None:
-        with resumable("the recorded decisions are kept"):
-            _without_server(console, path, decisions, export, queue, sample, who)
+    if decisions is None and export is None and sample is None:
+        _serve(console, path, host, port, allow_host or [], open_browser=not no_browser, new_token=new_token)
         return
-    _serve(console, path, host, port, allow_host or [], open_browser=not no_browser, new_token=new_token)
+    with resumable("the recorded decisions are kept"):
+        _without_server(console, path, decisions, export, queue, sample, who)
 
 
 def _without_server(
@@ -78,7 +65,6 @@ def _without_server(
     sample: int | None,
     who: str | None,
 ) -> None:
-    from recoslip.base.files import check_new, printable, write_new
     from recoslip.products.review.decision_tables import export, read_decisions
     from recoslip.products.review.decisions import check_name
     from recoslip.products.review.session import ReviewSession, user_name
@@ -91,26 +77,21 @@ def _without_server(
     with ReviewSession(folder) as session:
         if decisions is not None:
             count = session.import_decisions(read_decisions(decisions, session.nodes, name))
-            what = "decision is" if count == 1 else "decisions are"
-            console.print(f"{count:,} {what} new in {escape(printable(decisions))}.", soft_wrap=True)
+            say(console, f"{counted(count, 'decision')} {'is' if count == 1 else 'are'} new in {printable(decisions)}.")
         if sample is not None:
             _draw(console, session, name, sample)
         console.print(session.summary())
         if (certificate := session.certificate()) is not None:
-            console.print(escape(certificate.sentence), soft_wrap=True)
+            say(console, certificate.sentence)
         if (decisions is not None or export_to is not None) and session.can_learn():
             _learn(console, session)
         if export_to is not None:
-            table = export(session.decisions, session.nodes, session.queue(queue) if queue else ())
-            write_new(export_to, table)
-            console.print(f"written: {escape(printable(export_to))}", soft_wrap=True)
+            write_new(export_to, export(session.decisions, session.nodes, session.queue(queue) if queue else ()))
+            say(console, f"written: {printable(export_to)}")
 
 
 def _check_sample(folder: Path) -> None:
     """Raise if the table of the sample was filled in, which a new one would replace."""
-    from recoslip.base.errors import RecoslipError
-    from recoslip.base.files import check_update, printable
-
     try:
         check_update(folder, [SAMPLE])
     except RecoslipError as problem:
@@ -120,21 +101,18 @@ def _check_sample(folder: Path) -> None:
 
 def _learn(console: Console, session: ReviewSession) -> None:
     """Write the final list, ranked by what the verdicts teach; a model that does not learn keeps its scores."""
-    from recoslip.base.errors import RecoslipError
-    from recoslip.base.files import printable
     from recoslip.products.review.session import REVIEWED
 
     try:
         session.learn()
     except RecoslipError as problem:
-        console.print(f"[yellow]note:[/] the nodes are not ranked anew: {escape(str(problem))}", soft_wrap=True)
+        note(console, f"the nodes are not ranked anew: {problem}")
         session.write_list()
-    console.print(f"The list after these verdicts: {escape(printable(session.folder / REVIEWED))}", soft_wrap=True)
+    say(console, f"The list after these verdicts: {printable(session.folder / REVIEWED)}")
 
 
 def _draw(console: Console, session: ReviewSession, who: str, size: int) -> None:
     """Draw the sample, or take the one that was drawn, and write it as a table to fill in."""
-    from recoslip.base.files import printable, update
     from recoslip.products.review.decision_tables import to_fill_in
     from recoslip.products.review.decisions import ConflictError
 
@@ -145,35 +123,23 @@ def _draw(console: Console, session: ReviewSession, who: str, size: int) -> None
             "--sample 0 writes it again"
         )
     nodes = session.draw(who, size or None) if drawn is None else list(drawn.nodes)
-    path = session.folder / SAMPLE
     update(session.folder, {SAMPLE: to_fill_in(session.nodes, nodes)}, "result")
-    for sentence in (
-        f"The sample of {len(nodes):,} nodes, in the order of its review: {escape(printable(path))}",
-        f"Fill in the column verdict, then: recoslip review {escape(printable(session.folder))} --decisions FILE",
-    ):
-        console.print(sentence, soft_wrap=True)
+    path, folder = printable(session.folder / SAMPLE), printable(session.folder)
+    say(console, f"The sample of {len(nodes):,} nodes, in the order of its review: {path}")
+    say(console, f"Fill in the column verdict, then: recoslip review {folder} --decisions FILE")
 
 
 def _serve(
-    console: Console,
-    folder: Path,
-    host: str,
-    port: int,
-    names: list[str],
-    *,
-    open_browser: bool,
-    new_token: bool,
+    console: Console, folder: Path, host: str, port: int, names: list[str], *, open_browser: bool, new_token: bool
 ) -> None:
-    from recoslip.base.errors import RecoslipError
-    from recoslip.base.files import printable
-    from recoslip.products.review.session import ReviewSession
-
     try:
         from recoslip.products.review import access, server
     except ModuleNotFoundError as problem:
         if problem.name not in ("starlette", "uvicorn"):
             raise
         raise RecoslipError("recoslip review needs starlette and uvicorn: pip install 'recoslip[review]'") from problem
+    from recoslip.products.review.session import ReviewSession
+
     with ReviewSession(folder) as session, access.bind_own(host, port, session.journal.run) as bound:
         if new_token:
             session.journal.renew_token()
@@ -183,25 +149,23 @@ def _serve(
         print(f"The review: {address}", flush=True)  # whole, however narrow the terminal is
         console.print("Ctrl-C closes it.", style="dim")
         if host not in access.LOCAL:
-            console.print(
-                "[yellow]note:[/] others in the network can reach this address, and can read what is sent: put TLS or "
-                "a proxy with TLS in front, and name it with --allow-host."
+            note(
+                console,
+                "others in the network can reach this address, and can read what is sent: put TLS or a proxy with TLS "
+                "in front, and name it with --allow-host.",
             )
         if open_browser:
             _open_browser(address)
         try:
             serving.run(sockets=[bound])
         except KeyboardInterrupt:
-            console.print(f"The review is closed. {session.summary()}", soft_wrap=True)
+            say(console, f"The review is closed. {session.summary()}")
             session.journal.check()
-            console.print(f"Every recorded decision is in {escape(printable(session.journal.path))}", soft_wrap=True)
+            say(console, f"Every recorded decision is in {printable(session.journal.path)}")
 
 
 def _open_browser(address: str) -> None:
     """Open the address; the socket listens already, so that the browser waits until the server answers."""
-    import os
-    import sys
-    import threading
     import webbrowser
 
     has_screen = not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
@@ -215,16 +179,13 @@ NONE = "–"
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="Folder that detect, demo or score wrote.")],
-    second: Annotated[Path, typer.Argument(help="Another one, with some of the same nodes.")],
-    out: Annotated[
-        Path | None, typer.Option(help="New CSV file to write, with a row per node whose list status or group changed.")
-    ] = None,
+    first: Annotated[Path, argument("Folder that detect, demo or score wrote.")],
+    second: Annotated[Path, argument("Another one, with some of the same nodes.")],
+    out: Annotated[Path | None, option("New CSV file of the nodes whose list status or group changed.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Compare two results: two weeks, two settings, or before and after a review."""
-    from recoslip.base.files import check_new, printable
     from recoslip.products import compare as comparison
 
     console = make_console(quiet or as_json)
@@ -238,34 +199,26 @@ def compare(
         return
     _print_comparison(compared, console)
     if out is not None:
-        written = f"{counted(compared.changes.height, 'changed node')} written to {printable(out)}"
-        console.print(escape(written), soft_wrap=True)
+        say(console, f"{counted(compared.changes.height, 'changed node')} written to {printable(out)}")
 
 
 def _print_comparison(compared: Comparison, console: Console) -> None:
-    sides = compared.first, compared.second
     names = ("folder", "verdict", "novel share", "target", "listed", "groups")
-    outcomes = [(n, *(_share(side) if n == "novel share" else getattr(side, n) for side in sides)) for n in names]
-    console.print(_table(("", "first", "second"), outcomes))
+    sides = [vars(side) | {"novel share": _share(side)} for side in (compared.first, compared.second)]
+    _print_table(console, ("", "first", "second"), [(name, *(side[name] for side in sides)) for name in names])
     console.print()
     for sentence in compared.sentences():
-        console.print(escape(sentence), soft_wrap=True)
+        say(console, sentence)
     shown = compared.changes.group_by("change", maintain_order=True).head(MAX_ROWS)
-    nodes = _table(("change", "node", "score", "p-value", "group"), map(_change, shown.iter_rows(named=True)))
+    _print_table(console, ("change", "node", "score", "p-value", "group"), map(_change, shown.iter_rows(named=True)))
     if more := compared.changes.height - shown.height:
-        nodes.caption = f"and {counted(more, 'more changed node')}: --out changes.csv or --json gives all"
-        nodes.caption_justify = "left"
-    groups = _table(("groups", "first", "second", "found again", "known before"), map(_group, compared.groups))
-    differences = _table(("differs", "first", "second"), [(d.name, d.first, d.second) for d in compared.differences])
-    for table in (nodes, groups, differences):
-        if table.row_count:
-            console.print()
-            console.print(table)
+        say(console, f"and {counted(more, 'more changed node')}: --out changes.csv or --json gives all")
+    _print_table(console, ("groups", "first", "second", "found again", "known before"), map(_group, compared.groups))
+    _print_table(console, ("differs", "first", "second"), [(d.name, d.first, d.second) for d in compared.differences])
 
 
 def _share(outcome: Outcome) -> str | None:
-    share = outcome.novel_share
-    if share is None:
+    if (share := outcome.novel_share) is None:
         return None
     return f"{percent(share['estimate'])} ({at_least_percent(share['low'])} to {percent(share['high'])})"
 
@@ -282,21 +235,22 @@ def _change(row: dict[str, Any]) -> tuple[Any, ...]:
 def _group(group: GroupChange) -> tuple[Any, ...]:
     """Return the cells of a change of groups."""
     texts = []
-    for numbers, names, size in (
-        (group.first, group.first_names, group.first_size),
-        (group.second, group.second_names, group.second_size),
-    ):
+    for side in ("first", "second"):
+        numbers, names, size = (getattr(group, f"{side}{what}") for what in ("", "_names", "_size"))
         each = [f"{number} {name!r}" if name else str(number) for number, name in zip(numbers, names, strict=True)]
         texts.append(f"{', '.join(each)}: {counted(size, 'node')}" if numbers else None)
     rates = (None if rate is None else percent(rate) for rate in (group.found_again, group.known_before))
     return group.kind, *texts, *rates
 
 
-def _table(headings: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> Table:
+def _print_table(console: Console, headings: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Print an empty line and a table, if it has rows."""
     table = tabulate(*headings)
     for row in rows:
         table.add_row(*map(_cell, row))
-    return table
+    if table.row_count:
+        console.print()
+        console.print(table)
 
 
 def _cell(value: Any) -> str:

@@ -1,7 +1,5 @@
 """What surrounds a command: signals become exceptions, and printing fails without harm."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import suppress
@@ -38,7 +36,7 @@ def received() -> Terminated | None:
 
 def exit_code(problem: KeyboardInterrupt) -> int:
     """Return the code that a process ends with after a signal."""
-    return 128 + (problem.number if isinstance(problem, Terminated) else signal.SIGINT)
+    return 128 + getattr(problem, "number", signal.SIGINT)
 
 
 def _handle_signals(handler: Any) -> None:

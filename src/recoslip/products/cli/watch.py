@@ -1,7 +1,5 @@
 """The command `watch`: batches of nodes, one call each -> an alarm when a new category appears."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import asdict
@@ -11,37 +9,28 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from recoslip.products.cli.console import make_console
-from recoslip.products.cli.options import Json, Quiet, takes
+from recoslip.base.errors import SettingError
+from recoslip.base.files import printable
+from recoslip.products.cli.console import make_console, note, say
+from recoslip.products.cli.options import Json, Quiet, argument, option, takes
 
 IN_EVERY_BATCH = ("drop_unknown", "encoding")  # options of reading; the others are fixed when the watch begins
 
 
 @takes("id", "features", "ignore", "text", "block_weights", "impute", "label", *IN_EVERY_BATCH)
 def watch(
-    state: Annotated[Path, typer.Argument(help="Folder of the watch.")],
-    nodes: Annotated[Path | None, typer.Option(help="Table of the batch's nodes, or of the known ones.")] = None,
-    edges: Annotated[Path | None, typer.Option(help="Table of their edges, also to earlier nodes.")] = None,
-    begin: Annotated[bool, typer.Option("--begin", help="Begin a watch: the nodes are those that are known.")] = False,
-    accept: Annotated[int | None, typer.Option(help="Number of a group that is a new category indeed.")] = None,
-    called: Annotated[str | None, typer.Option("--as", help="The name that it is accepted under.")] = None,
-    reject: Annotated[int | None, typer.Option(help="Number of a group that is none.")] = None,
-    alpha: Annotated[
-        float | None, typer.Option(help="With --begin: probability of any false alarm, ever; default: 0.05.")
-    ] = None,
-    max_growth: Annotated[
-        float | None,
-        typer.Option(help="With --begin: how many times as frequent a known category may become; default: 10."),
-    ] = None,
-    window: Annotated[
-        int | None, typer.Option(help="With --begin: how many batches are tested together; default: 5.")
-    ] = None,
-    keep: Annotated[
-        int | None, typer.Option(help="With --begin: how many earlier nodes are kept at most; default: 50,000.")
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(help="With --begin: column with times, in whose order batches must come.")
-    ] = None,
+    state: Annotated[Path, argument("Folder of the watch.")],
+    nodes: Annotated[Path | None, option("Table of the batch's nodes, or of the known ones.")] = None,
+    edges: Annotated[Path | None, option("Table of their edges, also to earlier nodes.")] = None,
+    begin: Annotated[bool, option("Begin a watch: the nodes are those that are known.", "--begin")] = False,
+    accept: Annotated[int | None, option("Number of a group that is a new category indeed.")] = None,
+    called: Annotated[str | None, option("The name that it is accepted under.", "--as")] = None,
+    reject: Annotated[int | None, option("Number of a group that is none.")] = None,
+    alpha: Annotated[float | None, option("With --begin: probability of any false alarm, ever; default: 0.05.")] = None,
+    max_growth: Annotated[float | None, option("With --begin: times a known category may grow; default: 10.")] = None,
+    window: Annotated[int | None, option("With --begin: how many batches are tested together; default: 5.")] = None,
+    keep: Annotated[int | None, option("With --begin: earlier nodes kept at most; default: 50,000.")] = None,
+    time: Annotated[str | None, option("With --begin: column with times, in whose order batches must come.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
     *,
@@ -51,8 +40,6 @@ def watch(
 
     Exit codes: 0 without an alarm, 10 while an alarm is open, 11 if the batch cannot be judged.
     """
-    from recoslip.base.errors import SettingError
-    from recoslip.base.files import printable
     from recoslip.products.watch.watch import Watch
 
     console = make_console(quiet or as_json)
@@ -69,7 +56,7 @@ def watch(
         group = own.accept(accept, str(called)) if accept is not None else own.reject(reject or 0)
         if as_json:
             print(json.dumps(asdict(group)))
-        console.print(escape(f"group {group.number} is {group.status}{f' as {group.label!r}' if group.label else ''}"))
+        say(console, f"group {group.number} is {group.status}{f' as {group.label!r}' if group.label else ''}")
         return
     if nodes is None:
         raise SettingError("give the table of the batch (--nodes), or a decision (--accept, --reject)")
@@ -79,7 +66,7 @@ def watch(
         Watch.begin(state, nodes, edges, **fixed, **read)
         if as_json:
             print(json.dumps(asdict(Watch(state).state.batches[0])))
-        console.print(f"The watch has begun: {escape(printable(state))}", soft_wrap=True)
+        say(console, f"The watch has begun: {printable(state)}")
         return
     for name in (*fixed, *read):
         if name not in IN_EVERY_BATCH:
@@ -87,23 +74,16 @@ def watch(
     outcome = Watch(state).add(nodes, edges, **read)
     if as_json:
         print(json.dumps(outcome.to_dict()))
-    else:
-        batch = outcome.batch
-        if outcome.again:
-            console.print(
-                f"[yellow]note:[/] this batch was given before, as batch {batch.number}; nothing was changed."
-            )
-        style = "bold" if outcome.exit_code == 0 else "bold red"
-        console.print(
-            f"Batch {batch.number}, {batch.nodes:,} nodes. [{style}]{escape(outcome.sentence)}[/]", soft_wrap=True
-        )
-        for group in outcome.open_groups:
-            console.print(
-                f"Decide: recoslip watch {escape(shlex.quote(printable(state)))} --accept {group.number} --as NAME, or "
-                f"--reject {group.number}",
-                soft_wrap=True,
-            )
-        if batch.lost_edges:
-            console.print(f"{batch.lost_edges:,} edges lead to nodes that are no longer kept.", style="dim")
-        console.print(f"The course over all batches: {escape(printable(state / 'report.html'))}", soft_wrap=True)
+    batch, folder = outcome.batch, printable(state)
+    if outcome.again:
+        note(console, f"this batch was given before, as batch {batch.number}; nothing was changed.")
+    style = "bold" if outcome.exit_code == 0 else "bold red"
+    sentence = f"Batch {batch.number}, {batch.nodes:,} nodes. [{style}]{escape(outcome.sentence)}[/]"
+    console.print(sentence, soft_wrap=True)
+    for group in outcome.open_groups:
+        decide = f"recoslip watch {shlex.quote(folder)} --accept {group.number} --as NAME"
+        say(console, f"Decide: {decide}, or --reject {group.number}")
+    if batch.lost_edges:
+        console.print(f"{batch.lost_edges:,} edges lead to nodes that are no longer kept.", style="dim")
+    say(console, f"The course over all batches: {printable(state / 'report.html')}")
     raise typer.Exit(outcome.exit_code)

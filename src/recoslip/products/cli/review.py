@@ -125,7 +125,7 @@ def _learn(console: Console, session: ReviewSession) -> None:
     from recoslip.products.review.session import REVIEWED
 
     try:
-        session.learn()
+        console.print(escape(session.learn()), soft_wrap=True)
     except RecoslipError as problem:
         console.print(f"[yellow]note:[/] the nodes are not ranked anew: {escape(str(problem))}", soft_wrap=True)
         session.write_list()

@@ -8,9 +8,9 @@ import secrets
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,15 +18,14 @@ from urllib.parse import quote
 
 from recoslip.base.files import HeldError, output_lock, printable, put_right
 from recoslip.pipeline.saved import NAMES, REVIEW
-from recoslip.products.review.decisions import CannotWriteError, ConflictError, Entry, Event, ReviewError
+from recoslip.products.review.decisions import CannotWriteError, ConflictError, Entry, Event, ReviewError, validated
 
 VERSION = 1  # of the tables
 APPLICATION = 0x5265636F  # says whose database a file is: "Reco"
 BUSY_SECONDS = 30.0  # how long a writer waits for another
 WAIT = 5.0  # how long the first event waits for a command that writes the run
 
-Identity: TypeAlias = "tuple[int, ...] | None"  # of a file: device and inode; of a run's, size and times as well
-RUN_FILES = ("summary.json", *NAMES)
+Status: TypeAlias = "tuple[int, ...] | None"
 
 SCHEMA = (
     "CREATE TABLE about (run TEXT NOT NULL, token TEXT NOT NULL, begun TEXT NOT NULL)",
@@ -38,17 +37,13 @@ SCHEMA = (
     "CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events never change'); END",
     "CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events never go'); END",
 )
-FIELDS = 'key, at, who, kind, node, "group", value, note'
-
-
-@dataclass(frozen=True)
-class StoredSample:
-    """A sample that was drawn for the certificate; `sample` is its JSON."""
-
-    id: int
-    at: str
-    who: str
-    sample: str
+EXPLAINED = {  # names of SQLite's errors -> what they mean, and a remedy
+    ("SQLITE_FULL", "SQLITE_IOERR"): "cannot be written: the disk is full or fails; make room, and decide again",
+    ("SQLITE_BUSY", "SQLITE_LOCKED"): "is held by another process for too long; try again",
+    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): "may not be written; change its rights, or copy the folder",
+}
+COLUMNS = ("seq", "key", "at", "who", "kind", "node", "group", "value", "note")
+FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
 
 
 def now() -> str:
@@ -71,25 +66,13 @@ def run_of(folder: Path) -> tuple[str, str]:
     return hashlib.sha256(b"".join(each.digest() for each in digests)).hexdigest(), digests[1].hexdigest()
 
 
-def _run_or_none(folder: Path) -> str | None:
-    """Return the hash of a run, None where the folder holds none that can be read."""
+def _status(path: Path) -> Status:
+    """Return what tells, without reading it, whether a file is the same; None where there is none."""
     try:
-        return run_of(folder)[0]
-    except (OSError, ReviewError):
-        return None
-
-
-def _identities(paths: Iterable[Path]) -> list[Identity]:
-    """Return what tells, without reading them, whether files are the same; None for those that are not there."""
-    return [_identity(path) for path in paths]
-
-
-def _identity(path: Path) -> Identity:
-    try:
-        status = path.stat()
+        found = path.stat()
     except OSError:
         return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 class Journal:
@@ -99,11 +82,11 @@ class Journal:
         """Open the review of a run's folder; where there is none, the first event or the token begins one."""
         self.path = folder / REVIEW
         put_right(folder)
-        self._run_files = _identities(folder / name for name in RUN_FILES)
+        self._run_files = self._run_status()
         self.run, self.digest = run_of(folder)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._files: list[Identity] = []  # of the journal, since it was opened
+        self._files: list[Status] = []  # of the journal, since it was opened
         if _check_file(self.path):
             self._begin()
 
@@ -162,9 +145,13 @@ class Journal:
             "back, or move the review away to begin a new one"
         )
 
-    def _journal_files(self) -> list[Identity]:
+    def _journal_files(self) -> list[Status]:
         """Return which files lie at the paths of the journal; SQLite keeps the last events in the second one."""
-        return [each and each[:2] for each in _identities(Path(f"{self.path}{end}") for end in ("", "-wal", "-shm"))]
+        found = [_status(Path(f"{self.path}{end}")) for end in ("", "-wal", "-shm")]
+        return [each and each[:2] for each in found]
+
+    def _run_status(self) -> list[Status]:
+        return [_status(self.path.parent / name) for name in ("summary.json", *NAMES)]
 
     def check(self) -> None:
         """Raise unless the journal and the run beside it are still those that were opened."""
@@ -173,14 +160,16 @@ class Journal:
                 f"{printable(self.path)} was removed, moved or replaced while the review was open, so nothing can be "
                 "recorded; put it back, or close this review and start it anew"
             )
-        files = _identities(self.path.parent / name for name in RUN_FILES)
-        if files != self._run_files:
-            if _run_or_none(self.path.parent) != self.run:
-                raise CannotWriteError(
-                    f"{printable(self.path.parent)} holds another run than when the review was opened, so nothing can "
-                    "be recorded; put that run back, or close this review and start it anew"
-                )
-            self._run_files = files
+        if (files := self._run_status()) == self._run_files:
+            return
+        with suppress(OSError, ReviewError):
+            if run_of(self.path.parent)[0] == self.run:
+                self._run_files = files
+                return
+        raise CannotWriteError(
+            f"{printable(self.path.parent)} holds another run than when the review was opened, so nothing can be "
+            "recorded; put that run back, or close this review and start it anew"
+        )
 
     @property
     def token(self) -> str:
@@ -208,21 +197,21 @@ class Journal:
             return found
         if entry.kind == "undo":
             _check_undo(connection, entry)
-        values = (entry.key, now(), entry.who, entry.kind, entry.node, entry.group, entry.value, entry.note)
-        connection.execute(f"INSERT INTO events ({FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        values = asdict(entry) | {"seq": None, "at": now()}
+        connection.execute(f"INSERT INTO events ({FIELDS}) VALUES (:{', :'.join(COLUMNS)})", values)
         recorded = _one(connection, entry.key)
         assert recorded is not None
         return recorded
 
     def events(self, since: int = 0) -> list[Event]:
         """Return the events after number `since`, in their order."""
-        rows = self._read(f"SELECT seq, {FIELDS} FROM events WHERE seq > ? ORDER BY seq", since)
+        rows = self._read(f"SELECT {FIELDS} FROM events WHERE seq > ? ORDER BY seq", since)
         return [_event(row) for row in rows]
 
     def last(self) -> int:
         """Return the number of the last event, 0 before the first."""
-        rows = self._read("SELECT max(seq) FROM events")
-        return (rows[0][0] or 0) if rows else 0
+        rows = self._read("SELECT coalesce(max(seq), 0) FROM events")
+        return rows[0][0] if rows else 0
 
     def add_sample(self, who: str, sample: str) -> None:
         """Record the sample of the certificate. A review has one: who draws again may draw until it suits."""
@@ -231,21 +220,17 @@ class Journal:
                 raise ConflictError("a sample was drawn already, and a certificate rests on the first one; review that")
             connection.execute("INSERT INTO samples (at, who, sample) VALUES (?, ?, ?)", (now(), who, sample))
 
-    def sample(self) -> StoredSample | None:
-        """Return the sample that was drawn, if one was."""
-        rows = self._read("SELECT id, at, who, sample FROM samples ORDER BY id LIMIT 1")
-        return StoredSample(*rows[0]) if rows else None
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._connection is not None:
-            self._connection.close()
+    def sample(self) -> str | None:
+        """Return the sample that was drawn, as JSON, if one was."""
+        rows = self._read("SELECT sample FROM samples ORDER BY id LIMIT 1")
+        return rows[0][0] if rows else None
 
     def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         if self._connection is None:
@@ -284,19 +269,9 @@ class Journal:
 def _explanation(path: Path, problem: sqlite3.DatabaseError) -> ReviewError:
     """Return what an error of SQLite means, with a remedy."""
     name = getattr(problem, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return CannotWriteError(
-            f"{printable(path)} cannot be written: the disk is full or fails; make room. What was recorded before is "
-            "safe, and this was not recorded"
-        )
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return CannotWriteError(
-            f"another process holds {printable(path)} for more than {BUSY_SECONDS:.0f} seconds; try again"
-        )
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return CannotWriteError(
-            f"{printable(path)} may not be written; change the rights of the folder, or copy it elsewhere"
-        )
+    for names, sentence in EXPLAINED.items():
+        if name.startswith(names):
+            return CannotWriteError(f"{printable(path)} {sentence}")
     return _damaged(path, problem)
 
 
@@ -341,13 +316,12 @@ def _damaged(path: Path, problem: object) -> ReviewError:
 
 
 def _one(connection: sqlite3.Connection, key: str) -> Event | None:
-    row = connection.execute(f"SELECT seq, {FIELDS} FROM events WHERE key = ?", (key,)).fetchone()
+    row = connection.execute(f"SELECT {FIELDS} FROM events WHERE key = ?", (key,)).fetchone()
     return None if row is None else _event(row)
 
 
-def _event(row: Sequence[object]) -> Event:
-    seq, key, at, *about = row
-    return Event(key, *about, seq, at)  # type: ignore[arg-type, call-arg]
+def _event(row: Sequence[Any]) -> Event:
+    return validated(Event, dict(zip(COLUMNS, row, strict=True)))
 
 
 def _check_undo(connection: sqlite3.Connection, entry: Entry) -> None:

@@ -902,7 +902,7 @@ def test_a_name_that_is_no_text_is_refused_or_shown_as_far_as_it_is(folder, monk
 
 
 def test_wrong_uses_end_with_a_sentence(folder, tmp_path):
-    assert "holds no summary.json" in run(tmp_path / "nothing", "--sample", 3, code=2)
+    assert "expected a folder" in run(tmp_path / "nothing", "--sample", 3, code=2)
     assert "give --export too" in run(folder, "--queue", 3, code=2)
     assert "cannot read" in run(folder, "--decisions", tmp_path / "none.csv", code=2)
     assert "give a CSV file" in run(folder, "--decisions", tmp_path, code=2)

@@ -40,9 +40,9 @@ def export(decisions: Decisions, nodes: Nodes, queue: Sequence[str] = ()) -> str
     return _csv(table.drop("of_group").select(*first, pl.exclude(first)))
 
 
-def _rows(decisions: Decisions, subject: Subject) -> list[dict[str, str | int]]:
+def _rows(decisions: Decisions, subject: Subject) -> list[dict[str, Any]]:
     decision = decisions.about[subject]
-    about = {"id" if isinstance(subject, str) else "of_group": subject}
+    about: dict[str, Any] = {"id" if isinstance(subject, str) else "of_group": subject}
     state = "contradiction" if decision.is_contradiction else "decided" if decision.by else "note"
     rows = []
     for who in dict.fromkeys([*decision.by, *(who for who, _ in decision.notes)]):
@@ -80,12 +80,12 @@ def _node_table(decisions: Decisions, nodes: Nodes) -> pl.DataFrame:
     A column of the user's that is called as one of ours has `own_` before its name.
     """
     groups = [group if group > 0 else None for group in nodes.group.tolist()]
-    names = {group: decisions.group_name(nodes, group) for group in {*groups} - {None}}
+    names = {group: decisions.group_name(nodes, group) for group in {*groups} if group is not None}
     ours = pl.DataFrame(
         {
             "id": nodes.ids,
             "group": pl.Series(groups, dtype=pl.Int64),
-            "group_name": pl.Series([names.get(group) for group in groups], dtype=pl.String),
+            "group_name": pl.Series([group and names[group] for group in groups], dtype=pl.String),
             "score": nodes.score.round(6),
             "listed": decisions.final(nodes),
             "listed_before": nodes.listed,

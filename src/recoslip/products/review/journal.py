@@ -6,7 +6,6 @@ import hashlib
 import os
 import secrets
 import sqlite3
-import stat
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -16,8 +15,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from recoslip.base.errors import RecoslipError
 from recoslip.base.files import HeldError, output_lock, printable, put_right
-from recoslip.pipeline.saved import NAMES, REVIEW
+from recoslip.pipeline.saved import NAMES, REVIEW, read_summary, scores_file
 from recoslip.products.review.decisions import CannotWriteError, ConflictError, Entry, Event, ReviewError, validated
 
 VERSION = 1  # of the tables
@@ -36,9 +36,11 @@ SCHEMA = (
     "CREATE TABLE samples (id INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, sample TEXT NOT NULL)",
     "CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events never change'); END",
     "CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events never go'); END",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
 )
 EXPLAINED = {  # names of SQLite's errors -> what they mean, and a remedy
-    ("SQLITE_FULL", "SQLITE_IOERR"): "cannot be written: the disk is full or fails; make room, and decide again",
+    ("SQLITE_FULL", "SQLITE_IOERR"): "cannot be written: the disk is full or fails; make room. This was not recorded",
     ("SQLITE_BUSY", "SQLITE_LOCKED"): "is held by another process for too long; try again",
     ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): "may not be written; change its rights, or copy the folder",
 }
@@ -53,15 +55,10 @@ def now() -> str:
 
 def run_of(folder: Path) -> tuple[str, str]:
     """Return the hash of a run's summary and scores, which a review belongs to, and that of the scores alone."""
-    scores = [name for name in NAMES if (folder / name).is_file()]
-    if not scores or not (folder / "summary.json").is_file():
-        raise ReviewError(
-            f"{printable(folder)} holds no summary.json with scores.csv or scores.parquet; give the folder that "
-            "recoslip detect wrote (--out)"
-        )
+    read_summary(folder)  # raises where there is none
     digests = []
-    for name in ("summary.json", scores[0]):
-        with (folder / name).open("rb") as file:
+    for path in (folder / "summary.json", scores_file(folder)):
+        with path.open("rb") as file:
             digests.append(hashlib.file_digest(file, "sha256"))
     return hashlib.sha256(b"".join(each.digest() for each in digests)).hexdigest(), digests[1].hexdigest()
 
@@ -92,25 +89,26 @@ class Journal:
 
     def _begin(self) -> sqlite3.Connection:
         """Return the connection; open the file, or make it, where that was not done yet."""
-        with self._lock, self._explained():
-            if self._connection is None:
-                connection = self._open()
-                self._check_owner(connection)
-                self._connection = connection
-            return self._connection
+        with self._lock, _explained(self.path):
+            if self._connection is not None:
+                return self._connection
+            connection = self._open()
+            if connection.execute("SELECT run FROM about").fetchone()[0] != self.run:
+                connection.close()
+                raise ReviewError(
+                    f"{printable(self.path)} is the review of another run than the results beside it; put that run's "
+                    "results back, or move the review away to begin a new one"
+                )
+            self._connection, self._files = connection, self._journal_files()
+            return connection
 
     def _open(self) -> sqlite3.Connection:
-        try:
-            if not self.path.exists():
-                with output_lock(self.path.parent, wait=WAIT):  # a command that replaces the run holds it
+        if not self.path.exists():
+            try:
+                with output_lock(self.path.parent, wait=WAIT), suppress(OSError):  # a command that replaces the run
                     os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the token
-        except OSError as problem:
-            raise CannotWriteError(
-                f"cannot write {printable(self.path)}: {problem.strerror}; change the rights of the folder, or copy it "
-                "elsewhere and review the copy"
-            ) from problem
-        except HeldError as problem:
-            raise CannotWriteError(str(problem)) from problem
+            except HeldError as problem:
+                raise CannotWriteError(str(problem)) from problem
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
         )
@@ -118,32 +116,15 @@ class Journal:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")  # an event is on the disk before it is acknowledged
             connection.execute("BEGIN IMMEDIATE")
-            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                self._create(connection)
+            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # all is made, or nothing
+                for statement in SCHEMA:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO about VALUES (?, ?, ?)", (self.run, secrets.token_urlsafe(24), now()))
             connection.execute("COMMIT")
         except BaseException:
             connection.close()
             raise
-        self._files = self._journal_files()
         return connection
-
-    def _create(self, connection: sqlite3.Connection) -> None:
-        """Make the tables, within a transaction: a killed process leaves all of them or an empty file."""
-        for statement in SCHEMA:
-            connection.execute(statement)
-        connection.execute("INSERT INTO about VALUES (?, ?, ?)", (self.run, secrets.token_urlsafe(24), now()))
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-
-    def _check_owner(self, connection: sqlite3.Connection) -> None:
-        """Close the file and raise if it is the review of another run."""
-        if connection.execute("SELECT run FROM about").fetchone()[0] == self.run:
-            return
-        connection.close()
-        raise ReviewError(
-            f"{printable(self.path)} is the review of another run than the results beside it; put that run's results "
-            "back, or move the review away to begin a new one"
-        )
 
     def _journal_files(self) -> list[Status]:
         """Return which files lie at the paths of the journal; SQLite keeps the last events in the second one."""
@@ -162,7 +143,7 @@ class Journal:
             )
         if (files := self._run_status()) == self._run_files:
             return
-        with suppress(OSError, ReviewError):
+        with suppress(OSError, RecoslipError):
             if run_of(self.path.parent)[0] == self.run:
                 self._run_files = files
                 return
@@ -235,7 +216,7 @@ class Journal:
     def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         if self._connection is None:
             return []
-        with self._lock, self._explained():
+        with self._lock, _explained(self.path):
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
@@ -245,7 +226,7 @@ class Journal:
         The files are checked again after it: an event that went into a removed file must not be acknowledged.
         """
         connection = self._begin()
-        with self._lock, self._explained():
+        with self._lock, _explained(self.path):
             self.check()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -257,47 +238,44 @@ class Journal:
                 raise
             self.check()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Raise the errors of SQLite as sentences with a remedy."""
-        try:
-            yield
-        except sqlite3.DatabaseError as problem:
-            raise _explanation(self.path, problem) from problem
 
-
-def _explanation(path: Path, problem: sqlite3.DatabaseError) -> ReviewError:
-    """Return what an error of SQLite means, with a remedy."""
-    name = getattr(problem, "sqlite_errorname", "")
-    for names, sentence in EXPLAINED.items():
-        if name.startswith(names):
-            return CannotWriteError(f"{printable(path)} {sentence}")
-    return _damaged(path, problem)
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Raise the errors of SQLite as sentences with a remedy."""
+    try:
+        yield
+    except sqlite3.DatabaseError as problem:
+        name = getattr(problem, "sqlite_errorname", "")
+        for names, sentence in EXPLAINED.items():
+            if name.startswith(names):
+                raise CannotWriteError(f"{printable(path)} {sentence}") from problem
+        reason = str(problem).rpartition("\n")[2]  # the first line of SQLite's check names the database alone
+        raise ReviewError(
+            f"{printable(path)} is damaged ({reason}); nothing was changed. Put a backup in its place, or try "
+            "`sqlite3 review.sqlite .recover`, or move it away to begin anew"
+        ) from problem
 
 
 def _check_file(path: Path) -> bool:
     """Return whether there is a review, raise if the file is damaged, foreign or of a later version; change nothing."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return False
-    if not stat.S_ISREG(status.st_mode):
+    if not path.is_file():
         raise ReviewError(f"{printable(path)} is a folder, a pipe or a device, expected a file; move it away")
-    if status.st_size == 0:  # a process was killed right after it had made the file
+    if path.stat().st_size == 0:  # a process was killed right after it had made the file
         return True
-    try:
-        address = f"file:{quote(os.fsencode(path))}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
-            connection.execute("BEGIN")  # another process may be making the tables
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            application = connection.execute("PRAGMA application_id").fetchone()[0]
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            complaints = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.DatabaseError as problem:
-        raise _explanation(path, problem) from problem
-    if complaints != "ok":
-        raise _damaged(path, complaints)
-    if tables and application != APPLICATION:
+    address = f"file:{quote(os.fsencode(path))}?mode=ro"
+    with (
+        _explained(path),
+        closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection,
+    ):
+        connection.execute("BEGIN")  # another process may be making the tables
+        names = ("user_version", "application_id", "quick_check(1)")
+        version, application, complaints = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        if complaints != "ok":
+            raise sqlite3.DatabaseError(complaints)
+        is_made = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+    if is_made and application != APPLICATION:
         raise ReviewError(f"{printable(path)} is the database of another program; move it away")
     if version > VERSION:
         raise ReviewError(
@@ -305,14 +283,6 @@ def _check_file(path: Path) -> bool:
             f"{VERSION}); update recoslip"
         )
     return True
-
-
-def _damaged(path: Path, problem: object) -> ReviewError:
-    reason = str(problem).rpartition("\n")[2]  # the first line of SQLite's check names the database alone
-    return ReviewError(
-        f"{printable(path)} is damaged ({reason}); nothing was changed. Put a backup in its place, or try "
-        "`sqlite3 review.sqlite .recover`, or move it away to begin anew"
-    )
 
 
 def _one(connection: sqlite3.Connection, key: str) -> Event | None:

@@ -198,7 +198,7 @@ def read_state(folder: Path) -> State:
         version = document.pop("version", None)
         if document.pop("format", None) == FORMAT and version == VERSION:
             return _state(folder, document)
-    except (LookupError, TypeError, ValueError, OSError, SafetensorError, *file_errors()) as problem:
+    except (LookupError, TypeError, ValueError, OSError, SafetensorError, *file_errors()) as problem:  # type: ignore[misc]
         raise WatchError(f"{printable(folder)} is damaged: {problem}; restore it from a copy") from problem
     raise WatchError(
         f"{printable(folder)} has version {version!r} of a watch, this recoslip reads {VERSION}; "

@@ -337,7 +337,9 @@ def _last_time(table: Table, name: str | None, before: Time | None) -> Time | No
             f"the time column {name!r} holds {column.dtype}; earlier batches held "
             f"{'dates' if is_number else 'numbers'}, and so must this one"
         )
-    ends = [column.min(), column.max()] if is_number else read_times(column, common_order(column, None)).ends()
+    ends: list[Any] = (
+        [column.min(), column.max()] if is_number else read_times(column, common_order(column, None)).ends()
+    )
     compared = ends if before is None else [before, *ends]
     ticks = compared if is_number else read_times(pl.Series(name, compared)).ticks  # as the next batch's will be
     if ticks[0] > ticks[1]:
@@ -345,4 +347,5 @@ def _last_time(table: Table, name: str | None, before: Time | None) -> Time | No
             f"the batch begins at {ends[0]}, before the last node of the batch before ({before}); "
             "give batches in their order, nothing was changed"
         )
-    return ends[1]
+    last: Time = ends[1]
+    return last

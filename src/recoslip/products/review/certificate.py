@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import pydantic
@@ -14,13 +13,6 @@ from recoslip.base.errors import RecoslipError
 from recoslip.base.text import at_least_percent, at_most_percent, counted
 from recoslip.pipeline.report.html import asset, fill
 from recoslip.products.review.decisions import Nodes
-
-
-class Bounds(NamedTuple):
-    """The least and the most nodes that can be novel."""
-
-    low: int
-    high: int
 
 
 @cache
@@ -47,13 +39,13 @@ def most(population: int, drawn: int, novel: int, error: float) -> int:
     return population - least(population, drawn, drawn - novel, error)
 
 
-def bounds(population: int, drawn: int, confirmed: int, rejected: int, error: float) -> Bounds:
-    """Return bounds that hold together with a probability of at least 1 - `error`, whenever the review ends.
+def bounds(population: int, drawn: int, confirmed: int, rejected: int, error: float) -> tuple[int, int]:
+    """Return the least and the most novel nodes: they hold together with a probability of at least 1 - `error`.
 
-    Nodes of the sample without a verdict count as known for the lower bound and as novel for the upper one. So the
-    bounds contain those of the whole sample, and nobody has to review all of it.
+    They hold whenever the review ends: nodes of the sample without a verdict count as known for the lower bound and as
+    novel for the upper one, so nobody has to review all of it.
     """
-    return Bounds(least(population, drawn, confirmed, error / 2), most(population, drawn, drawn - rejected, error / 2))
+    return least(population, drawn, confirmed, error / 2), most(population, drawn, drawn - rejected, error / 2)
 
 
 def sample_size(population: int, fraction: float, error: float) -> int:
@@ -149,7 +141,8 @@ class Certificate:
         tallies = self.of_list, self.of_rest
         parts = [bounds(each.population, each.drawn, each.confirmed, each.rejected, ERROR / 2) for each in tallies]
         target = self.sample.listed + self.sample.rest
-        return sum(part.low for part in parts) / target, sum(part.high for part in parts) / target
+        low, high = (sum(ends) / target for ends in zip(*parts, strict=True))
+        return low, high
 
     @property
     def sentence(self) -> str:

@@ -223,7 +223,7 @@ def test_a_database_of_a_later_version_is_refused(folder):
     with sqlite3.connect(folder / REVIEW) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
-    refuses(folder, "written by a later recoslip .* update recoslip")
+    refuses(folder, "of a later recoslip .version 99, .* update recoslip")
 
 
 def test_the_database_of_another_program_is_refused(folder):

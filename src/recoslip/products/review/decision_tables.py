@@ -33,9 +33,8 @@ def export(decisions: Decisions, nodes: Nodes, queue: Sequence[str] = ()) -> str
     kinds = dict.fromkeys(("id", "verdict", "note", "who", "at", "state"), pl.String) | {"of_group": pl.Int64}
     said = pl.DataFrame([*rows, *({"id": node} for node in queue)], kinds)
     table = said.join(_node_table(decisions, nodes), on="id", how="left", maintain_order="left")
-    names = {group: decisions.group_name(nodes, group) for group in said["of_group"].unique() if group is not None}
-    of_group = pl.col("of_group").replace_strict(names, default=None, return_dtype=pl.String)
-    table = table.with_columns(pl.coalesce("group", "of_group"), pl.coalesce("group_name", of_group))
+    table = table.with_columns(pl.coalesce("group", "of_group"))
+    table = table.with_columns(group_name=_name(decisions, nodes))
     first = ("id", "verdict", "note", "who", "at", "state", "group", "group_name", "score", "listed", "listed_before")
     return _csv(table.drop("of_group").select(*first, pl.exclude(first)))
 
@@ -79,20 +78,23 @@ def _node_table(decisions: Decisions, nodes: Nodes) -> pl.DataFrame:
 
     A column of the user's that is called as one of ours has `own_` before its name.
     """
-    groups = [group if group > 0 else None for group in nodes.group.tolist()]
-    names = {group: decisions.group_name(nodes, group) for group in {*groups} if group is not None}
     ours = pl.DataFrame(
         {
             "id": nodes.ids,
-            "group": pl.Series(groups, dtype=pl.Int64),
-            "group_name": pl.Series([group and names[group] for group in groups], dtype=pl.String),
+            "group": nodes.group,
             "score": nodes.score.round(6),
             "listed": decisions.final(nodes),
             "listed_before": nodes.listed,
         }
-    )
+    ).with_columns(pl.when(pl.col("group") > 0).then("group"), group_name=_name(decisions, nodes))
     kept = nodes.kept
     return ours.hstack(kept.rename({name: f"own_{name}" for name in kept.columns if name.strip().lower() in OURS}))
+
+
+def _name(decisions: Decisions, nodes: Nodes) -> pl.Expr:
+    """Return what the group in the column `group` is called."""
+    names = {group: decisions.group_name(nodes, group) for group in nodes.groups}
+    return pl.col("group").replace_strict(names, default=None, return_dtype=pl.String)
 
 
 def _csv(table: pl.DataFrame) -> str:
@@ -115,8 +117,6 @@ def parse_decisions(content: bytes, nodes: Nodes, who: str, name: str) -> list[E
     A row with an id and a verdict is about a node; one without id, but with a group, about that group.
     """
     table = _table(content, name)
-    known: dict[str, bool] = dict(zip(nodes.ids, nodes.is_target.tolist(), strict=True))
-    groups = {str(group): group for group in nodes.group.tolist() if group > 0}
     problems: list[str] = []
     entries: list[Entry] = []
     seen: dict[tuple[str, Subject], tuple[int, str]] = {}
@@ -126,7 +126,7 @@ def parse_decisions(content: bytes, nodes: Nodes, who: str, name: str) -> list[E
         if not cells.get("verdict") and not cells.get("note"):
             continue
         try:
-            entry = _entry(cells, known, groups, who)
+            entry = _entry(cells, nodes, who)
         except ValueError as problem:
             problems.append(f"row {number}: {problem}")
             continue
@@ -166,16 +166,16 @@ def _table(content: bytes, name: str) -> pl.DataFrame:
     return table
 
 
-def _entry(cells: dict[str, str], known: dict[str, bool], groups: dict[str, int], who: str) -> Entry:
+def _entry(cells: dict[str, str], nodes: Nodes, who: str) -> Entry:
     word, note = cells["verdict"].lower(), _plain(cells.get("note", ""))
     verdict = VERDICT_OF.get(word)
     if word and verdict is None:
         raise ValueError(f"{cells['verdict']!r:.60} is no verdict; write confirmed, rejected, unsure, or nothing")
     about: dict[str, Any]
     if cells["id"].strip():
-        about = {"node": _known_node(cells["id"], known)}
-    elif (group := cells.get("group", "").lstrip("0")) in groups:
-        about = {"group": groups[group]}
+        about = {"node": _known_node(cells["id"], nodes.known)}
+    elif (group := cells.get("group", "").lstrip("0")) in map(str, nodes.groups):
+        about = {"group": int(group)}
     else:
         raise ValueError("it has neither an id nor the number of a group that there is")
     said = {"kind": "note"} if verdict is None else {"kind": "verdict", "value": verdict}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 from unicodedata import category
 
@@ -158,6 +159,16 @@ class Nodes:
             table.drop(*COLUMNS, "uncertainty", strict=False),
             {group.number: group.name for group in result.groups if group.name},
         )
+
+    @cached_property
+    def known(self) -> dict[str, bool]:
+        """The id of each node, and whether it is target."""
+        return dict(zip(self.ids, self.is_target.tolist(), strict=True))
+
+    @cached_property
+    def groups(self) -> set[int]:
+        """The numbers of the groups."""
+        return {group for group in self.group.tolist() if group > 0}
 
     def rows(self) -> Iterator[tuple[str, int, bool]]:
         """Return the id and the group of each node, and whether it is target."""

@@ -178,11 +178,8 @@ class Journal:
             return found
         if entry.kind == "undo":
             _check_undo(connection, entry)
-        values = asdict(entry) | {"seq": None, "at": now()}
-        connection.execute(f"INSERT INTO events ({FIELDS}) VALUES (:{', :'.join(COLUMNS)})", values)
-        recorded = _one(connection, entry.key)
-        assert recorded is not None
-        return recorded
+        insert = f"INSERT INTO events ({FIELDS}) VALUES (:{', :'.join(COLUMNS)}) RETURNING {FIELDS}"
+        return _event(connection.execute(insert, asdict(entry) | {"seq": None, "at": now()}).fetchone())
 
     def events(self, since: int = 0) -> list[Event]:
         """Return the events after number `since`, in their order."""
@@ -275,12 +272,10 @@ def _check_file(path: Path) -> bool:
         if complaints != "ok":
             raise sqlite3.DatabaseError(complaints)
         is_made = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
-    if is_made and application != APPLICATION:
-        raise ReviewError(f"{printable(path)} is the database of another program; move it away")
-    if version > VERSION:
+    if is_made and (application != APPLICATION or version > VERSION):
         raise ReviewError(
-            f"{printable(path)} was written by a later recoslip (version {version} of the file, this one reads "
-            f"{VERSION}); update recoslip"
+            f"{printable(path)} is the database of another program or of a later recoslip (version {version}, this one "
+            f"reads {VERSION}); move it away, or update recoslip"
         )
     return True
 

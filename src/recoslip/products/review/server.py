@@ -13,6 +13,7 @@ import pydantic
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -183,17 +184,16 @@ def make_app(answers: Answers, hosts: Collection[str]) -> Guard:
     journal = answers.session.journal
     app = Starlette(
         routes=answers.routes(),
-        exception_handlers={RecoslipError: _sentence, 404: _nothing_here, 405: _nothing_here, 500: _failure},
+        exception_handlers={RecoslipError: _sentence, HTTPException: _sentence, 500: _failure},
     )
     return Guard(app, token=journal.token, cookie=f"recoslip_{journal.run[:12]}", hosts=hosts)
 
 
 async def _sentence(request: Request, problem: Exception) -> Response:
+    """Say what is wrong with a request, or that nothing is at its address."""
+    if isinstance(problem, HTTPException):
+        return JSONResponse({"error": "there is nothing at this address"}, problem.status_code)
     return JSONResponse({"error": str(problem)}, getattr(problem, "status", 422))
-
-
-async def _nothing_here(request: Request, problem: Exception) -> Response:
-    return JSONResponse({"error": "there is nothing at this address"}, getattr(problem, "status_code", 404))
 
 
 async def _failure(request: Request, problem: Exception) -> Response:

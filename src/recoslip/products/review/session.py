@@ -56,8 +56,6 @@ class ReviewSession:
         self.rankings = 0  # how often this process has learned
         self.scores: NDArray[Any] | None = None  # what it learned last
         self.moved = ""  # a sentence: which nodes rose and fell by it
-        self._is_target = dict(zip(self.nodes.ids, self.nodes.is_target.tolist(), strict=True))
-        self._groups = {group for group in self.nodes.group.tolist() if group > 0}
         self._decisions, self._reading = Decisions(), threading.Lock()
         self._computing = threading.Lock()
         self.journal.check()  # the nodes were read after the run's hash
@@ -72,10 +70,10 @@ class ReviewSession:
     def record(self, entries: Sequence[Entry]) -> list[Event]:
         """Record events about nodes and groups that there are."""
         for entry in entries:
-            if entry.node is not None and not self._is_target.get(entry.node):
-                kind = "a source node, which is known" if entry.node in self._is_target else "no node of this run"
+            if entry.node is not None and not self.nodes.known.get(entry.node):
+                kind = "a source node, which is known" if entry.node in self.nodes.known else "no node of this run"
                 raise ReviewError(f"{entry.node!r:.100} is {kind}")
-            if entry.group is not None and entry.group not in self._groups:
+            if entry.group is not None and entry.group not in self.nodes.groups:
                 raise ReviewError(f"this run has no group {entry.group}")
         return self.journal.append(entries)
 

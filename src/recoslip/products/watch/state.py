@@ -28,7 +28,8 @@ from recoslip.base.files import check_manifest, printable, put_right
 from recoslip.base.json_files import read_json
 from recoslip.data.ids import id_hashes
 from recoslip.data.tables.files import file_errors
-from recoslip.data.tables.node_columns import require_unique
+from recoslip.data.tables.node_columns import require_unique, shown_values
+from recoslip.data.tables.table import Table
 from recoslip.data.tables.table_encoder import EncoderState, TableEncoder, stack_rows
 
 FORMAT, VERSION = "recoslip watch", 3
@@ -239,10 +240,10 @@ def each_once(edge_index: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.stack([keys // nodes, keys % nodes])
 
 
-def node_table(ids: pl.Series, batch: int, label: pl.Series | None) -> pl.DataFrame:
+def node_table(table: Table, ids: pl.Series, batch: int, label: str | None) -> pl.DataFrame:
     """Return the table of the nodes of a batch: what they are called, and hashes; their kinds are not known yet."""
     ids = ids.cast(pl.String).alias("id")
     require_unique(ids)
-    shown = ids if label is None else label.cast(pl.String).fill_null(ids)
+    shown = ids if label is None else shown_values(table[label]).cast(pl.String).fill_null(ids)
     whole = {"node": id_hashes(ids.to_list()), "batch": np.full(len(ids), batch), "kind": np.zeros(len(ids), int)}
     return pl.DataFrame({"id": ids, "shown": shown, **whole}, schema_overrides=dict.fromkeys(whole, pl.Int64))

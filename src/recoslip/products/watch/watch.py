@@ -21,7 +21,7 @@ from recoslip.data.ids import id_hashes
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.tables.column_encoders import TextEncoder
 from recoslip.data.tables.columns import is_missing, plan_columns, require_column
-from recoslip.data.tables.node_columns import choose_label, own_ids, shown_values
+from recoslip.data.tables.node_columns import choose_label, own_ids
 from recoslip.data.tables.read import NO_EDGES, GivenTable, encode_nodes, open_edges, open_nodes
 from recoslip.data.tables.table import Table, table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, fit_encoder
@@ -182,7 +182,7 @@ class Watch:
                     "impute=True; nothing was changed"
                 )
             label = settings.label if settings.label in table.columns else None
-            own = node_table(ids, number, None if label is None else shown_values(table[label]))
+            own = node_table(table, ids, number, label)
             node = own["node"].to_numpy()
             fingerprint = _fingerprint(node, features.matrix)
             if fingerprint == last.fingerprint and last.number:
@@ -232,9 +232,8 @@ class Watch:
         again = own.filter(np.isin(own["node"].to_numpy(), came[found & (batches == first)]))["id"]
         which = f"batch {first}" if first else "the known nodes"
         raise WatchError(
-            f"{len(again):,} of {own.height:,} ids came with {which} already "
-            f"(first: {', '.join(map(repr, again[:3].to_list()))}); a batch holds new nodes alone, and one that was "
-            "taken in cannot be corrected; nothing was changed"
+            f"{len(again):,} of {own.height:,} ids came with {which} already (first: {named([*map(repr, again)])}); a "
+            "batch holds new nodes alone, and one that was taken in cannot be corrected; nothing was changed"
         )
 
 
@@ -250,7 +249,7 @@ def _first_state(nodes: GivenTable, edges: GivenTable | None, options: ReadOptio
     reserved = {options.id, settings.time} - {None}
     columns = plan_columns(table, reserved, options)
     label = choose_label(table, reserved, options.label)
-    own = node_table(own_ids(table, options.id), 0, None if label is None else shown_values(table[label]))
+    own = node_table(table, own_ids(table, options.id), 0, label)
     if own.height < MIN_KNOWN:
         raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {own.height}; give more of them")
     last_time = _last_time(table, settings.time, None)

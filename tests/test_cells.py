@@ -35,7 +35,7 @@ GIVEN = {"domain": "batch", "target": "query"}
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:scanpy.*")
-def test_results_are_written_in_the_manner_of_scanpy(pbmc):
+def test_results_are_written_in_the_manner_of_scanpy(pbmc, tmp_path):
     cells = pbmc.copy()
     result = recoslip.cells.detect(cells, **GIVEN, fdr=0.1, method="nearest-source", keep=["bulk_labels"])
     is_query = (cells.obs["batch"] == "query").to_numpy()
@@ -54,6 +54,12 @@ def test_results_are_written_in_the_manner_of_scanpy(pbmc):
     assert cells.uns["recoslip"]["headline"] == result.verdict.sentence
     assert "bulk_labels" in result.table.columns
     assert "recoslip_score" not in pbmc.obs
+    again = pbmc.copy()
+    recoslip.cells.annotate(again, recoslip.load(result.save(tmp_path / "out")), markers=False)
+    assert again.obs["recoslip_group"].equals(cells.obs["recoslip_group"])
+    assert again.obs["recoslip_score"].equals(cells.obs["recoslip_score"])
+    with pytest.raises(RecoslipError, match="of other cells than these"):
+        recoslip.cells.annotate(scanpy.AnnData(pbmc.X[:9]), result)
 
 
 def test_cells_have_the_scores_of_their_table_to_the_last_bit(pbmc):

@@ -42,7 +42,7 @@ def test_bounds_mirror_each_other():
 def test_a_review_that_ends_early_has_bounds_around_those_of_the_whole():
     whole = bounds(200, 20, 14, 6, 0.05)
     early = bounds(200, 20, 9, 3, 0.05)
-    assert early.low < whole.low <= whole.high < early.high
+    assert early[0] < whole[0] <= whole[1] < early[1]
 
 
 def test_a_sample_of_everything_leaves_no_doubt():

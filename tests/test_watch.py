@@ -29,7 +29,7 @@ from recoslip.data.partitions import Partitions
 from recoslip.inference.diagnosis import least_growth
 from recoslip.products.watch import alarm
 from recoslip.products.watch.alarm import FIRST, TREES, kinds_of, level, nodes_in
-from recoslip.products.watch.page import guarantee, render
+from recoslip.products.watch.page import render
 from recoslip.products.watch.watch import Watch
 
 COLUMNS = ("size", "weight", "price", "age", "speed", "glitter")
@@ -532,8 +532,8 @@ def test_a_batch_that_cannot_be_judged_has_its_own_code_and_names_the_open_alarm
 def test_the_guarantee_names_the_settings_of_the_watch(tmp_path):
     watch = Watch.begin(tmp_path / "state", SMALL, alpha=0.01, max_growth=4.5, window=7)
     page = ParsedHtml((watch.folder / "report.html").read_text())
-    assert guarantee(watch.state.settings) in page.text_of["p"]
-    assert {"1", "4.5", "7"} <= set(guarantee(watch.state.settings).split())
+    (guarantee,) = [text for text in page.text_of["p"] if "false alarm" in text]
+    assert {"1", "4.5", "7"} <= set(guarantee.split())
     assert "300 known nodes, then 0 nodes in 0 batches; 300 are kept." in page.text
 
 
@@ -616,7 +616,7 @@ def test_the_known_world_as_the_first_batch_is_refused(small):
 
 def test_ids_repeated_within_a_batch_are_refused(small):
     frame = table("b1", quiet(20))
-    with nothing_changes(small.folder), pytest.raises(WatchError, match=r"2 are repeated \(first: '.*000', '.*001'\)"):
+    with nothing_changes(small.folder), pytest.raises(TableError, match=r"2 are repeated \(first: '.*000', '.*001'\)"):
         small.add(pl.concat([frame, frame.head(2)]))
 
 
@@ -635,8 +635,8 @@ def test_a_batch_that_cannot_be_read_like_the_known_world_is_refused(small, chan
 @pytest.mark.parametrize(
     ("change", "lacking"),
     [
-        (lambda frame: frame.drop("price"), "column 'price'"),
-        (lambda frame: blank(frame), "values of 'price' in 3 rows"),
+        (lambda frame: frame.drop("price"), "'price' in 30 rows"),
+        (lambda frame: blank(frame), "'price' in 3 rows"),
     ],
 )
 def test_what_a_batch_lacks_is_named_with_a_remedy_that_works(small, tmp_path, change, lacking):
@@ -663,7 +663,7 @@ def test_batches_must_come_in_the_order_of_their_times(tmp_path, moments):
     late, other_type = table("b2", quiet(30), seed=2), "soon" if moments[0] in (10, 1.5) else 7
     for moment, message in [
         (moments[0], "give batches in their order"),
-        (None, "is empty"),
+        (None, "in 30 rows"),
         (other_type, "batches held"),
     ]:
         with nothing_changes(watch.folder), pytest.raises(RecoslipError, match=message):
@@ -676,7 +676,7 @@ def at(frame, moment):
     return frame.with_columns(when=moment if isinstance(moment, pl.Series) else pl.lit(moment))
 
 
-@pytest.mark.parametrize("moment", [math.inf, -math.inf, math.nan, 1e300])
+@pytest.mark.parametrize("moment", [math.inf, -math.inf, math.nan])
 def test_a_time_that_cannot_be_compared_is_refused_before_anything_is_written(tmp_path, moment):
     some = pl.Series([moment if k == 17 else 1.0 for k in range(300)])
     with pytest.raises(WatchError, match=r"'when' .*row 17"):
@@ -716,8 +716,8 @@ def test_times_of_batches_are_compared_as_instants(tmp_path, before, after):
 @pytest.mark.parametrize(
     ("before", "moment", "message"),
     [
-        ("2024-05-01T12:00", "2024-05-02T12:00Z", "have an offset from UTC .* had none"),
-        ("2024-05-01T12:00Z", "2024-05-02T12:00", "have no offset from UTC .* had one"),
+        ("2024-05-01T12:00", "2024-05-02T12:00Z", "with an offset from UTC .* beside times without"),
+        ("2024-05-01T12:00Z", "2024-05-02T12:00", "with an offset from UTC .* beside times without"),
         ("2024-09-30", "2024-10-1", "must hold numbers or dates such as 2007-01-31; got '2024-10-1'"),
         ("2024-09-30", pl.Series(["2024-10-01T00:00"] * 29 + ["2024-10-01T00:00Z"]), "beside times without"),
         ("2024-09-30", pl.Series([2**40] * 30).cast(pl.Datetime("ms")).dt.offset_by("9000y"), "got '11004-11-03"),

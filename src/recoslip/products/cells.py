@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+import polars as pl
 
 from recoslip.base.errors import RecoslipError
 from recoslip.data.tables.cells import import_cells
@@ -65,33 +66,30 @@ def annotate(adata: AnnData, result: Result, *, key_added: str = "recoslip", mar
     """Write a result into `obs` and `uns`, as `detect` says."""
     import pandas as pd
 
-    findings = result.findings
-    if findings is None:
-        raise RecoslipError("a result that was loaded from a folder cannot be written into cells; run detect again")
-    label, is_target = findings.partition.label, findings.graph.is_target
-    numbers = [str(group.number) for group in findings.groups]
-    group = np.where(label > 0, label.astype(str), np.where(label == 0, UNGROUPED, np.where(is_target, TARGET, SOURCE)))
-    index = adata.obs_names
-    adata.obs[f"{key_added}_score"] = findings.model.scores
-    adata.obs[f"{key_added}_p_value"] = findings.p_value
-    adata.obs[f"{key_added}_novel"] = findings.listed
-    categories = [name for name in (SOURCE, TARGET, UNGROUPED, *numbers) if (group == name).any()]
-    adata.obs[f"{key_added}_group"] = pd.Series(pd.Categorical(group, categories=categories), index=index)
+    ids = pl.DataFrame({"id": adata.obs_names.astype(str).to_numpy(dtype=object)}, {"id": pl.String})
+    table = ids.join(
+        result.table.with_columns(pl.col("id").cast(pl.String)), on="id", how="left", maintain_order="left"
+    )
+    if table["score"].has_nulls():
+        raise RecoslipError("the result is of other cells than these; give the cells that recoslip.detect read")
+    number = pl.when(pl.col("group") > 0).then(pl.col("group").cast(pl.String))
+    group = table.select(pl.coalesce(number, pl.when("listed").then(pl.lit(UNGROUPED)), "domain")).to_series()
+    numbers = [str(found.number) for found in result.groups]
+    present = [name for name in (SOURCE, TARGET, UNGROUPED, *numbers) if name in group]
+    columns = {"score": table["score"], "p_value": table["p_value"], "novel": table["listed"]}
+    for name, values in columns.items():
+        adata.obs[f"{key_added}_{name}"] = values.to_numpy()
+    adata.obs[f"{key_added}_group"] = pd.Categorical(group.to_list(), categories=present)
     adata.uns[key_added] = _plain(result.to_dict())
     ranked = [name for name in numbers if (group == name).sum() > 1]
-    if markers and ranked and adata.X is not None:
-        adata.uns[f"{key_added}_markers"] = _markers(adata, f"{key_added}_group", ranked)
-
-
-def _markers(adata: AnnData, column: str, groups: Sequence[str]) -> Any:
-    """Rank the genes of groups against the reference, reading these cells alone."""
-    scanpy = import_cells("scanpy")
-    compared = adata.obs[column].isin([SOURCE, *groups]).to_numpy()
-    cells = adata[compared].to_memory()
+    if not markers or not ranked or adata.X is None:
+        return
+    cells = adata[group.is_in([SOURCE, *ranked]).to_numpy()].to_memory()  # the matrix of these alone is read
+    column, key = f"{key_added}_group", f"{key_added}_markers"
     cells.obs[column] = cells.obs[column].cat.remove_unused_categories()
-    own = "markers"
-    scanpy.tl.rank_genes_groups(cells, column, groups=list(groups), reference=SOURCE, method="wilcoxon", key_added=own)
-    return cells.uns[own]
+    rank = import_cells("scanpy").tl.rank_genes_groups
+    rank(cells, column, groups=ranked, reference=SOURCE, method="wilcoxon", key_added=key)
+    adata.uns[key] = cells.uns[key]
 
 
 def marker_names(adata: AnnData, key_added: str = "recoslip", count: int = 5) -> dict[str, list[str]]:

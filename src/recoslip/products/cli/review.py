@@ -104,7 +104,7 @@ def _learn(console: Console, session: ReviewSession) -> None:
     from recoslip.products.review.session import REVIEWED
 
     try:
-        session.learn()
+        console.print(escape(session.learn()), soft_wrap=True)
     except RecoslipError as problem:
         note(console, f"the nodes are not ranked anew: {problem}")
         session.write_list()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hmac
 import socket
 from collections.abc import Collection
@@ -14,6 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recoslip.base.errors import SettingError
+from recoslip.pipeline.report.html import fill
 
 FIRST_PORT, PORTS = 20_000, 10_000  # below those that systems give to outgoing connections
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -27,12 +27,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-
-# A browser sends no strict cookie along when a link on another site leads here; the link on this page does.
-NO_TOKEN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Review</title>
-<main><h1>This review needs its token</h1>
-<p>Open the address that <code>recoslip review</code> printed, with everything after <code>?token=</code>.</p>
-<p>If you have just done so from a link in another page, <a href="/">go on to the review</a>.</p></main></html>"""
 
 
 class Guard:
@@ -76,13 +70,13 @@ class Guard:
             return _refusal(421, f"this review is not called {host!r:.100}; allow that name with --allow-host")
         if request.method == "GET" and request.url.path == "/" and "token" in request.query_params:
             if not self._is_token(request.query_params["token"]):
-                return HTMLResponse(NO_TOKEN, 403)
+                return _no_token()
             welcome = RedirectResponse("/", 303)
             welcome.set_cookie(self.cookie, self.token, max_age=YEAR, httponly=True, samesite="strict")
             return welcome
         if not self._is_token(request.cookies.get(self.cookie, "")):
             if request.url.path == "/":
-                return HTMLResponse(NO_TOKEN, 403)
+                return _no_token()
             return _refusal(403, "this review needs its token; open the address that recoslip review printed")
         return _foreign(request, host) if request.method not in ("GET", "HEAD") else None
 
@@ -97,6 +91,11 @@ def _foreign(request: Request, host: str) -> Response | None:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return _refusal(415, "expected the content type application/json")
     return None
+
+
+def _no_token() -> Response:
+    """Ask for the token. A browser sends no strict cookie along when a link on another site leads here."""
+    return HTMLResponse(fill("products/review/no_token.html", title="Review"), 403)
 
 
 def _refusal(status: int, sentence: str) -> Response:
@@ -129,17 +128,12 @@ def bind(host: str, port: int) -> socket.socket:
         listening.listen(128)
     except (OSError, OverflowError) as problem:
         listening.close()
-        raise _unbound(host, port, problem) from problem
+        reason = getattr(problem, "strerror", None) or problem
+        raise SettingError(
+            f"cannot listen at {host} port {port}: {reason}; give another --port above 1023, or 0 for a free one, or "
+            "another --host"
+        ) from problem
     return listening
-
-
-def _unbound(host: str, port: int, problem: Exception) -> SettingError:
-    reason = getattr(problem, "errno", None)
-    if reason == errno.EADDRINUSE:
-        return SettingError(f"port {port} is in use; give another --port, or 0 for a free one")
-    if reason == errno.EACCES:
-        return SettingError(f"port {port} is not allowed to this user; give a --port above 1023, or 0 for a free one")
-    return SettingError(f"cannot listen at {host} port {port}: {problem}; give another --host or --port")
 
 
 def allowed_hosts(host: str, port: int, names: Collection[str]) -> set[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
 
 import numpy as np
 import pydantic
@@ -14,13 +13,6 @@ from recoslip.base.errors import RecoslipError
 from recoslip.base.text import at_least_percent, at_most_percent, counted
 from recoslip.pipeline.report.html import asset, fill
 from recoslip.products.review.decisions import Nodes
-
-
-class Bounds(NamedTuple):
-    """The least and the most nodes that can be novel."""
-
-    low: int
-    high: int
 
 
 @cache
@@ -47,13 +39,13 @@ def most(population: int, drawn: int, novel: int, error: float) -> int:
     return population - least(population, drawn, drawn - novel, error)
 
 
-def bounds(population: int, drawn: int, confirmed: int, rejected: int, error: float) -> Bounds:
-    """Return bounds that hold together with a probability of at least 1 - `error`, whenever the review ends.
+def bounds(population: int, drawn: int, confirmed: int, rejected: int, error: float) -> tuple[int, int]:
+    """Return the least and the most novel nodes: they hold together with a probability of at least 1 - `error`.
 
-    Nodes of the sample without a verdict count as known for the lower bound and as novel for the upper one. So the
-    bounds contain those of the whole sample, and nobody has to review all of it.
+    They hold whenever the review ends: nodes of the sample without a verdict count as known for the lower bound and as
+    novel for the upper one, so nobody has to review all of it.
     """
-    return Bounds(least(population, drawn, confirmed, error / 2), most(population, drawn, drawn - rejected, error / 2))
+    return least(population, drawn, confirmed, error / 2), most(population, drawn, drawn - rejected, error / 2)
 
 
 def sample_size(population: int, fraction: float, error: float) -> int:
@@ -127,14 +119,6 @@ class Tally:
         """Drawn nodes without a verdict."""
         return self.drawn - self.confirmed - self.rejected
 
-    def least(self) -> int:
-        """Return how many of all are new, at least: with 95 % confidence."""
-        return least(self.population, self.drawn, self.confirmed, ERROR)
-
-    def bounds(self, error: float) -> Bounds:
-        """Return how many of all are new, at least and at most."""
-        return bounds(self.population, self.drawn, self.confirmed, self.rejected, error)
-
 
 @dataclass(frozen=True)
 class Certificate:
@@ -148,14 +132,17 @@ class Certificate:
     @property
     def precision(self) -> float:
         """A lower bound, with 95 % confidence, of the fraction of the list that is new."""
-        return self.of_list.least() / max(1, self.sample.listed)
+        tally = self.of_list
+        return least(tally.population, tally.drawn, tally.confirmed, ERROR) / max(1, tally.population)
 
     @property
     def share(self) -> tuple[float, float]:
         """Bounds, with 95 % confidence, of the fraction of the target that is new."""
-        parts = [part.bounds(ERROR / 2) for part in (self.of_list, self.of_rest)]
+        tallies = self.of_list, self.of_rest
+        parts = [bounds(each.population, each.drawn, each.confirmed, each.rejected, ERROR / 2) for each in tallies]
         target = self.sample.listed + self.sample.rest
-        return sum(part.low for part in parts) / target, sum(part.high for part in parts) / target
+        low, high = (sum(ends) / target for ends in zip(*parts, strict=True))
+        return low, high
 
     @property
     def sentence(self) -> str:
@@ -164,52 +151,27 @@ class Certificate:
             return (
                 f"Nothing is certified yet: none of the {counted(len(self.sample.nodes), 'drawn node')} has a verdict."
             )
-        return f"{self._about_list()} {self._about_target()}".lstrip()
-
-    def _about_list(self) -> str:
+        low, high = self.share
+        target = counted(self.sample.listed + self.sample.rest, "target node")
+        about_target = f"95 % sure that {at_least_percent(low)} to {at_most_percent(high)} of all {target} are new."
         tally = self.of_list
         if not tally.drawn:
-            return ""
+            return about_target
         undecided = f", {tally.undecided:,} without a verdict, which count as known" if tally.undecided else ""
         return (
             f"95 % sure that at least {at_least_percent(self.precision)} of this list of "
             f"{counted(tally.population, 'node')} is new ({tally.confirmed:,} of {tally.drawn:,} drawn at random are "
-            f"confirmed{undecided})."
+            f"confirmed{undecided}). {about_target}"
         )
-
-    def _about_target(self) -> str:
-        low, high = self.share
-        target = counted(self.sample.listed + self.sample.rest, "target node")
-        return f"95 % sure that {at_least_percent(low)} to {at_most_percent(high)} of all {target} are new."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        low, high = self.share
-        return {
-            "sentence": self.sentence,
-            "confidence": 1 - ERROR,
-            "precision_at_least": self.precision,
-            "novel_share": {"low": low, "high": high},
-            "list": asdict(self.of_list),
-            "rest": asdict(self.of_rest),
-            "seed": self.sample.seed,
-            "scores_sha256": self.sample.digest,
-        }
 
     def html(self) -> str:
         """Return one page to print or to file, without scripts."""
-        sample = self.sample
         return fill(
             "products/review/certificate.html",
             styles=[asset("pipeline/report/plain.css")],
             title="Certificate",
-            sentence=self.sentence,
-            from_list=counted(sample.from_list, "node"),
-            from_rest=counted(len(sample.nodes) - sample.from_list, "node"),
-            listed=f"{sample.listed:,}",
-            rest=f"{sample.rest:,}",
-            sample=sample,
-            verdicts=self.verdicts,
+            certificate=self,
+            counted=counted,
         )
 
 

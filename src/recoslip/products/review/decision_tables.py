@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recoslip.base.errors import TableError, nearest
 from recoslip.base.files import printable
 from recoslip.pipeline.saved import INNER_APOSTROPHE, for_spreadsheets
-from recoslip.products.review.decisions import Decisions, Entry, Nodes, Subject, new_key, subject_of, validated
+from recoslip.products.review.decisions import Decisions, Entry, Nodes, Subject, new_key, validated
 
 WORDS = {
     "confirmed": ("confirmed", "confirm", "c", "new", "novel", "yes", "y", "true", "1"),
@@ -23,27 +23,25 @@ WORDS = {
 }
 VERDICT_OF = {word: verdict for verdict, words in WORDS.items() for word in words}
 READ = ("id", "verdict", "note", "who", "group")  # columns of a table that is filled in
+OURS = {*READ, "at", "state", "of_group", "group_name", "score", "score_before", "listed", "listed_before"}
 MAX_NAMED = 5  # rows that an error names
 
 
 def export(decisions: Decisions, nodes: Nodes, queue: Sequence[str] = ()) -> str:
     """Write what is decided as CSV: a row per person and node or group, then the nodes that are still to be decided."""
-    position = {node: k for k, node in enumerate(nodes.ids)}
-    final = decisions.final(nodes)
     rows = [row for subject in list(decisions.about) for row in _rows(decisions, subject)]
-    rows += [{"id": node} for node in queue]
-    for row in rows:
-        k = position.get(row.get("id", ""))
-        if k is not None:
-            row |= _place(nodes, k) | {"listed": _word(final[k]), "listed_before": _word(bool(nodes.listed[k]))}
-        row["group_name"] = decisions.group_name(nodes, int(row.get("group") or 0))
-    columns = ("id", "verdict", "note", "who", "at", "state", "group", "group_name", "score", "listed", "listed_before")
-    return _csv(_with_kept(_text_table(rows, columns), nodes))
+    kinds = dict.fromkeys(("id", "verdict", "note", "who", "at", "state"), pl.String) | {"of_group": pl.Int64}
+    said = pl.DataFrame([*rows, *({"id": node} for node in queue)], kinds)
+    table = said.join(_node_table(decisions, nodes), on="id", how="left", maintain_order="left")
+    table = table.with_columns(pl.coalesce("group", "of_group"))
+    table = table.with_columns(group_name=_name(decisions, nodes))
+    first = ("id", "verdict", "note", "who", "at", "state", "group", "group_name", "score", "listed", "listed_before")
+    return _csv(table.drop("of_group").select(*first, pl.exclude(first)))
 
 
-def _rows(decisions: Decisions, subject: Subject) -> list[dict[str, str]]:
+def _rows(decisions: Decisions, subject: Subject) -> list[dict[str, Any]]:
     decision = decisions.about[subject]
-    about = {"id": subject} if isinstance(subject, str) else {"group": str(subject)}
+    about: dict[str, Any] = {"id" if isinstance(subject, str) else "of_group": subject}
     state = "contradiction" if decision.is_contradiction else "decided" if decision.by else "note"
     rows = []
     for who in dict.fromkeys([*decision.by, *(who for who, _ in decision.notes)]):
@@ -55,9 +53,9 @@ def _rows(decisions: Decisions, subject: Subject) -> list[dict[str, str]]:
 
 def to_fill_in(nodes: Nodes, ids: Sequence[str]) -> str:
     """Write a table of nodes in their order, with an empty column for the verdicts."""
-    position = {node: k for k, node in enumerate(nodes.ids)}
-    rows = [{"id": node} | _place(nodes, position[node]) for node in ids]
-    return _csv(_with_kept(_text_table(rows, ("id", "verdict", "note", "group", "score")), nodes))
+    table = pl.DataFrame({"id": ids, "verdict": "", "note": ""})
+    kept = _node_table(Decisions(), nodes).drop("group_name", "listed", "listed_before")
+    return _csv(table.join(kept, on="id", how="left", maintain_order="left"))
 
 
 def reviewed(decisions: Decisions, nodes: Nodes, scores: NDArray[Any] | None) -> str:
@@ -65,45 +63,38 @@ def reviewed(decisions: Decisions, nodes: Nodes, scores: NDArray[Any] | None) ->
 
     They are in the order of the scores that were learned from the decisions, or else of those before.
     """
-    groups = [group if group > 0 else None for group in nodes.group.tolist()]
-    rows = [(decisions.verdict(node, group) if is_target else "") for node, group, is_target in nodes.rows()]
-    table = pl.DataFrame(
+    table = _node_table(decisions, nodes).with_columns(
+        score=pl.Series(nodes.score if scores is None else scores),
+        score_before=pl.Series(nodes.score),
+        verdict=pl.Series(decisions.verdicts(nodes)),
+    )
+    first = ("id", "score", "score_before", "verdict", "listed", "listed_before")
+    table = table.filter(pl.Series(nodes.is_target)).select(*first, pl.exclude(first))
+    return _csv(table.sort("score", descending=True, maintain_order=True))
+
+
+def _node_table(decisions: Decisions, nodes: Nodes) -> pl.DataFrame:
+    """Return a table of all nodes: what is said about each, and the user's own columns.
+
+    A column of the user's that is called as one of ours has `own_` before its name.
+    """
+    ours = pl.DataFrame(
         {
             "id": nodes.ids,
-            "score": nodes.score if scores is None else scores,
-            "score_before": nodes.score,
-            "verdict": rows,
+            "group": nodes.group,
+            "score": nodes.score.round(6),
             "listed": decisions.final(nodes),
             "listed_before": nodes.listed,
-            "group": pl.Series(groups, dtype=pl.Int64),
-            "group_name": [decisions.group_name(nodes, group or 0) for group in groups],
         }
-    )
-    ranked = table.filter(pl.Series(nodes.is_target)).sort("score", descending=True, maintain_order=True)
-    return _csv(_with_kept(ranked, nodes))
+    ).with_columns(pl.when(pl.col("group") > 0).then("group"), group_name=_name(decisions, nodes))
+    kept = nodes.kept
+    return ours.hstack(kept.rename({name: f"own_{name}" for name in kept.columns if name.strip().lower() in OURS}))
 
 
-def _place(nodes: Nodes, k: int) -> dict[str, str]:
-    """Return the group and the score of a node as text."""
-    return {"group": str(nodes.group[k]) if nodes.group[k] > 0 else "", "score": f"{nodes.score[k]:.6f}"}
-
-
-def _word(value: bool) -> str:
-    return str(value).lower()
-
-
-def _text_table(rows: Sequence[dict[str, str]], columns: Sequence[str]) -> pl.DataFrame:
-    cells = [[row.get(column, "") for column in columns] for row in rows]
-    return pl.DataFrame(cells, dict.fromkeys(columns, pl.String), orient="row")
-
-
-def _with_kept(table: pl.DataFrame, nodes: Nodes) -> pl.DataFrame:
-    """Add the user's own columns; one that is called as one of ours has `own_` before its name."""
-    ours = {*table.columns, *READ}
-    renamed = nodes.kept.rename({name: f"own_{name}" for name in nodes.kept.columns if name.strip().lower() in ours})
-    if not renamed.width:
-        return table
-    return table.join(renamed.with_columns(id=pl.Series(nodes.ids)), on="id", how="left", maintain_order="left")
+def _name(decisions: Decisions, nodes: Nodes) -> pl.Expr:
+    """Return what the group in the column `group` is called."""
+    names = {group: decisions.group_name(nodes, group) for group in nodes.groups}
+    return pl.col("group").replace_strict(names, default=None, return_dtype=pl.String)
 
 
 def _csv(table: pl.DataFrame) -> str:
@@ -112,13 +103,12 @@ def _csv(table: pl.DataFrame) -> str:
 
 def read_decisions(path: Path, nodes: Nodes, who: str) -> list[Entry]:
     """Read a table of verdicts that was filled in by hand; raise if any row of it is not clear."""
-    if path.exists() and not path.is_file():
-        raise TableError(f"{printable(path)} is a folder, a pipe or a device; give a CSV file")
+    if not path.is_file():
+        raise TableError(f"cannot read {printable(path)}: it is no file that is there; give a CSV file")
     try:
-        content = path.read_bytes()
+        return parse_decisions(path.read_bytes(), nodes, who, printable(path))
     except OSError as problem:
         raise TableError(f"cannot read {printable(path)}: {problem.strerror}") from problem
-    return parse_decisions(content, nodes, who, printable(path))
 
 
 def parse_decisions(content: bytes, nodes: Nodes, who: str, name: str) -> list[Entry]:
@@ -127,8 +117,6 @@ def parse_decisions(content: bytes, nodes: Nodes, who: str, name: str) -> list[E
     A row with an id and a verdict is about a node; one without id, but with a group, about that group.
     """
     table = _table(content, name)
-    known: dict[str, bool] = dict(zip(nodes.ids, nodes.is_target.tolist(), strict=True))
-    groups = {str(group): group for group in nodes.group.tolist() if group > 0}
     problems: list[str] = []
     entries: list[Entry] = []
     seen: dict[tuple[str, Subject], tuple[int, str]] = {}
@@ -138,14 +126,14 @@ def parse_decisions(content: bytes, nodes: Nodes, who: str, name: str) -> list[E
         if not cells.get("verdict") and not cells.get("note"):
             continue
         try:
-            entry = _entry(cells, known, groups, who)
+            entry = _entry(cells, nodes, who)
         except ValueError as problem:
             problems.append(f"row {number}: {problem}")
             continue
-        before = seen.setdefault((entry.who, subject_of(entry)), (number, entry.value))
+        before = seen.setdefault((entry.who, entry.subject), (number, entry.value))
         if before[1] != entry.value:
             problems.append(f"row {number}: it contradicts row {before[0]}, which is about the same by the same person")
-        about = verdicts.setdefault(subject_of(entry), [])
+        about = verdicts.setdefault(entry.subject, [])
         about += [entry.value] if entry.value in ("confirmed", "rejected") else []
         if len(about) > 2 and len(set(about)) > 1:
             problems.append(f"row {number}: several people disagree about this in one table; keep what they agreed on")
@@ -178,16 +166,16 @@ def _table(content: bytes, name: str) -> pl.DataFrame:
     return table
 
 
-def _entry(cells: dict[str, str], known: dict[str, bool], groups: dict[str, int], who: str) -> Entry:
+def _entry(cells: dict[str, str], nodes: Nodes, who: str) -> Entry:
     word, note = cells["verdict"].lower(), _plain(cells.get("note", ""))
     verdict = VERDICT_OF.get(word)
     if word and verdict is None:
         raise ValueError(f"{cells['verdict']!r:.60} is no verdict; write confirmed, rejected, unsure, or nothing")
     about: dict[str, Any]
     if cells["id"].strip():
-        about = {"node": _known_node(cells["id"], known)}
-    elif (group := cells.get("group", "").lstrip("0")) in groups:
-        about = {"group": groups[group]}
+        about = {"node": _known_node(cells["id"], nodes.known)}
+    elif (group := cells.get("group", "").lstrip("0")) in map(str, nodes.groups):
+        about = {"group": int(group)}
     else:
         raise ValueError("it has neither an id nor the number of a group that there is")
     said = {"kind": "note"} if verdict is None else {"kind": "verdict", "value": verdict}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 from unicodedata import category
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from recoslip.base.errors import RecoslipError, TableError
-from recoslip.base.text import counted
 from recoslip.pipeline.result import Result
 from recoslip.pipeline.saved import COLUMNS
 
@@ -65,9 +64,10 @@ def _without_nul(text: str) -> str:
 
 Name: TypeAlias = Annotated[str, AfterValidator(check_name)]
 WithoutNul = AfterValidator(_without_nul)
+STRICT = pydantic.ConfigDict(strict=True, extra="forbid")
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Entry:
     """What somebody decided, not recorded yet. An event is about a node or about a group."""
 
@@ -95,6 +95,19 @@ class Entry:
             raise ValueError("a note needs words")
         return self
 
+    @property
+    def subject(self) -> Subject:
+        """The node or group that it is about; '' of an undo."""
+        return self.node or self.group or ""
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Event(Entry):
+    """What somebody decided, as it is recorded."""
+
+    seq: int = 0
+    at: str = ""  # UTC
+
 
 def validated(kind: type[T], values: Any) -> T:
     """Build what came from outside; raise ReviewError with the first thing that is wrong with it.
@@ -112,21 +125,6 @@ def validated(kind: type[T], values: Any) -> T:
         is_said = "; got " in words or not isinstance(first["input"], str | int | float)
         got = "" if is_said or not where else f"; got {first['input']!r:.60}"
         raise ReviewError(f"{where}: {words}{got}" if where else words) from problem
-
-
-@dataclass(frozen=True)
-class Event:
-    """What somebody decided, as it is recorded."""
-
-    key: str
-    who: str
-    kind: Kind
-    node: str | None
-    group: int | None
-    value: str
-    note: str
-    seq: int
-    at: str  # UTC
 
 
 def new_key() -> str:
@@ -161,6 +159,16 @@ class Nodes:
             table.drop(*COLUMNS, "uncertainty", strict=False),
             {group.number: group.name for group in result.groups if group.name},
         )
+
+    @cached_property
+    def known(self) -> dict[str, bool]:
+        """The id of each node, and whether it is target."""
+        return dict(zip(self.ids, self.is_target.tolist(), strict=True))
+
+    @cached_property
+    def groups(self) -> set[int]:
+        """The numbers of the groups."""
+        return {group for group in self.group.tolist() if group > 0}
 
     def rows(self) -> Iterator[tuple[str, int, bool]]:
         """Return the id and the group of each node, and whether it is target."""
@@ -203,13 +211,8 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {
-            "verdict": self.verdict,
-            "contradiction": self.is_contradiction,
-            "by": self.by,
-            "notes": self.notes,
-            "name": self.name,
-        }
+        own = {"by": self.by, "notes": self.notes, "name": self.name}
+        return own | {"verdict": self.verdict, "contradiction": self.is_contradiction}
 
 
 class Decisions:
@@ -233,22 +236,19 @@ class Decisions:
                 self._undone.add(event.value)
             else:
                 self._events[event.key] = event
-                self._of.setdefault(subject_of(event), []).append(event)
+                self._of.setdefault(event.subject, []).append(event)
                 self.people[event.who] = None
             changed[self.subject(event)] = None
         for subject in changed:
-            self._settle(subject)
-
-    def _settle(self, subject: Subject) -> None:
-        decision = Decision()
-        for event in self._of[subject]:
-            if event.key not in self._undone:
-                decision.take(event)
-        self.about[subject] = decision
+            decision = Decision()
+            for event in self._of[subject]:
+                if event.key not in self._undone:
+                    decision.take(event)
+            self.about[subject] = decision
 
     def subject(self, event: Event) -> Subject:
         """Return the node or group that an event is about; an undo is about that of the event that it undoes."""
-        return subject_of(self._events[event.value] if event.kind == "undo" else event)
+        return (self._events[event.value] if event.kind == "undo" else event).subject
 
     def verdict(self, node: str, group: int) -> str:
         """Return what is decided about a node: by itself, or else with its group; '' if nothing is."""
@@ -258,6 +258,10 @@ class Decisions:
         with_group = self.about.get(group) if group > 0 else None
         return "" if with_group is None else with_group.verdict
 
+    def verdicts(self, nodes: Nodes) -> list[str]:
+        """Return what is decided about each node; source nodes are known."""
+        return [self.verdict(node, group) if is_target else "" for node, group, is_target in nodes.rows()]
+
     def own_verdicts(self, nodes: Collection[str]) -> dict[str, bool]:
         """Return which of some nodes are confirmed (True) or rejected (False), each looked at by itself."""
         found = {node: self.about[node].verdict for node in nodes if node in self.about}
@@ -265,18 +269,16 @@ class Decisions:
 
     def decided(self, nodes: Nodes) -> dict[str, list[str]]:
         """Return the ids of target nodes by verdict, those of their groups included."""
-        by_verdict: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS[:3]}
-        for node, group, is_target in nodes.rows():
-            verdict = self.verdict(node, group) if is_target else ""
-            if verdict:
-                by_verdict[verdict].append(node)
-        return by_verdict
+        verdicts = self.verdicts(nodes)
+        return {
+            verdict: [node for node, said in zip(nodes.ids, verdicts, strict=True) if said == verdict]
+            for verdict in VERDICTS[:3]
+        }
 
     def final(self, nodes: Nodes) -> list[bool]:
         """Return which nodes are on the list after the decisions: confirmed, or listed and not rejected."""
-        verdicts = [self.verdict(node, group) for node, group, _ in nodes.rows()]
-        rows = zip(verdicts, nodes.listed.tolist(), nodes.is_target.tolist(), strict=True)
-        return [target and (said == "confirmed" or (listed and said != "rejected")) for said, listed, target in rows]
+        rows = zip(self.verdicts(nodes), nodes.listed.tolist(), strict=True)
+        return [said == "confirmed" or (listed and said != "rejected") for said, listed in rows]
 
     def group_name(self, nodes: Nodes, group: int) -> str:
         """Return what a group is called: by people, or else by what it has more of than other nodes."""
@@ -307,31 +309,11 @@ class Decisions:
         return note in own or note == "\n".join(own)  # as `export` writes several
 
 
-def subject_of(event: Entry | Event) -> Subject:
-    """Return the node or group that an event is about."""
-    if event.node is not None:
-        return event.node
-    assert event.group is not None
-    return event.group
-
-
 def only_new(entries: Sequence[Entry], decisions: Decisions) -> list[Entry]:
     """Leave out what the same person has decided or noted already: importing a table twice changes nothing."""
-    return [entry for entry in entries if not _is_recorded(entry, decisions)]
 
+    def is_recorded(entry: Entry) -> bool:
+        noted = not entry.note or decisions.has_note(entry.who, entry.subject, entry.note)
+        return noted and (entry.kind == "note" or decisions.last_of(entry.who, entry.subject) == entry.value)
 
-def _is_recorded(entry: Entry, decisions: Decisions) -> bool:
-    subject = subject_of(entry)
-    noted = not entry.note or decisions.has_note(entry.who, subject, entry.note)
-    return noted and (entry.kind == "note" or decisions.last_of(entry.who, subject) == entry.value)
-
-
-def in_words(by_verdict: dict[str, list[str]], decisions: Decisions) -> str:
-    """Say what a review has come to."""
-    counts = Counter({verdict: len(nodes) for verdict, nodes in by_verdict.items()})
-    people = f"{len(decisions.people):,} {'person' if len(decisions.people) == 1 else 'people'}"
-    parts = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in VERDICTS[:3])
-    sentence = f"{counted(counts.total(), 'node')} decided by {people}: {parts}."
-    if open_ := len(decisions.contradictions()):
-        sentence += f" {open_:,} {'contradiction is' if open_ == 1 else 'contradictions are'} open."
-    return sentence
+    return [entry for entry in entries if not is_recorded(entry)]

@@ -6,27 +6,26 @@ import hashlib
 import os
 import secrets
 import sqlite3
-import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from recoslip.base.errors import RecoslipError
 from recoslip.base.files import HeldError, output_lock, printable, put_right
-from recoslip.pipeline.saved import NAMES, REVIEW
-from recoslip.products.review.decisions import CannotWriteError, ConflictError, Entry, Event, ReviewError
+from recoslip.pipeline.saved import NAMES, REVIEW, read_summary, scores_file
+from recoslip.products.review.decisions import CannotWriteError, ConflictError, Entry, Event, ReviewError, validated
 
 VERSION = 1  # of the tables
 APPLICATION = 0x5265636F  # says whose database a file is: "Reco"
 BUSY_SECONDS = 30.0  # how long a writer waits for another
 WAIT = 5.0  # how long the first event waits for a command that writes the run
 
-Identity: TypeAlias = "tuple[int, ...] | None"  # of a file: device and inode; of a run's, size and times as well
-RUN_FILES = ("summary.json", *NAMES)
+Status: TypeAlias = "tuple[int, ...] | None"
 
 SCHEMA = (
     "CREATE TABLE about (run TEXT NOT NULL, token TEXT NOT NULL, begun TEXT NOT NULL)",
@@ -37,18 +36,16 @@ SCHEMA = (
     "CREATE TABLE samples (id INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, sample TEXT NOT NULL)",
     "CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events never change'); END",
     "CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events never go'); END",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
 )
-FIELDS = 'key, at, who, kind, node, "group", value, note'
-
-
-@dataclass(frozen=True)
-class StoredSample:
-    """A sample that was drawn for the certificate; `sample` is its JSON."""
-
-    id: int
-    at: str
-    who: str
-    sample: str
+EXPLAINED = {  # names of SQLite's errors -> what they mean, and a remedy
+    ("SQLITE_FULL", "SQLITE_IOERR"): "cannot be written: the disk is full or fails; make room. This was not recorded",
+    ("SQLITE_BUSY", "SQLITE_LOCKED"): "is held by another process for too long; try again",
+    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): "may not be written; change its rights, or copy the folder",
+}
+COLUMNS = ("seq", "key", "at", "who", "kind", "node", "group", "value", "note")
+FIELDS = ", ".join(f'"{name}"' for name in COLUMNS)
 
 
 def now() -> str:
@@ -58,38 +55,21 @@ def now() -> str:
 
 def run_of(folder: Path) -> tuple[str, str]:
     """Return the hash of a run's summary and scores, which a review belongs to, and that of the scores alone."""
-    scores = [name for name in NAMES if (folder / name).is_file()]
-    if not scores or not (folder / "summary.json").is_file():
-        raise ReviewError(
-            f"{printable(folder)} holds no summary.json with scores.csv or scores.parquet; give the folder that "
-            "recoslip detect wrote (--out)"
-        )
+    read_summary(folder)  # raises where there is none
     digests = []
-    for name in ("summary.json", scores[0]):
-        with (folder / name).open("rb") as file:
+    for path in (folder / "summary.json", scores_file(folder)):
+        with path.open("rb") as file:
             digests.append(hashlib.file_digest(file, "sha256"))
     return hashlib.sha256(b"".join(each.digest() for each in digests)).hexdigest(), digests[1].hexdigest()
 
 
-def _run_or_none(folder: Path) -> str | None:
-    """Return the hash of a run, None where the folder holds none that can be read."""
+def _status(path: Path) -> Status:
+    """Return what tells, without reading it, whether a file is the same; None where there is none."""
     try:
-        return run_of(folder)[0]
-    except (OSError, ReviewError):
-        return None
-
-
-def _identities(paths: Iterable[Path]) -> list[Identity]:
-    """Return what tells, without reading them, whether files are the same; None for those that are not there."""
-    return [_identity(path) for path in paths]
-
-
-def _identity(path: Path) -> Identity:
-    try:
-        status = path.stat()
+        found = path.stat()
     except OSError:
         return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 class Journal:
@@ -99,35 +79,36 @@ class Journal:
         """Open the review of a run's folder; where there is none, the first event or the token begins one."""
         self.path = folder / REVIEW
         put_right(folder)
-        self._run_files = _identities(folder / name for name in RUN_FILES)
+        self._run_files = self._run_status()
         self.run, self.digest = run_of(folder)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._files: list[Identity] = []  # of the journal, since it was opened
+        self._files: list[Status] = []  # of the journal, since it was opened
         if _check_file(self.path):
             self._begin()
 
     def _begin(self) -> sqlite3.Connection:
         """Return the connection; open the file, or make it, where that was not done yet."""
-        with self._lock, self._explained():
-            if self._connection is None:
-                connection = self._open()
-                self._check_owner(connection)
-                self._connection = connection
-            return self._connection
+        with self._lock, _explained(self.path):
+            if self._connection is not None:
+                return self._connection
+            connection = self._open()
+            if connection.execute("SELECT run FROM about").fetchone()[0] != self.run:
+                connection.close()
+                raise ReviewError(
+                    f"{printable(self.path)} is the review of another run than the results beside it; put that run's "
+                    "results back, or move the review away to begin a new one"
+                )
+            self._connection, self._files = connection, self._journal_files()
+            return connection
 
     def _open(self) -> sqlite3.Connection:
-        try:
-            if not self.path.exists():
-                with output_lock(self.path.parent, wait=WAIT):  # a command that replaces the run holds it
+        if not self.path.exists():
+            try:
+                with output_lock(self.path.parent, wait=WAIT), suppress(OSError):  # a command that replaces the run
                     os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # its owner's alone: it holds the token
-        except OSError as problem:
-            raise CannotWriteError(
-                f"cannot write {printable(self.path)}: {problem.strerror}; change the rights of the folder, or copy it "
-                "elsewhere and review the copy"
-            ) from problem
-        except HeldError as problem:
-            raise CannotWriteError(str(problem)) from problem
+            except HeldError as problem:
+                raise CannotWriteError(str(problem)) from problem
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
         )
@@ -135,36 +116,23 @@ class Journal:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")  # an event is on the disk before it is acknowledged
             connection.execute("BEGIN IMMEDIATE")
-            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                self._create(connection)
+            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # all is made, or nothing
+                for statement in SCHEMA:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO about VALUES (?, ?, ?)", (self.run, secrets.token_urlsafe(24), now()))
             connection.execute("COMMIT")
         except BaseException:
             connection.close()
             raise
-        self._files = self._journal_files()
         return connection
 
-    def _create(self, connection: sqlite3.Connection) -> None:
-        """Make the tables, within a transaction: a killed process leaves all of them or an empty file."""
-        for statement in SCHEMA:
-            connection.execute(statement)
-        connection.execute("INSERT INTO about VALUES (?, ?, ?)", (self.run, secrets.token_urlsafe(24), now()))
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-
-    def _check_owner(self, connection: sqlite3.Connection) -> None:
-        """Close the file and raise if it is the review of another run."""
-        if connection.execute("SELECT run FROM about").fetchone()[0] == self.run:
-            return
-        connection.close()
-        raise ReviewError(
-            f"{printable(self.path)} is the review of another run than the results beside it; put that run's results "
-            "back, or move the review away to begin a new one"
-        )
-
-    def _journal_files(self) -> list[Identity]:
+    def _journal_files(self) -> list[Status]:
         """Return which files lie at the paths of the journal; SQLite keeps the last events in the second one."""
-        return [each and each[:2] for each in _identities(Path(f"{self.path}{end}") for end in ("", "-wal", "-shm"))]
+        found = [_status(Path(f"{self.path}{end}")) for end in ("", "-wal", "-shm")]
+        return [each and each[:2] for each in found]
+
+    def _run_status(self) -> list[Status]:
+        return [_status(self.path.parent / name) for name in ("summary.json", *NAMES)]
 
     def check(self) -> None:
         """Raise unless the journal and the run beside it are still those that were opened."""
@@ -173,14 +141,16 @@ class Journal:
                 f"{printable(self.path)} was removed, moved or replaced while the review was open, so nothing can be "
                 "recorded; put it back, or close this review and start it anew"
             )
-        files = _identities(self.path.parent / name for name in RUN_FILES)
-        if files != self._run_files:
-            if _run_or_none(self.path.parent) != self.run:
-                raise CannotWriteError(
-                    f"{printable(self.path.parent)} holds another run than when the review was opened, so nothing can "
-                    "be recorded; put that run back, or close this review and start it anew"
-                )
-            self._run_files = files
+        if (files := self._run_status()) == self._run_files:
+            return
+        with suppress(OSError, RecoslipError):
+            if run_of(self.path.parent)[0] == self.run:
+                self._run_files = files
+                return
+        raise CannotWriteError(
+            f"{printable(self.path.parent)} holds another run than when the review was opened, so nothing can be "
+            "recorded; put that run back, or close this review and start it anew"
+        )
 
     @property
     def token(self) -> str:
@@ -208,21 +178,18 @@ class Journal:
             return found
         if entry.kind == "undo":
             _check_undo(connection, entry)
-        values = (entry.key, now(), entry.who, entry.kind, entry.node, entry.group, entry.value, entry.note)
-        connection.execute(f"INSERT INTO events ({FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-        recorded = _one(connection, entry.key)
-        assert recorded is not None
-        return recorded
+        insert = f"INSERT INTO events ({FIELDS}) VALUES (:{', :'.join(COLUMNS)}) RETURNING {FIELDS}"
+        return _event(connection.execute(insert, asdict(entry) | {"seq": None, "at": now()}).fetchone())
 
     def events(self, since: int = 0) -> list[Event]:
         """Return the events after number `since`, in their order."""
-        rows = self._read(f"SELECT seq, {FIELDS} FROM events WHERE seq > ? ORDER BY seq", since)
+        rows = self._read(f"SELECT {FIELDS} FROM events WHERE seq > ? ORDER BY seq", since)
         return [_event(row) for row in rows]
 
     def last(self) -> int:
         """Return the number of the last event, 0 before the first."""
-        rows = self._read("SELECT max(seq) FROM events")
-        return (rows[0][0] or 0) if rows else 0
+        rows = self._read("SELECT coalesce(max(seq), 0) FROM events")
+        return rows[0][0] if rows else 0
 
     def add_sample(self, who: str, sample: str) -> None:
         """Record the sample of the certificate. A review has one: who draws again may draw until it suits."""
@@ -231,26 +198,22 @@ class Journal:
                 raise ConflictError("a sample was drawn already, and a certificate rests on the first one; review that")
             connection.execute("INSERT INTO samples (at, who, sample) VALUES (?, ?, ?)", (now(), who, sample))
 
-    def sample(self) -> StoredSample | None:
-        """Return the sample that was drawn, if one was."""
-        rows = self._read("SELECT id, at, who, sample FROM samples ORDER BY id LIMIT 1")
-        return StoredSample(*rows[0]) if rows else None
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._connection is not None:
-            self._connection.close()
+    def sample(self) -> str | None:
+        """Return the sample that was drawn, as JSON, if one was."""
+        rows = self._read("SELECT sample FROM samples ORDER BY id LIMIT 1")
+        return rows[0][0] if rows else None
 
     def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         if self._connection is None:
             return []
-        with self._lock, self._explained():
+        with self._lock, _explained(self.path):
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
@@ -260,7 +223,7 @@ class Journal:
         The files are checked again after it: an event that went into a removed file must not be acknowledged.
         """
         connection = self._begin()
-        with self._lock, self._explained():
+        with self._lock, _explained(self.path):
             self.check()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -272,82 +235,58 @@ class Journal:
                 raise
             self.check()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Raise the errors of SQLite as sentences with a remedy."""
-        try:
-            yield
-        except sqlite3.DatabaseError as problem:
-            raise _explanation(self.path, problem) from problem
 
-
-def _explanation(path: Path, problem: sqlite3.DatabaseError) -> ReviewError:
-    """Return what an error of SQLite means, with a remedy."""
-    name = getattr(problem, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return CannotWriteError(
-            f"{printable(path)} cannot be written: the disk is full or fails; make room. What was recorded before is "
-            "safe, and this was not recorded"
-        )
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return CannotWriteError(
-            f"another process holds {printable(path)} for more than {BUSY_SECONDS:.0f} seconds; try again"
-        )
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return CannotWriteError(
-            f"{printable(path)} may not be written; change the rights of the folder, or copy it elsewhere"
-        )
-    return _damaged(path, problem)
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Raise the errors of SQLite as sentences with a remedy."""
+    try:
+        yield
+    except sqlite3.DatabaseError as problem:
+        name = getattr(problem, "sqlite_errorname", "")
+        for names, sentence in EXPLAINED.items():
+            if name.startswith(names):
+                raise CannotWriteError(f"{printable(path)} {sentence}") from problem
+        reason = str(problem).rpartition("\n")[2]  # the first line of SQLite's check names the database alone
+        raise ReviewError(
+            f"{printable(path)} is damaged ({reason}); nothing was changed. Put a backup in its place, or try "
+            "`sqlite3 review.sqlite .recover`, or move it away to begin anew"
+        ) from problem
 
 
 def _check_file(path: Path) -> bool:
     """Return whether there is a review, raise if the file is damaged, foreign or of a later version; change nothing."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return False
-    if not stat.S_ISREG(status.st_mode):
+    if not path.is_file():
         raise ReviewError(f"{printable(path)} is a folder, a pipe or a device, expected a file; move it away")
-    if status.st_size == 0:  # a process was killed right after it had made the file
+    if path.stat().st_size == 0:  # a process was killed right after it had made the file
         return True
-    try:
-        address = f"file:{quote(os.fsencode(path))}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
-            connection.execute("BEGIN")  # another process may be making the tables
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            application = connection.execute("PRAGMA application_id").fetchone()[0]
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            complaints = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.DatabaseError as problem:
-        raise _explanation(path, problem) from problem
-    if complaints != "ok":
-        raise _damaged(path, complaints)
-    if tables and application != APPLICATION:
-        raise ReviewError(f"{printable(path)} is the database of another program; move it away")
-    if version > VERSION:
+    address = f"file:{quote(os.fsencode(path))}?mode=ro"
+    with (
+        _explained(path),
+        closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection,
+    ):
+        connection.execute("BEGIN")  # another process may be making the tables
+        names = ("user_version", "application_id", "quick_check(1)")
+        version, application, complaints = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        if complaints != "ok":
+            raise sqlite3.DatabaseError(complaints)
+        is_made = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+    if is_made and (application != APPLICATION or version > VERSION):
         raise ReviewError(
-            f"{printable(path)} was written by a later recoslip (version {version} of the file, this one reads "
-            f"{VERSION}); update recoslip"
+            f"{printable(path)} is the database of another program or of a later recoslip (version {version}, this one "
+            f"reads {VERSION}); move it away, or update recoslip"
         )
     return True
 
 
-def _damaged(path: Path, problem: object) -> ReviewError:
-    reason = str(problem).rpartition("\n")[2]  # the first line of SQLite's check names the database alone
-    return ReviewError(
-        f"{printable(path)} is damaged ({reason}); nothing was changed. Put a backup in its place, or try "
-        "`sqlite3 review.sqlite .recover`, or move it away to begin anew"
-    )
-
-
 def _one(connection: sqlite3.Connection, key: str) -> Event | None:
-    row = connection.execute(f"SELECT seq, {FIELDS} FROM events WHERE key = ?", (key,)).fetchone()
+    row = connection.execute(f"SELECT {FIELDS} FROM events WHERE key = ?", (key,)).fetchone()
     return None if row is None else _event(row)
 
 
-def _event(row: Sequence[object]) -> Event:
-    seq, key, at, *about = row
-    return Event(key, *about, seq, at)  # type: ignore[arg-type, call-arg]
+def _event(row: Sequence[Any]) -> Event:
+    return validated(Event, dict(zip(COLUMNS, row, strict=True)))
 
 
 def _check_undo(connection: sqlite3.Connection, entry: Entry) -> None:

@@ -22,7 +22,7 @@ function help() {
   isOn.checked = keysAreOn();
   const dialog = make("dialog", { class: "review-dialog", "aria-labelledby": "review-help", onclose: () => dialog.remove() },
     make("h2", { id: "review-help" }, "Keys"),
-    make("dl", { class: "review-keys" }, ...config.keys.flatMap(([key, what]) => [make("dt", {}, make("kbd", {}, key)), make("dd", {}, what)])),
+    make("dl", { class: "review-keys" }, ...KEYS.flatMap(([key, what]) => [make("dt", {}, make("kbd", {}, key)), make("dd", {}, what)])),
     make("p", {}, text("rules")),
     make("p", {}, isOn, " ", make("label", { for: "review-keys" }, "Use single keys")),
     make("p", { class: "review-buttons" }, make("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close")));

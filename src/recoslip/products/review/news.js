@@ -44,11 +44,11 @@ function take(state) {
   const isTaken = others.some((event) => about(event) === current) && isDecided(current); // a colleague was quicker
   if (current !== null && isSettled(current) && (isFirst || (isTaken && order !== "sample"))) moveOn();
 }
-function rerank({ scores, rankings: number }) {
+function rerank({ scores, rankings: number, moved }) {
   if (!scores) return;
   rankings = number;
   api.setScores(scores);
-  say(text("ranked", { people: plural(people.length, "person", "people") }));
+  say(text("ranked", { people: plural(people.length, "person", "people"), moved }));
   queue = current === null ? [] : [current];
   quietly(fillQueue());
 }

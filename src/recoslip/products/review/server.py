@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import pydantic
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -21,81 +21,19 @@ from starlette.routing import Route
 from recoslip.base.errors import RecoslipError
 from recoslip.pipeline.report.html import asset, policy_of, saved_report
 from recoslip.products.review.access import LOCAL, Guard, allowed_hosts
-from recoslip.products.review.decision_tables import export, parse_decisions, reviewed
+from recoslip.products.review.decision_tables import export, parse_decisions
 from recoslip.products.review.decisions import Entry, Name, ReviewError, validated
-from recoslip.products.review.session import ReviewSession, user_name
+from recoslip.products.review.session import QUEUE, ReviewSession, user_name
 
 # One function of small files, in this order: what a file declares, those after it use. The report calls it when drawn.
-SCRIPTS = ("outbox.js", "state.js", "queue.js", "news.js", "keys.js", "view.js", "review.js")
-
-
-# What the scripts say; values stand in the places that are named.
-TEXTS = {
-    "refused": "Not recorded: {sentence}",
-    "done": "{verdict} {subject}.",
-    "next": "Next: {node}.",
-    "queue_done": "Nothing is left in this queue.",
-    "queue_empty": "There is nothing to decide in this queue.",
-    "nothing_to_undo": "There is nothing of yours to undo.",
-    "undone": "Undone: {what} {subject}.",
-    "told": "{who} {what} {subject}.",
-    "noted": "Noted.",
-    "called": "Group {number} is called {name}.",
-    "ask_note": "A note on {subject}",
-    "ask_name": "A name for group {number}",
-    "ask_who": "Who decides? Colleagues see this name.",
-    "you": "You decide as {who}",
-    "no_name": "No name yet",
-    "no_group": "This node is in no group.",
-    "whole_group": "The next verdict is on the whole of {group}, {nodes}.",
-    "on_group": "The next verdict is on the whole of {group}.",
-    "node_alone": "The next verdict is on this node alone.",
-    "hint_group": "The next verdict applies to the whole group",
-    "hint_confirm": "It belongs to a new category",
-    "hint_reject": "It belongs to a known category",
-    "new_token": "The token of this review has changed. Open the address that recoslip review printed.",
-    "no_answer": "The server does not answer.",
-    "kept": "{decisions} kept in this browser and will be sent again.",
-    "go_on": "You can go on: decisions are kept in this browser and sent later.",
-    "colleagues": "Colleagues decided {times}.",
-    "ranked": "The nodes are ranked anew, by what {people} decided.",
-    "imported": "{decisions} imported.",
-    "rules": "The verdict on a node takes precedence over the verdict on its group. If one person confirms a node and "
-    "another person rejects it, the node is listed as a contradiction and counts as undecided until somebody decides "
-    "again. Every decision is kept with its author and time. Undo and changes add to that record.",
-    "certificate": "Verdicts on a random sample bound, with 95 % confidence, how much of the list and how much of the "
-    "target is new. The bounds do not depend on the detector. The sample comes from the list and from the rest of the "
-    "target. It is drawn once. Verdicts on whole groups do not count.",
-}
-KEYS = (
-    ("c", "confirm: it belongs to a new category"),
-    ("r", "reject: it belongs to a known category"),
-    ("u", "unsure"),
-    ("n", "write a note"),
-    ("z", "undo your last decision"),
-    ("j or →", "next node"),
-    ("k or ←", "previous node"),
-    ("g", "apply the next verdict to the whole group"),
-    ("Ctrl Enter", "save a note"),
-    ("?", "this help"),
-)
-
-
-def review_page(folder: Path, config: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the report's HTML with the review and its configuration, and the ids of its nodes in their order."""
-    report = saved_report(folder)
-    html = report.html(scripts=[_script()], styles=[asset("products/review/review.css")], config=config)
-    return html, list(map(str, report.data["nodes"]["id"]))
+SCRIPTS = ("texts.js", "outbox.js", "state.js", "queue.js", "news.js", "keys.js", "view.js", "review.js")
 
 
 @cache
 def _script() -> str:
     """Return the review's JavaScript."""
-    return (
-        '"use strict";\nwindow.recoslipReview = (api) => {\n'
-        + "\n".join(asset(f"products/review/{name}") for name in SCRIPTS)
-        + "};\n"
-    )
+    parts = "\n".join(asset(f"products/review/{name}") for name in SCRIPTS)
+    return f'"use strict";\nwindow.recoslipReview = (api) => {{\n{parts}}};\n'
 
 
 log = logging.getLogger("recoslip")
@@ -142,43 +80,42 @@ class TooLargeError(RecoslipError):
 
 
 class Answers:
-    """The answers to the requests of a review, one function each."""
+    """The answers to the requests of a review."""
 
-    def __init__(self, session: ReviewSession, page: str, shown: list[str]) -> None:
-        """Store what is answered with.
+    def __init__(self, session: ReviewSession, config: Mapping[str, Any]) -> None:
+        """Make the page.
 
         Args:
             session: the review.
-            page: the HTML of the page.
-            shown: the ids of the nodes on the page, in its order.
+            config: JSON values for the page's scripts.
         """
-        self.session, self._page = session, page
+        report = saved_report(session.folder)
+        styles = [asset("products/review/review.css")]
+        self.session, self._page = session, report.html(scripts=[_script()], styles=styles, config=config)
         position = {node: k for k, node in enumerate(session.nodes.ids)}
+        shown = list(map(str, report.data["nodes"]["id"]))
         if unknown := [node for node in shown if node not in position]:
             raise ReviewError(f"report.json names {unknown[0]!r:.60}, which the scores do not have; run detect again")
         self._shown = [position[node] for node in shown]
         self.is_closing = False  # requests that wait for news are answered then
 
     def routes(self) -> list[Route]:
-        """Return the addresses and what answers them."""
+        """Return the addresses and what answers them; functions that are not asynchronous run in threads."""
+        session = self.session
         return [
-            Route("/", self.page),
-            Route("/api/state", self.state),
-            Route("/api/events", self.events, methods=["POST"]),
-            Route("/api/queue", self.queue),
-            Route("/api/scores", self.scores),
-            Route("/api/learn", self.learn, methods=["POST"]),
-            Route("/api/certificate", self.certificate),
-            Route("/api/sample", self.sample, methods=["POST"]),
+            Route("/", lambda request: _html(self._page)),
             Route("/certificate.html", self.certificate_page),
-            Route("/api/export.csv", self.export),
-            Route("/api/final.csv", self.final),
-            Route("/api/import", self.import_, methods=["POST"]),
+            Route("/api/state", self.state),
+            _get("/api/queue", lambda request: {"nodes": session.queue(_number(request, "count", QUEUE))}),
+            _get("/api/scores", lambda request: self.scores()),
+            _get("/api/certificate", lambda request: self.certificate()),
+            Route("/api/export.csv", lambda request: _csv(export(session.decisions, session.nodes), "decisions.csv")),
+            Route("/api/final.csv", lambda request: _csv(session.final(), "reviewed.csv")),
+            _post("/api/events", EventsSent, self.events),
+            _post("/api/learn", Sent, self.learn),
+            _post("/api/sample", SampleAsked, lambda sent: {"nodes": session.draw(sent.who, sent.size)}),
+            _post("/api/import", TableSent, self.import_, MAX_IMPORT),
         ]
-
-    async def page(self, request: Request) -> Response:
-        """Answer with the page."""
-        return _html(self._page)
 
     async def state(self, request: Request) -> Response:
         """Answer with what is new since a number; with `wait`, as soon as there is something."""
@@ -192,68 +129,54 @@ class Answers:
             await asyncio.sleep(LOOK_EVERY)
         return JSONResponse(await run_in_threadpool(self.session.changes, since))
 
-    async def events(self, request: Request) -> Response:
-        """Record the events of a request, all or none."""
-        sent = await _body(request, EventsSent)
-        recorded = await run_in_threadpool(self.session.record, sent.events)
-        return JSONResponse({"events": [{"seq": event.seq, "key": event.key} for event in recorded]})
+    def events(self, sent: EventsSent) -> dict[str, Any]:
+        """Record events, all or none."""
+        return {"events": [{"seq": event.seq, "key": event.key} for event in self.session.record(sent.events)]}
 
-    async def queue(self, request: Request) -> Response:
-        """Answer with the nodes whose verdict teaches most."""
-        return JSONResponse({"nodes": await run_in_threadpool(self.session.queue, _number(request, "count", 20))})
+    def learn(self, sent: Sent) -> dict[str, Any]:
+        """Learn from the verdicts, and return the new scores."""
+        self.session.learn()
+        return self.scores()
 
-    async def learn(self, request: Request) -> Response:
-        """Learn from the verdicts and answer with the new scores."""
-        await _body(request, Sent)
-        await run_in_threadpool(self.session.learn)
-        return await self.scores(request)
-
-    async def scores(self, request: Request) -> Response:
-        """Answer with the scores that were learned last, in the order of the page's nodes."""
-        scores = self.session.scores
+    def scores(self) -> dict[str, Any]:
+        """Return the scores that were learned last, in the order of the page's nodes, and what they moved."""
+        scores, rankings = self.session.scores, self.session.rankings
         values = None if scores is None else [round(value, 6) for value in scores[self._shown].tolist()]
-        return JSONResponse({"rankings": self.session.rankings, "scores": values})
+        return {"rankings": rankings, "scores": values, "moved": self.session.moved}
 
-    async def certificate(self, request: Request) -> Response:
-        """Answer with the sample, how far it is reviewed, and what it certifies."""
-        return JSONResponse(await run_in_threadpool(self._certificate))
-
-    def _certificate(self) -> dict[str, Any]:
-        sample, certificate = self.session.sampled(), self.session.certificate()
-        if sample is None or certificate is None:
+    def certificate(self) -> dict[str, Any]:
+        """Return the sample, and what it certifies."""
+        found = self.session.certificate()
+        if found is None:
             return {"proposed": self.session.proposed(), "nodes": None}
-        return {"nodes": list(sample.nodes), "sentence": certificate.sentence, "facts": certificate.to_dict()}
+        return {"nodes": list(found.sample.nodes), "sentence": found.sentence}
 
-    async def certificate_page(self, request: Request) -> Response:
+    def certificate_page(self, request: Request) -> Response:
         """Answer with the certificate as a page of its own."""
-        certificate = await run_in_threadpool(self.session.certificate)
-        if certificate is None:
+        found = self.session.certificate()
+        if found is None:
             raise ReviewError("there is no certificate before a sample is drawn")
-        return _html(certificate.html())
+        return _html(found.html())
 
-    async def sample(self, request: Request) -> Response:
-        """Draw the sample of the certificate."""
-        sent = await _body(request, SampleAsked)
-        return JSONResponse({"nodes": await run_in_threadpool(self.session.draw, sent.who, sent.size)})
-
-    async def export(self, request: Request) -> Response:
-        """Answer with what is decided, as CSV."""
-        table = await run_in_threadpool(lambda: export(self.session.decisions, self.session.nodes))
-        return _csv(table, "decisions.csv")
-
-    async def final(self, request: Request) -> Response:
-        """Answer with the target nodes and which of them are listed after the decisions, as CSV."""
-        session = self.session
-        table = await run_in_threadpool(lambda: reviewed(session.decisions, session.nodes, session.scores))
-        return _csv(table, "reviewed.csv")
-
-    async def import_(self, request: Request) -> Response:
+    def import_(self, sent: TableSent) -> dict[str, Any]:
         """Record what a table says that was filled in by hand."""
-        sent = await _body(request, TableSent, MAX_IMPORT)
-        return JSONResponse({"recorded": await run_in_threadpool(self._import, sent.csv, sent.who)})
+        entries = parse_decisions(sent.csv.encode(), self.session.nodes, sent.who, "the table")
+        return {"recorded": self.session.import_decisions(entries)}
 
-    def _import(self, table: str, who: str) -> int:
-        return self.session.import_decisions(parse_decisions(table.encode(), self.session.nodes, who, "the table"))
+
+def _get(path: str, answer: Callable[[Request], Any]) -> Route:
+    """Return a route that answers with JSON."""
+    return Route(path, lambda request: JSONResponse(answer(request)))
+
+
+def _post(path: str, kind: type[SentKind], answer: Callable[[SentKind], Any], limit: int = MAX_BODY) -> Route:
+    """Return a route that answers with JSON what is sent; a body has at most `limit` bytes."""
+
+    async def endpoint(request: Request) -> Response:
+        sent = await _body(request, kind, limit)
+        return JSONResponse(await run_in_threadpool(answer, sent))
+
+    return Route(path, endpoint, methods=["POST"])
 
 
 def make_app(answers: Answers, hosts: Collection[str]) -> Guard:
@@ -261,17 +184,16 @@ def make_app(answers: Answers, hosts: Collection[str]) -> Guard:
     journal = answers.session.journal
     app = Starlette(
         routes=answers.routes(),
-        exception_handlers={RecoslipError: _sentence, 404: _nothing_here, 405: _nothing_here, 500: _failure},
+        exception_handlers={RecoslipError: _sentence, HTTPException: _sentence, 500: _failure},
     )
     return Guard(app, token=journal.token, cookie=f"recoslip_{journal.run[:12]}", hosts=hosts)
 
 
 async def _sentence(request: Request, problem: Exception) -> Response:
+    """Say what is wrong with a request, or that nothing is at its address."""
+    if isinstance(problem, HTTPException):
+        return JSONResponse({"error": "there is nothing at this address"}, problem.status_code)
     return JSONResponse({"error": str(problem)}, getattr(problem, "status", 422))
-
-
-async def _nothing_here(request: Request, problem: Exception) -> Response:
-    return JSONResponse({"error": "there is nothing at this address"}, getattr(problem, "status_code", 404))
 
 
 async def _failure(request: Request, problem: Exception) -> Response:
@@ -289,7 +211,7 @@ def _csv(table: str, name: str) -> Response:
     return Response(table, media_type="text/csv; charset=utf-8", headers=headers)
 
 
-async def _body(request: Request, kind: type[SentKind], limit: int = MAX_BODY) -> SentKind:
+async def _body(request: Request, kind: type[SentKind], limit: int) -> SentKind:
     """Return the JSON object of a request, unless it is larger than `limit` bytes."""
     chunks, size = [], 0
     async for chunk in request.stream():
@@ -310,10 +232,7 @@ def _number(request: Request, name: str, default: int) -> int:
 def make_server(session: ReviewSession, host: str, port: int, names: Collection[str] = ()) -> uvicorn.Server:
     """Return a server of the review; `run(sockets=[...])` runs it until it is interrupted."""
     suggested = user_name() if host in LOCAL else ""  # in a team, everybody says who they are
-    page, shown = review_page(
-        session.folder, {"run": session.journal.run[:16], "suggested": suggested} | {"texts": TEXTS, "keys": KEYS}
-    )
-    answers = Answers(session, page, shown)
+    answers = Answers(session, {"run": session.journal.run[:16], "suggested": suggested})
     config = uvicorn.Config(
         make_app(answers, allowed_hosts(host, port, names)),
         lifespan="off",

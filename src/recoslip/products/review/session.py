@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -18,12 +19,14 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import RecoslipError
 from recoslip.base.files import check_update, printable, update
+from recoslip.base.text import counted
 from recoslip.data.ids import id_hashes
 from recoslip.inference.feedback import Feedback
 from recoslip.pipeline.result import load
 from recoslip.products.review import certificate
 from recoslip.products.review.decision_tables import reviewed
 from recoslip.products.review.decisions import (
+    VERDICTS,
     ConflictError,
     Decisions,
     Entry,
@@ -31,7 +34,6 @@ from recoslip.products.review.decisions import (
     Nodes,
     ReviewError,
     Subject,
-    in_words,
     only_new,
     validated,
 )
@@ -40,6 +42,7 @@ from recoslip.products.review.journal import Journal
 REVIEWED = "reviewed.csv"  # the final list, in the run's folder
 QUEUE = 20  # nodes
 MAX_QUEUE = 1000
+TOP = 20  # highest nodes, whose change is counted
 
 
 class ReviewSession:
@@ -52,8 +55,7 @@ class ReviewSession:
         self.nodes = Nodes.of(self.result, self.journal.digest)
         self.rankings = 0  # how often this process has learned
         self.scores: NDArray[Any] | None = None  # what it learned last
-        self._is_target = dict(zip(self.nodes.ids, self.nodes.is_target.tolist(), strict=True))
-        self._groups = {group for group in self.nodes.group.tolist() if group > 0}
+        self.moved = ""  # a sentence: which nodes rose and fell by it
         self._decisions, self._reading = Decisions(), threading.Lock()
         self._computing = threading.Lock()
         self.journal.check()  # the nodes were read after the run's hash
@@ -68,10 +70,10 @@ class ReviewSession:
     def record(self, entries: Sequence[Entry]) -> list[Event]:
         """Record events about nodes and groups that there are."""
         for entry in entries:
-            if entry.node is not None and not self._is_target.get(entry.node):
-                kind = "a source node, which is known" if entry.node in self._is_target else "no node of this run"
+            if entry.node is not None and not self.nodes.known.get(entry.node):
+                kind = "a source node, which is known" if entry.node in self.nodes.known else "no node of this run"
                 raise ReviewError(f"{entry.node!r:.100} is {kind}")
-            if entry.group is not None and entry.group not in self._groups:
+            if entry.group is not None and entry.group not in self.nodes.groups:
                 raise ReviewError(f"this run has no group {entry.group}")
         return self.journal.append(entries)
 
@@ -98,7 +100,13 @@ class ReviewSession:
     def summary(self) -> str:
         """Say what the review has come to."""
         decisions = self.decisions
-        return in_words(decisions.decided(self.nodes), decisions)
+        counts = Counter(filter(None, decisions.verdicts(self.nodes)))
+        people = f"{len(decisions.people):,} {'person' if len(decisions.people) == 1 else 'people'}"
+        parts = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in VERDICTS[:3])
+        sentence = f"{counted(counts.total(), 'node')} decided by {people}: {parts}."
+        if open_ := len(decisions.contradictions()):
+            sentence += f" {open_:,} {'contradiction is' if open_ == 1 else 'contradictions are'} open."
+        return sentence
 
     def queue(self, count: int = QUEUE) -> list[str]:
         """Return the nodes whose verdict teaches most; what people are unsure or argue about is left out."""
@@ -116,8 +124,11 @@ class ReviewSession:
             row = np.argsort(self._position)  # of each node of the model in the table
             return [self.nodes.ids[row[node]] for node in found.tolist()]
 
-    def learn(self) -> NDArray[Any]:
-        """Rank the target nodes by what the verdicts teach, and write the list; raise while that is under way."""
+    def learn(self) -> str:
+        """Rank the target nodes by what the verdicts teach, write the list, and say which nodes moved.
+
+        Raise while that is under way.
+        """
         decisions = self.decisions
         decided = decisions.decided(self.nodes)
         if not decided["confirmed"] and not decided["rejected"]:
@@ -129,14 +140,20 @@ class ReviewSession:
             check_update(self.folder, [REVIEWED])
             scores = self.learned(decided["confirmed"], decided["rejected"])
             self._write(decisions, scores)
+            before = self.nodes.score if self.scores is None else self.scores
+            self.moved = what_moved(self.nodes, before, scores)
             self.scores, self.rankings = scores, self.rankings + 1
         finally:
             self._computing.release()
-        return scores
+        return self.moved
 
     def learned(self, confirmed: Collection[str], rejected: Collection[str]) -> NDArray[Any]:
         """Return scores that take verdicts on target nodes into account, in the order of the nodes."""
         return np.asarray(self._feedback(confirmed, rejected).scores()[self._position])
+
+    def final(self) -> str:
+        """Return the final list as CSV, in the order of the scores that were learned last."""
+        return reviewed(self.decisions, self.nodes, self.scores)
 
     def write_list(self) -> None:
         """Write the final list without learning: the scores stay."""
@@ -164,8 +181,7 @@ class ReviewSession:
 
     def can_learn(self) -> bool:
         """Whether anything is confirmed or rejected."""
-        decided = self.decisions.decided(self.nodes)
-        return bool(decided["confirmed"] or decided["rejected"])
+        return not {"confirmed", "rejected"}.isdisjoint(self.decisions.verdicts(self.nodes))
 
     def proposed(self) -> int:
         """Return how many nodes a sample should have."""
@@ -180,22 +196,34 @@ class ReviewSession:
     def sampled(self) -> certificate.Sample | None:
         """Return the sample, if one was drawn."""
         stored = self.journal.sample()
-        return None if stored is None else validated(certificate.Sample, stored.sample.encode())
+        return None if stored is None else validated(certificate.Sample, stored.encode())
 
     def certificate(self) -> certificate.Certificate | None:
         """Return what the sample certifies so far. Verdicts on whole groups do not count: a sample is looked at."""
         sample = self.sampled()
         return None if sample is None else certificate.certify(sample, self.decisions.own_verdicts(sample.nodes))
 
-    def close(self) -> None:
-        """Close the journal."""
-        self.journal.close()
-
     def __enter__(self) -> ReviewSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.journal.__exit__()
+
+
+def what_moved(nodes: Nodes, before: NDArray[Any], after: NDArray[Any]) -> str:
+    """Say how the ranking of the target nodes changed: new ones among the highest, the largest rise and fall."""
+    target = np.flatnonzero(nodes.is_target)
+    old, new = (np.argsort(np.argsort(-scores[target], kind="stable")) + 1 for scores in (before, after))
+    rise = old - new
+    if not rise.any():
+        return "The order of the nodes stays."
+    entered = int(((new <= TOP) & (old > TOP)).sum())
+    ends = int(rise.argmax()), int(rise.argmin())
+    up, down = (f"{nodes.ids[target[k]]!r:.100} from rank {old[k]:,} to {new[k]:,}" for k in ends)
+    return (
+        f"{int((rise != 0).sum()):,} of {counted(len(target), 'target node')} moved; {entered:,} of the {TOP} highest "
+        f"are new among them. Largest rise: {up}. Largest fall: {down}."
+    )
 
 
 def user_name() -> str:

@@ -11,8 +11,8 @@ const sleep = (milliseconds) => new Promise((done) => setTimeout(done, milliseco
 const remember = (name, value) => { try { localStorage.setItem(`recoslip.${name}`, value); } catch { /* nothing is kept */ } };
 const recall = (name) => { try { return localStorage.getItem(`recoslip.${name}`); } catch { return null; } };
 
-// A sentence of the server's, with values in the places that it names.
-const text = (name, values = {}) => config.texts[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
+// A sentence, with values in the places that it names.
+const text = (name, values = {}) => TEXTS[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 
 const pixels = data.images && Uint8Array.from(atob(data.images.pixels), (c) => c.charCodeAt(0));
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from recoslip.base.text import at_least, counted, percent, times
 from recoslip.inference.diagnosis import least_growth
@@ -84,71 +84,35 @@ def _batches(count: int) -> str:
     return "the last batch" if count == 1 else f"the last {count} batches"
 
 
-def guarantee(settings: Settings) -> str:
-    """Say what is guaranteed about alarms, and under which assumptions."""
-    return (
-        f"The probability of any false alarm, over all batches, is at most {100 * settings.alpha:.3g} %. This holds "
-        f"under two assumptions. In no batch is a known category more than {times(settings.max_growth)} times as "
-        f"frequent among the last {settings.window} batches as among the nodes before. The features and edges of a "
-        "node depend on its category, not on when it came. After a first alarm this is not proven, because which nodes "
-        "are counted then depends on the data."
-    )
-
-
 def render(state: State) -> str:
     """Return the page as HTML, without scripts."""
-    last, groups = state.batches[-1], state.open_groups
     shown = state.batches[1:][-MAX_BATCHES:]
     return fill(
         "products/watch/watch.html",
         styles=[asset("pipeline/report/plain.css"), asset("products/watch/watch.css")],
         title="Watch",
-        headline=last.sentence or "The watch has begun; no batch has come yet.",
-        open=said(last, groups).removeprefix(last.sentence).strip(),
-        is_alarm=last.verdict == "apart" or bool(groups),
-        counts=_counts_sentence(state),
-        groups=[_group_row(group) for group in state.groups],
-        batches=[_batch_row(batch) for batch in reversed(shown[-MAX_ROWS:])],
-        charts=[_shares_chart(state, shown), _evidence_chart(state, shown)] if shown else [],
-        guarantee=guarantee(state.settings),
+        state=state,
+        open=said(replace(state.batches[-1], sentence=""), state.open_groups),
+        batches=shown,
+        rows=shown[: -MAX_ROWS - 1 : -1],
+        shares=_shares(state, shown),
+        bold=len({kind for batch in shown for kind in batch.counts if int(kind) >= GROUP}),
+        evidence=[
+            ("evidence", [-math.log10(max(batch.p_value, 1e-30)) for batch in shown]),
+            ("alarm level", [-math.log10(batch.level) for batch in shown]),
+        ],
+        words={"at_least": at_least, "counted": counted, "percent": percent, "times": times},
     )
 
 
-def _counts_sentence(state: State) -> str:
-    first, last = state.batches[0], state.batches[-1]
-    return (
-        f"{counted(first.nodes, 'known node')}, then {counted(last.came, 'node')} in {last.number:,} "
-        f"{'batch' if last.number == 1 else 'batches'}; {len(state.nodes):,} are kept."
-    )
-
-
-def _group_row(group: Group) -> tuple[str, ...]:
-    return (
-        str(group.number),
-        f"accepted as {group.label!r}" if group.status == "accepted" else group.status,
-        group.name or "",
-        f"{group.size:,} at batch {group.alarm}, since batch {group.since}",
-        f"more than {at_least(group.growth)} times as frequent, if known",
-        ", ".join(group.shown),
-    )
-
-
-def _batch_row(batch: Batch) -> tuple[str, ...]:
-    return str(batch.number), f"{batch.nodes:,}", f"{batch.p_value:.2g}", f"{batch.level:.2g}", batch.sentence
-
-
-def _shares_chart(state: State, batches: Sequence[Batch]) -> dict[str, Any]:
-    """Return the share of each group, and of the largest kinds, in every batch."""
+def _shares(state: State, batches: Sequence[Batch]) -> list[tuple[str, list[float]]]:
+    """Return the share of each group, and of the largest kinds, in every batch, by name; groups first."""
     totals = sum((Counter(batch.counts) for batch in batches), Counter())
     ordered = sorted(totals, key=lambda kind: (int(kind) < GROUP, -totals[kind]))[:MAX_LINES]
-    lines = [
+    return [
         (_kind_name(state, kind), [batch.counts.get(kind, 0) / max(1, batch.nodes) for batch in batches])
         for kind in ordered
     ]
-    top = max((max(values) for _, values in lines), default=1.0) or 1.0
-    bold = sum(int(kind) >= GROUP for kind in ordered)
-    title = "Share of each group and kind, by batch"
-    return _chart(title, "", batches, lines, bold=bold, highest=top, top=percent(top), bottom="0")
 
 
 def _kind_name(state: State, kind: str) -> str:
@@ -156,25 +120,3 @@ def _kind_name(state: State, kind: str) -> str:
         return state.kinds.get(kind) or f"kind {kind}"
     group = state.group(int(kind) - GROUP)
     return f"group {group.number}: {group.label or group.name or 'new'}"
-
-
-def _evidence_chart(state: State, batches: Sequence[Batch]) -> dict[str, Any]:
-    """Return minus the logarithms of p-values and of levels."""
-    evidence = [-math.log10(max(batch.p_value, 1e-30)) for batch in batches]
-    needed = [-math.log10(batch.level) for batch in batches]
-    top = max(*evidence, *needed, 1.0)
-    lines = [("evidence", evidence), ("alarm level", needed)]
-    note = (
-        "A batch raises an alarm if its p-value is at or below its level. Levels fall. Over all batches they add up to "
-        f"{state.settings.alpha:g}."
-    )
-    title, ends = "Evidence and alarm level, by batch", {"top": f"p = 1e-{top:.0f}", "bottom": "p = 1"}
-    return _chart(title, note, batches, lines, bold=1, highest=top, **ends)
-
-
-def _chart(
-    title: str, note: str, batches: Sequence[Batch], lines: Sequence[tuple[str, Sequence[float]]], **scale: Any
-) -> dict[str, Any]:
-    """Return what the template draws: lines of values between 0 and `highest`, of which the first `bold` are bold."""
-    ends = {"first": batches[0].number, "last": batches[-1].number}
-    return {"title": title, "note": note, "lines": lines, **ends, **scale}

@@ -8,8 +8,9 @@ hashes of the ids of all nodes that came. All of them have a size that is bounde
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass as plain
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -17,27 +18,31 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from recoslip.base.errors import WatchError
-from recoslip.base.files import ManifestError, check_manifest, printable, put_right
-from recoslip.base.json_files import JsonFileError, read_json
+from recoslip.base.files import check_manifest, printable, put_right
+from recoslip.base.json_files import read_json
 from recoslip.data.ids import id_hashes
 from recoslip.data.tables.files import file_errors
+from recoslip.data.tables.node_columns import require_unique, shown_values
+from recoslip.data.tables.table import Table
 from recoslip.data.tables.table_encoder import EncoderState, TableEncoder, stack_rows
 
 FORMAT, VERSION = "recoslip watch", 3
 DOCUMENT, PAGE, TABLE, TENSORS, SEEN = (
     "watch.json", "report.html", "nodes.parquet", "nodes.safetensors", "seen.safetensors"
 )  # fmt: skip
+FILES = {DOCUMENT, PAGE, TABLE, TENSORS, SEEN}
 MAX_BATCHES = 1000  # whose entries are remembered, the last ones
 MAX_SEEN = 10_000_000  # nodes whose ids are remembered, the last ones
 
 Verdict: TypeAlias = Literal["nothing", "grown", "new", "apart"]
 Status: TypeAlias = Literal["open", "accepted", "rejected"]
+Time: TypeAlias = int | float | str  # a date is text
 
 GROUP = 1000  # kinds from this number on are groups: group g is kind GROUP + g
 
@@ -65,7 +70,7 @@ class Batch:
     fingerprint: int  # of its ids and features
     counts: dict[str, int]  # of its nodes by kind
     came: int = 0  # nodes of this batch and of those before it, without the known ones
-    last_time: int | float | str | None = None
+    last_time: Time | None = None
     verdict: Verdict = "nothing"
     sentence: str = ""
     p_value: float = 1.0
@@ -95,9 +100,9 @@ class Document:
     """What `watch.json` holds besides its format and version."""
 
     settings: Settings
-    encoding: dict[str, Any]
-    kinds: dict[str, str | None]
-    batches: tuple[Batch, ...]
+    encoding: EncoderState
+    kinds: dict[str, str | None]  # number of each kind of known nodes -> what it has more of than the others
+    batches: tuple[Batch, ...]  # the known nodes, then the last batches
     groups: tuple[Group, ...]
 
 
@@ -126,16 +131,11 @@ class Nodes:
 
 
 @plain(frozen=True, eq=False)
-class State:
+class State(Document):
     """Everything that a watch remembers."""
 
-    settings: Settings
-    encoding: EncoderState
-    kinds: dict[str, str | None]  # number of each kind of known nodes -> what it has more of than the others
-    nodes: Nodes = field(repr=False)
-    batches: tuple[Batch, ...]  # the known nodes, then the last batches
-    groups: tuple[Group, ...]
-    seen: NDArray[np.int64] = field(repr=False)  # (2, nodes) hashes of the ids of all nodes that came, their batches
+    nodes: Nodes
+    seen: NDArray[np.int64]  # (2, nodes) hashes of the ids of all nodes that came, their batches
 
     @property
     def open_groups(self) -> tuple[Group, ...]:
@@ -144,15 +144,10 @@ class State:
 
     def group(self, number: int) -> Group:
         """Return a group by its number."""
-        for group in self.groups:
-            if group.number == number:
-                return group
+        if 1 <= number <= len(self.groups):
+            return self.groups[number - 1]
         known = ", ".join(str(group.number) for group in self.groups) or "none yet"
         raise WatchError(f"there is no group {number}; there are: {known}")
-
-    def with_group(self, changed: Group) -> State:
-        """Return the state with one group changed."""
-        return replace(self, groups=tuple(changed if g.number == changed.number else g for g in self.groups))
 
     def with_seen(self, node: NDArray[np.int64], batch: int) -> State:
         """Return the state with the ids of one more batch."""
@@ -179,8 +174,7 @@ class State:
 
 def files_of(state: State, page: str) -> dict[str, bytes | str]:
     """Return the files of a state by name."""
-    own = Document(state.settings, dict(state.encoding), state.kinds, state.batches, state.groups)
-    text = TypeAdapter(Document).dump_json(own).decode()
+    text = TypeAdapter(Document).dump_json(state).decode()
     buffer = io.BytesIO()
     state.nodes.table.write_parquet(buffer)
     return {
@@ -195,42 +189,28 @@ def files_of(state: State, page: str) -> dict[str, bytes | str]:
 def read_state(folder: Path) -> State:
     """Read a state; raise WatchError unless it is whole and of this version."""
     put_right(folder)
-    try:
-        document = read_json(folder / DOCUMENT)
-    except FileNotFoundError as problem:
+    if not os.path.lexists(folder / DOCUMENT):
         raise WatchError(
             f"{printable(folder)} holds no watch; begin one with the nodes that are known: "
             f"recoslip watch {printable(folder)} --begin --nodes known.csv --edges edges.csv"
-        ) from problem
-    except JsonFileError as problem:
-        raise WatchError(f"{printable(folder)}/{DOCUMENT} is damaged: {problem}; restore it from a copy") from problem
-    if document.pop("format", None) != FORMAT:
-        raise WatchError(f"{printable(folder)}/{DOCUMENT} is not a watch of recoslip's; give another folder")
-    if (version := document.pop("version", None)) != VERSION:
-        raise WatchError(
-            f"{printable(folder)} has version {version!r} of a watch, this recoslip reads {VERSION}; "
-            "use the recoslip that wrote it"
         )
     try:
-        manifest = check_manifest(folder, "watch", but=PAGE)
-        if {*manifest.files} != {DOCUMENT, PAGE, TABLE, TENSORS, SEEN}:
-            raise ManifestError("it has other files than a watch")
-        return _state(folder, TypeAdapter(Document).validate_python(document))
-    except ManifestError as problem:
-        raise WatchError(f"{printable(folder)} is damaged: {problem}; restore the folder from a copy") from problem
-    except _content_errors() as problem:
-        raise WatchError(
-            f"{printable(folder)} is damaged: its files do not fit together ({type(problem).__name__}: {problem}); "
-            "restore it from a copy"
-        ) from problem
+        document = read_json(folder / DOCUMENT)
+        version = document.pop("version", None)
+        if document.pop("format", None) == FORMAT and version == VERSION:
+            return _state(folder, document)
+    except (LookupError, TypeError, ValueError, OSError, SafetensorError, *file_errors()) as problem:  # type: ignore[misc]
+        raise WatchError(f"{printable(folder)} is damaged: {problem}; restore it from a copy") from problem
+    raise WatchError(
+        f"{printable(folder)} has version {version!r} of a watch, this recoslip reads {VERSION}; "
+        "use the recoslip that wrote it"
+    )
 
 
-def _content_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions of files that do not fit together although their checksums are right."""
-    return (ValidationError, LookupError, TypeError, ValueError, SafetensorError, *file_errors())
-
-
-def _state(folder: Path, own: Document) -> State:
+def _state(folder: Path, document: dict[str, Any]) -> State:
+    if {*check_manifest(folder, "watch", but=PAGE).files} != FILES:
+        raise ValueError("it has other files than a watch")
+    own = TypeAdapter(Document).validate_python(document)
     encoder = TableEncoder.from_json(own.encoding)
     table = pl.read_parquet((folder / TABLE).read_bytes())
     tensors = load((folder / TENSORS).read_bytes())
@@ -240,7 +220,7 @@ def _state(folder: Path, own: Document) -> State:
         x = sp.csr_array(csr, shape=(table.height, len(encoder.feature_names)))
     nodes = Nodes(table, x, tensors["edge_index"])
     seen = load((folder / SEEN).read_bytes())["seen"]
-    return State(own.settings, own.encoding, own.kinds, nodes, own.batches, own.groups, seen)
+    return State(**vars(own), nodes=nodes, seen=seen)
 
 
 def _tensors(nodes: Nodes) -> dict[str, NDArray[Any]]:
@@ -260,9 +240,10 @@ def each_once(edge_index: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.stack([keys // nodes, keys % nodes])
 
 
-def node_table(ids: pl.Series, batch: int, label: pl.Series | None) -> pl.DataFrame:
+def node_table(table: Table, ids: pl.Series, batch: int, label: str | None) -> pl.DataFrame:
     """Return the table of the nodes of a batch: what they are called, and hashes; their kinds are not known yet."""
-    shown = ids if label is None else label.cast(pl.String).fill_null(ids)
+    ids = ids.cast(pl.String).alias("id")
+    require_unique(ids)
+    shown = ids if label is None else shown_values(table[label]).cast(pl.String).fill_null(ids)
     whole = {"node": id_hashes(ids.to_list()), "batch": np.full(len(ids), batch), "kind": np.zeros(len(ids), int)}
-    schema = {"id": pl.String, "shown": pl.String, "node": pl.Int64, "batch": pl.Int64, "kind": pl.Int64}
-    return pl.DataFrame({"id": ids.cast(pl.String), "shown": shown, **whole}, schema=schema)
+    return pl.DataFrame({"id": ids, "shown": shown, **whole}, schema_overrides=dict.fromkeys(whole, pl.Int64))

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from recoslip.base.errors import WatchError
 from recoslip.base.files import check_output, contents, output_lock, printable, put_right, resolve, update, writing
 from recoslip.base.settings import Integer, Number
-from recoslip.base.text import NAMED
+from recoslip.base.text import counted, named
 from recoslip.data.alignment import k_means
 from recoslip.data.ids import id_hashes
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.tables.column_encoders import TextEncoder
 from recoslip.data.tables.columns import is_missing, plan_columns, require_column
-from recoslip.data.tables.node_columns import choose_label, own_ids, shown_values
-from recoslip.data.tables.read import EncodedNodes, GivenTable, encode_nodes, open_edges, open_nodes
-from recoslip.data.tables.table import Origin, Table, table_errors
+from recoslip.data.tables.node_columns import choose_label, own_ids
+from recoslip.data.tables.read import NO_EDGES, GivenTable, encode_nodes, open_edges, open_nodes
+from recoslip.data.tables.table import Table, table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, fit_encoder
-from recoslip.data.tables.times import read_times, slash_order
+from recoslip.data.tables.times import common_order, read_times
 from recoslip.data.vectors import Vectors
 from recoslip.inference.traits import FeatureStatistics
 from recoslip.products.watch import page
@@ -37,6 +37,7 @@ from recoslip.products.watch.state import (
     Nodes,
     Settings,
     State,
+    Time,
     each_once,
     files_of,
     node_table,
@@ -47,7 +48,6 @@ MIN_KNOWN = 100  # known nodes
 NODES_PER_KIND, MAX_KINDS = 100, 12  # of the known nodes, which kinds divide
 SPARE_WORDS = 1024  # features of a text column for words that the known nodes do not have
 WAIT = 5.0  # seconds that a process that only reads waits for one that writes
-MAX_TIME = 2.0**64  # of a time that is a number
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,34 +140,11 @@ class Watch:
         final = resolve(folder)
         with output_lock(final), table_errors():
             put_right(final)
-            if final.is_dir() and any(contents(final)):
+            if any(contents(final)):
                 raise WatchError(f"{printable(folder)} is not empty; begin a watch in a new folder")
             check_output(final, "watch")
-            table = open_nodes(nodes, options)
-            frame, origin = table.frame, table.origin
-            reserved = {options.id, time} - {None}
-            columns = plan_columns(table, reserved, options)
-            label = choose_label(table, reserved, options.label)
-            own = _own_nodes(table, own_ids(table, options.id), 0, label)
-            if own.height < MIN_KNOWN:
-                raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {own.height}; give more of them")
-            last_time = _last_time(frame, time, None, origin)
-            weights = options.block_weights
-            encoder, encoded = fit_encoder(
-                frame, columns, impute=options.impute, weights=weights, spare_words=SPARE_WORDS, origin=origin
-            )
-            settings = Settings(options.id, time, label, alpha, max_growth, window, keep, options.impute)
-            edge_index, _ = _read_edges(edges, own["id"], None, options)
-            pool = Nodes(own, encoded.matrix, edge_index)
-            graph = graph_of(pool, encoder, np.zeros(len(pool), dtype=bool))
-            count = min(MAX_KINDS, max(1, len(pool) // NODES_PER_KIND))
-            kind = k_means(Vectors.of(graph).summary(), count, n_init=2)
-            pool = replace(pool, table=own.with_columns(kind=pl.Series(kind)))
-            statistics, node = FeatureStatistics(graph), own["node"].to_numpy()
-            names = {str(k): statistics.name(np.flatnonzero(kind == k)) for k in np.unique(kind)}
-            first = Batch(0, len(pool), _fingerprint(node, pool.x), counts_of(kind), last_time=last_time)
-            seen = np.stack([node, np.zeros_like(node)])
-            state = State(settings, encoder.to_json(), names, pool, (first,), (), seen).thinned()
+            settings = Settings(options.id, time, None, alpha, max_growth, window, keep, options.impute)
+            state = _first_state(nodes, edges, options, settings)
             with writing(final, "watch") as written:
                 for name, content in files_of(state, page.render(state)).items():
                     written.write(name, content)
@@ -197,29 +174,32 @@ class Watch:
             number = last.number + 1
             encoder = TableEncoder.from_json(state.encoding)
             options = ReadOptions(id=settings.id, drop_unknown=drop_unknown, encoding=encoding, impute=True)
-            read = encode_nodes(nodes, options, encoder)
-            frame = read.table.frame
-            label = settings.label if settings.label in frame.columns else None
-            own = _own_nodes(read.table, read.ids, number, label)
-            node, features = own["node"].to_numpy(), _features(read, settings)
-            fingerprint = _fingerprint(node, features)
+            table, ids, features = encode_nodes(nodes, options, encoder)
+            if features.missing and not settings.impute:
+                lacking = [f"{name!r} in {counted(count, 'row')}" for name, count in features.missing.items()]
+                raise WatchError(
+                    f"the batch lacks {named(lacking)}; add these values to the table, or begin another watch with "
+                    "impute=True; nothing was changed"
+                )
+            label = settings.label if settings.label in table.columns else None
+            own = node_table(table, ids, number, label)
+            node = own["node"].to_numpy()
+            fingerprint = _fingerprint(node, features.matrix)
             if fingerprint == last.fingerprint and last.number:
                 if not (self.folder / PAGE).exists():
                     update(self.folder, {PAGE: page.render(state)}, "watch")
                 group = next((g for g in state.groups if g.alarm == last.number), None)
                 return Outcome(last, group, state.open_groups, again=True)
             self._refuse_seen(own)
-            last_time = _last_time(frame, settings.time, last.last_time, read.table.origin)
+            last_time = _last_time(table, settings.time, last.last_time)
             state = state.with_seen(node, number)
             known = pl.concat([state.nodes.table["id"], own["id"]])
             edge_index, lost = _read_edges(edges, known, state.seen[0], options)
-            pool = state.nodes.joined(Nodes(own, features, edge_index))
+            pool = state.nodes.joined(Nodes(own, features.matrix, edge_index))
             came = last.came + own.height
             batch = Batch(number, own.height, fingerprint, {}, came, last_time=last_time, lost_edges=lost)
-            state, group = judge(state, pool, encoder, batch, _unseen_words(encoder, frame))
-            state = state.thinned()
-            update(self.folder, files_of(state, page.render(state)), "watch")
-            self.state = state
+            state, group = judge(state, pool, encoder, batch, _unseen_words(encoder, table.frame))
+            self._keep(state.thinned())
             return Outcome(state.batches[-1], group, state.open_groups)
 
     def accept(self, group: int, name: str) -> Group:
@@ -234,10 +214,13 @@ class Watch:
         with output_lock(self.folder):
             state = read_state(self.folder)
             changed = replace(state.group(number), **changes)
-            state = state.with_group(changed)
-            update(self.folder, files_of(state, page.render(state)), "watch")
-            self.state = state
+            groups = (*state.groups[: number - 1], changed, *state.groups[number:])
+            self._keep(replace(state, groups=groups))
             return changed
+
+    def _keep(self, state: State) -> None:
+        update(self.folder, files_of(state, page.render(state)), "watch")
+        self.state = state
 
     def _refuse_seen(self, own: pl.DataFrame) -> None:
         """Raise if nodes of a batch came before."""
@@ -249,9 +232,8 @@ class Watch:
         again = own.filter(np.isin(own["node"].to_numpy(), came[found & (batches == first)]))["id"]
         which = f"batch {first}" if first else "the known nodes"
         raise WatchError(
-            f"{len(again):,} of {own.height:,} ids came with {which} already "
-            f"(first: {', '.join(map(repr, again[:3].to_list()))}); a batch holds new nodes alone, and one that was "
-            "taken in cannot be corrected; nothing was changed"
+            f"{len(again):,} of {own.height:,} ids came with {which} already (first: {named([*map(repr, again)])}); a "
+            "batch holds new nodes alone, and one that was taken in cannot be corrected; nothing was changed"
         )
 
 
@@ -261,52 +243,68 @@ def _unseen_words(encoder: TableEncoder, frame: pl.DataFrame) -> dict[str, str]:
     return {name: word for column in texts for name, word in column.unseen_words(frame[column.name]).items()}
 
 
-def _own_nodes(table: Table, names: pl.Series, batch: int, label: str | None) -> pl.DataFrame:
-    """Return the table of a batch's nodes; raise if an id is there twice."""
-    ids = names.cast(pl.String).alias("id")
-    if ids.is_duplicated().any():
-        repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
-        first = ", ".join(map(repr, repeated[:3].to_list()))
-        raise WatchError(f"ids must be unique; {len(repeated):,} are repeated (first: {first})")
-    return node_table(ids, batch, None if label is None else shown_values(table[label]))
+def _first_state(nodes: GivenTable, edges: GivenTable | None, options: ReadOptions, settings: Settings) -> State:
+    """Return the state of a watch that begins; the label is chosen here."""
+    table = open_nodes(nodes, options)
+    reserved = {options.id, settings.time} - {None}
+    columns = plan_columns(table, reserved, options)
+    label = choose_label(table, reserved, options.label)
+    own = node_table(table, own_ids(table, options.id), 0, label)
+    if own.height < MIN_KNOWN:
+        raise WatchError(f"a watch needs {MIN_KNOWN} known nodes at least; got {own.height}; give more of them")
+    last_time = _last_time(table, settings.time, None)
+    encoder, encoded = fit_encoder(
+        table.frame,
+        columns,
+        impute=options.impute,
+        weights=options.block_weights,
+        spare_words=SPARE_WORDS,
+        origin=table.origin,
+    )
+    edge_index, _ = _read_edges(edges, own["id"], None, options)
+    pool = Nodes(own, encoded.matrix, each_once(edge_index))
+    graph = graph_of(pool, encoder, np.zeros(len(pool), dtype=bool))
+    count = min(MAX_KINDS, max(1, len(pool) // NODES_PER_KIND))
+    kind = k_means(Vectors.of(graph).summary(), count, n_init=2)
+    pool = replace(pool, table=own.with_columns(kind=pl.Series(kind)))
+    statistics, node = FeatureStatistics(graph), own["node"].to_numpy()
+    names = {str(k): statistics.name(np.flatnonzero(kind == k)) for k in np.unique(kind)}
+    first = Batch(0, len(pool), _fingerprint(node, pool.x), counts_of(kind), last_time=last_time)
+    seen = np.stack([node, np.zeros_like(node)])
+    return State(replace(settings, label=label), encoder.to_json(), names, (first,), (), pool, seen).thinned()
 
 
 def _read_edges(
-    table: GivenTable | None, ids: pl.Series, seen: NDArray[np.int64] | None, options: ReadOptions
+    given: GivenTable | None, ids: pl.Series, seen: NDArray[np.int64] | None, options: ReadOptions
 ) -> tuple[NDArray[np.int64], int]:
     """Return edges as positions among the nodes that are kept, and how many lead to nodes that are not kept any more.
 
     Args:
-        table: the table of edges.
+        given: the table of edges.
         ids: of the nodes that are kept, those of the batch last.
         seen: hashes of the ids of all nodes that came; None where a watch begins.
         options: whether edges to nodes that never came are dropped instead of refused, and the encoding.
     """
-    nothing = np.empty((2, 0), dtype=np.int64)
-    if table is None:
-        return nothing, 0
-    opened, reader = open_edges(table, ids, ReadOptions(drop_unknown=True, encoding=options.encoding))
-    frame = opened.frame
-    if not frame.height:
-        return nothing, 0
-    edge_index, _ = reader.read(frame)
+    if given is None:
+        return NO_EDGES, 0
+    table, reader = open_edges(given, ids, ReadOptions(drop_unknown=True, encoding=options.encoding))
+    edge_index, _ = reader.read(table.frame)
     if not reader.dropped:
-        return each_once(edge_index), 0
-    columns = {"0": reader.left, "1": reader.right}
-    ends = pl.DataFrame({side: own_ids(opened, column).cast(pl.String) for side, column in columns.items()})
-    gone = pl.concat([ends["0"], ends["1"]]).unique().sort()
-    gone = gone.filter(~gone.is_in(ids.implode()))
-    never = gone if seen is None else gone.filter(~np.isin(id_hashes(gone.to_list()), seen))
+        return edge_index, 0
+    left, right = (own_ids(table, column).cast(pl.String) for column in (reader.left, reader.right))
+    never = pl.concat([left, right]).unique().sort()
+    never = never.filter(~never.is_in(ids.implode()))
+    if seen is not None:
+        never = never.filter(~np.isin(id_hashes(never.to_list()), seen))
     if len(never) and not options.drop_unknown:
-        first = ", ".join(map(repr, never[:3].to_list()))
         raise WatchError(
-            f"the edges name {len(never):,} ids that never came (first: {first}); add those nodes or pass "
-            "drop_unknown=True"
+            f"the edges name {len(never):,} ids that never came (first: {named([*map(repr, never)])}); add those nodes "
+            "or pass drop_unknown=True"
         )
-    unknown = ends.filter(pl.col("0").is_in(never.implode()) | pl.col("1").is_in(never.implode())).height
-    if unknown == frame.height and seen is None:  # of the known nodes; a batch may have few edges
-        reader.refuse_no_edge(frame)
-    return each_once(edge_index), reader.dropped - unknown
+    unknown = int((left.is_in(never.implode()) | right.is_in(never.implode())).sum())
+    if unknown == table.height and seen is None:  # of the known nodes; a batch may have few edges
+        reader.refuse_no_edge(table.frame)
+    return edge_index, reader.dropped - unknown
 
 
 def _fingerprint(node: NDArray[np.int64], x: Any) -> int:
@@ -318,80 +316,35 @@ def _fingerprint(node: NDArray[np.int64], x: Any) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def _last_time(
-    frame: pl.DataFrame, name: str | None, before: int | float | str | None, origin: Origin
-) -> int | float | str | None:
+def _last_time(table: Table, name: str | None, before: Time | None) -> Time | None:
     """Return the last time of a batch; raise if its first is before the last of the batch before."""
     if name is None:
         return None
-    require_column(frame.columns, name, "nodes")
-    column = frame[name]
-    if (missing := is_missing(column)).any():
-        raise WatchError(
-            f"the time column {name!r} is empty in {missing.sum()} rows (first: {origin.first(missing)}); "
-            "give every node a time"
-        )
-    is_number = column.dtype.is_numeric()
-    if before is not None and isinstance(before, str) is is_number:
-        held = "dates" if isinstance(before, str) else "numbers"
-        raise WatchError(
-            f"the time column {name!r} holds {column.dtype}; earlier batches held {held}, and so must this one"
-        )
-    first, last = _numbers(column, origin) if is_number else _dates(column)
-    if before is not None and _is_before(first, before, name):
-        raise WatchError(
-            f"the batch begins at {first}, before the last node of the batch before ({before}); "
-            "give batches in their order, nothing was changed"
-        )
-    return last
-
-
-def _numbers(column: pl.Series, origin: Origin) -> tuple[Any, Any]:
-    """Return the lowest and the highest of the times, which are numbers; raise if one cannot be compared."""
-    wrong = ~(column.cast(pl.Float64).abs() <= MAX_TIME)
+    require_column(table.columns, name, "nodes")
+    column, is_number = table[name], table[name].dtype.is_numeric()
+    if is_number and not column.dtype.is_integer():
+        column = column.cast(pl.Float64)
+    wrong = ~column.is_finite().fill_null(False) if is_number else is_missing(column)
     if wrong.any():
         raise WatchError(
-            f"the time column {column.name!r} must hold finite numbers of at most 2^64; got {column.filter(wrong)[0]} "
-            f"in {origin.first(wrong)}; correct these times, nothing was changed"
+            f"the time column {name!r} must hold a date or a finite number for every node; got "
+            f"{column.filter(wrong)[0]} ({table.origin.first(wrong)}) in {counted(int(wrong.sum()), 'row')}; correct "
+            "these times, nothing was changed"
         )
-    ends = column.min(), column.max()
-    return tuple(end if isinstance(end, int | float) else float(end) for end in ends)  # type: ignore[arg-type, return-value]
-
-
-def _dates(column: pl.Series) -> list[str]:
-    """Return the first and the last of the times, which are dates, as text."""
-    is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
-    texts = column.cast(pl.String) if is_text else column
-    order = slash_order(texts, f"the time column {column.name!r}") if is_text else None
-    ends = read_times(texts, order).ends()
-    read_times(pl.Series(column.name, ends))  # what is stored must be readable with the next batch
-    return ends
-
-
-def _is_before(first: Any, last: Any, name: str) -> bool:
-    """Return whether a batch begins before the one before it ended; dates are compared as instants."""
-    if not isinstance(first, str):
-        return bool(first < last)
-    own, earlier = (read_times(pl.Series(name, [text])) for text in (first, last))
-    if own.has_offset != earlier.has_offset:
-        has, had = ("an offset", "none") if own.has_offset else ("no offset", "one")
+    if before is not None and isinstance(before, str) is is_number:
         raise WatchError(
-            f"the times of {name!r} have {has} from UTC ({first}), and those of the batch before had {had} ({last}); "
-            "write them as those before"
+            f"the time column {name!r} holds {column.dtype}; earlier batches held "
+            f"{'dates' if is_number else 'numbers'}, and so must this one"
         )
-    return bool(own.ticks[0] < earlier.ticks[0])
-
-
-def _features(read: EncodedNodes, settings: Settings) -> Any:
-    """Return the features of a batch, in the encoding that was fixed when the watch began."""
-    found = read.features
-    if found.missing and not settings.impute:
-        lacking = [
-            f"values of {name!r} in {count:,} rows" if name in read.table.columns else f"column {name!r}"
-            for name, count in found.missing.items()
-        ]
+    ends: list[Any] = (
+        [column.min(), column.max()] if is_number else read_times(column, common_order(column, None)).ends()
+    )
+    compared = ends if before is None else [before, *ends]
+    ticks = compared if is_number else read_times(pl.Series(name, compared)).ticks  # as the next batch's will be
+    if ticks[0] > ticks[1]:
         raise WatchError(
-            f"the batch lacks {', '.join(lacking[:NAMED])}; add them to the table, or begin another watch with "
-            "impute=True; nothing was changed"
+            f"the batch begins at {ends[0]}, before the last node of the batch before ({before}); "
+            "give batches in their order, nothing was changed"
         )
-    return found.matrix
+    last: Time = ends[1]
+    return last

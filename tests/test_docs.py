@@ -28,12 +28,16 @@ DOCS = ROOT / "docs"
 OUTSIDE = {  # pages of the site that lie elsewhere
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "CONTRIBUTING.md": "contributing.md",
     "DEVIATIONS.md": "deviations.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
 }
 PAGES = {path: path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))}
 PAGES |= {ROOT / path: page for path, page in OUTSIDE.items()}
+FOR_CONTRIBUTORS = {page for page in PAGES.values() if page == "log.md" or page.startswith("decisions/")}
+BADGES = re.compile("<!-- badges -->.*?<!-- end of badges -->", re.DOTALL)  # the site leaves them out
 PARSER = MarkdownIt("gfm-like", {"linkify": False})
 
 
@@ -82,9 +86,14 @@ def anchors(path):
     return {*numbered, *re.findall(r"^::: (\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)}
 
 
-def test_the_navigation_names_every_page_once():
+def test_the_navigation_names_every_page_for_users_once():
     nav = list(entries(yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Settings)["nav"]))
-    assert Counter(nav) == Counter(PAGES.values())
+    assert Counter(nav) == Counter(set(PAGES.values()) - FOR_CONTRIBUTORS)
+
+
+def test_contributing_links_to_every_note():
+    linked = {target.removeprefix("docs/") for target in targets(ROOT / "CONTRIBUTING.md")}
+    assert linked >= FOR_CONTRIBUTORS
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
@@ -200,7 +209,7 @@ def test_the_site_has_what_a_reader_of_the_repository_sees(site):
     for path, page in PAGES.items():
         if page.startswith("api/"):
             continue
-        seen = Elements(PARSER.render(path.read_text(encoding="utf-8"))).counted
+        seen = Elements(PARSER.render(BADGES.sub("", path.read_text(encoding="utf-8")))).counted
         assert Elements((site / page).with_suffix(".html").read_text(encoding="utf-8"), counts=False).counted == seen, (
             page
         )
@@ -238,7 +247,7 @@ def test_the_site_and_its_search_work_from_the_file_system(site, browser):
     page.locator("input.md-search__input").press_sequentially("certificate")
     page.locator(".md-search-result__item a").first.click()
     page.wait_for_url(
-        re.compile("promises.html|results.html|review.html|verdicts.html|glossary.html|tables.html|changelog")
+        re.compile("promises.html|results.html|review.html|glossary.html|tables.html|changelog|questions.html")
     )
     assert asked
     assert not [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]

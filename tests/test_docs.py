@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import os
 import re
@@ -164,6 +165,62 @@ def test_the_reference_documents_settings_as_the_detectors_do():
     findings = package["inference.analysis.Findings"]
     assert findings["listed"].docstring.value == "(nodes,) the target nodes that are listed as novel."
     assert '```pycon\n>>> Watch("nowhere")\nTraceback' in package["products.watch.watch.Watch"].docstring.value
+
+
+def printed_commands(text):
+    """Yield the words of each command of recoslip that a page prints, in blocks and in lines."""
+    joined = re.sub(r"\\\n\s*", "", text)
+    for block, line in re.findall(r"^(?:\$ | {4})(recoslip .*)$|`(recoslip [^`\n]*)`", joined, re.MULTILINE):
+        yield re.sub(r"\s+#.*|\.\.\.", "", block or line).split()
+
+
+def options_of(command):
+    """Return the options of a command and of those below it."""
+    own = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    return own.union(*(options_of(each) for each in getattr(command, "commands", {}).values()))
+
+
+def test_commands_that_pages_print_have_options_that_exist():
+    commands = typer.main.get_command(app).commands
+    settings = {f"--{field.name.replace('_', '-')}" for m in METHODS.values() for field in dataclasses.fields(m.kind)}
+    seen = 0
+    for path in (path for path, page in PAGES.items() if page not in ("log.md", "changelog.md")):
+        for _, *words in printed_commands(path.read_text(encoding="utf-8")):
+            if words and not words[0].startswith(("--", "COMMAND")):
+                used = {word.partition("=")[0] for word in words if word.startswith("--")}
+                assert used <= options_of(commands[words[0]]) | settings | {"--help"}, (path, words)
+                seen += 1
+    assert seen > 60
+
+
+def exists(name):
+    """Whether a dotted name is that of a module, or of an attribute of one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        if (found := module_of(parts[:count])) is not None:
+            return all((found := getattr(found, part, None)) is not None for part in parts[count:])
+    return False
+
+
+def module_of(parts):
+    try:
+        return importlib.import_module(".".join(parts))
+    except ImportError:
+        return None
+
+
+def test_names_and_files_that_pages_mention_exist():
+    for path, page in PAGES.items():
+        if page in ("log.md", "changelog.md"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        names = set(re.findall(r"\brecoslip(?:\.[A-Za-z]\w*)+(?=[`(])", text)) - {"recoslip.json", "recoslip.detectors"}
+        assert not [name for name in names if not exists(name)], page
+        files = {f"tests/{name}" for name in re.findall(r"\btest_\w+\.py", text)}
+        files |= set(re.findall(r"benchmarks/[\w/]+\.py", text))
+        layers = "base|data|learning|inference|pipeline|products"
+        files |= {f"src/recoslip/{name}" for name in re.findall(rf"`((?:{layers})/[\w/]+\.py)`", text)}
+        assert not [name for name in files if "your_method" not in name and not (ROOT / name).exists()], page
 
 
 class Elements(HTMLParser):

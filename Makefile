@@ -35,7 +35,7 @@ check: install
 	$(BIN)/mypy
 
 docs: .venv/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet  # docs/decisions/docs.md says what is not warned of
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet  # docs/decisions/packaging.md says what is not warned of
 
 gallery: .venv/.demo
 	$(PIP) -e '.[cells,review]'

@@ -42,7 +42,7 @@ def commands(tutorial: str) -> list[list[str]]:
 
 
 def run(tutorial: str, folder: Path) -> None:
-    """Do in a folder what a tutorial says."""
+    """Run the scripts and commands of a tutorial in a folder."""
     for name, code in scripts(tutorial).items():
         (folder / name).write_text(code, encoding="utf-8")
     for program, *arguments in commands(tutorial):
@@ -73,7 +73,7 @@ def make_pages(out: Path) -> None:
 
 
 def take_pictures(pages: Path) -> None:
-    """Photograph the pages."""
+    """Take the pictures of the pages."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

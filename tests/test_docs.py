@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import os
 import re
@@ -28,12 +29,16 @@ DOCS = ROOT / "docs"
 OUTSIDE = {  # pages of the site that lie elsewhere
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "CONTRIBUTING.md": "contributing.md",
     "DEVIATIONS.md": "deviations.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
 }
 PAGES = {path: path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))}
 PAGES |= {ROOT / path: page for path, page in OUTSIDE.items()}
+FOR_CONTRIBUTORS = {page for page in PAGES.values() if page == "log.md" or page.startswith("decisions/")}
+BADGES = re.compile("<!-- badges -->.*?<!-- end of badges -->", re.DOTALL)  # the site leaves them out
 PARSER = MarkdownIt("gfm-like", {"linkify": False})
 
 
@@ -82,9 +87,14 @@ def anchors(path):
     return {*numbered, *re.findall(r"^::: (\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)}
 
 
-def test_the_navigation_names_every_page_once():
+def test_the_navigation_names_every_page_for_users_once():
     nav = list(entries(yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Settings)["nav"]))
-    assert Counter(nav) == Counter(PAGES.values())
+    assert Counter(nav) == Counter(set(PAGES.values()) - FOR_CONTRIBUTORS)
+
+
+def test_contributing_links_to_every_note():
+    linked = {target.removeprefix("docs/") for target in targets(ROOT / "CONTRIBUTING.md")}
+    assert linked >= FOR_CONTRIBUTORS
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
@@ -157,6 +167,62 @@ def test_the_reference_documents_settings_as_the_detectors_do():
     assert '```pycon\n>>> Watch("nowhere")\nTraceback' in package["products.watch.watch.Watch"].docstring.value
 
 
+def printed_commands(text):
+    """Yield the words of each command of recoslip that a page prints, in blocks and in lines."""
+    joined = re.sub(r"\\\n\s*", "", text)
+    for block, line in re.findall(r"^(?:\$ | {4})(recoslip .*)$|`(recoslip [^`\n]*)`", joined, re.MULTILINE):
+        yield re.sub(r"\s+#.*|\.\.\.", "", block or line).split()
+
+
+def options_of(command):
+    """Return the options of a command and of those below it."""
+    own = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    return own.union(*(options_of(each) for each in getattr(command, "commands", {}).values()))
+
+
+def test_commands_that_pages_print_have_options_that_exist():
+    commands = typer.main.get_command(app).commands
+    settings = {f"--{field.name.replace('_', '-')}" for m in METHODS.values() for field in dataclasses.fields(m.kind)}
+    seen = 0
+    for path in (path for path, page in PAGES.items() if page not in ("log.md", "changelog.md")):
+        for _, *words in printed_commands(path.read_text(encoding="utf-8")):
+            if words and not words[0].startswith(("--", "COMMAND")):
+                used = {word.partition("=")[0] for word in words if word.startswith("--")}
+                assert used <= options_of(commands[words[0]]) | settings | {"--help"}, (path, words)
+                seen += 1
+    assert seen > 60
+
+
+def exists(name):
+    """Whether a dotted name is that of a module, or of an attribute of one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        if (found := module_of(parts[:count])) is not None:
+            return all((found := getattr(found, part, None)) is not None for part in parts[count:])
+    return False
+
+
+def module_of(parts):
+    try:
+        return importlib.import_module(".".join(parts))
+    except ImportError:
+        return None
+
+
+def test_names_and_files_that_pages_mention_exist():
+    for path, page in PAGES.items():
+        if page in ("log.md", "changelog.md"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        names = set(re.findall(r"\brecoslip(?:\.[A-Za-z]\w*)+(?=[`(])", text)) - {"recoslip.json", "recoslip.detectors"}
+        assert not [name for name in names if not exists(name)], page
+        files = {f"tests/{name}" for name in re.findall(r"\btest_\w+\.py", text)}
+        files |= set(re.findall(r"benchmarks/[\w/]+\.py", text))
+        layers = "base|data|learning|inference|pipeline|products"
+        files |= {f"src/recoslip/{name}" for name in re.findall(rf"`((?:{layers})/[\w/]+\.py)`", text)}
+        assert not [name for name in files if "your_method" not in name and not (ROOT / name).exists()], page
+
+
 class Elements(HTMLParser):
     """Counts the elements of a page's text, and collects what the page loads."""
 
@@ -200,7 +266,7 @@ def test_the_site_has_what_a_reader_of_the_repository_sees(site):
     for path, page in PAGES.items():
         if page.startswith("api/"):
             continue
-        seen = Elements(PARSER.render(path.read_text(encoding="utf-8"))).counted
+        seen = Elements(PARSER.render(BADGES.sub("", path.read_text(encoding="utf-8")))).counted
         assert Elements((site / page).with_suffix(".html").read_text(encoding="utf-8"), counts=False).counted == seen, (
             page
         )
@@ -238,7 +304,7 @@ def test_the_site_and_its_search_work_from_the_file_system(site, browser):
     page.locator("input.md-search__input").press_sequentially("certificate")
     page.locator(".md-search-result__item a").first.click()
     page.wait_for_url(
-        re.compile("promises.html|results.html|review.html|verdicts.html|glossary.html|tables.html|changelog")
+        re.compile("promises.html|results.html|review.html|glossary.html|tables.html|changelog|questions.html")
     )
     assert asked
     assert not [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = Path(recoslip.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
+REPOSITORY = PROJECT["urls"]["Source"]
+FORMS = sorted(path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 POSIX_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty"}  # that Windows lacks
@@ -107,11 +109,48 @@ def test_versions_of_python_agree():
     assert images[0] in versions
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
 def test_an_issue_template_asks_for_something(path):
     form = read_yaml(path)
     assert {"name", "description", "body"} <= set(form)
     assert any(field.get("validations", {}).get("required") for field in form["body"])
+
+
+def test_the_addresses_of_the_project_agree():
+    documentation = PROJECT["urls"]["Documentation"]
+    owner, name = REPOSITORY.split("/")[-2:]
+    assert documentation == f"https://{owner}.github.io/{name}/"
+    assert all(address.startswith((REPOSITORY, documentation)) for address in PROJECT["urls"].values())
+    for file in ("README.md", "CHANGELOG.md", "CITATION.cff", "mkdocs.yml", ".github/ISSUE_TEMPLATE/config.yml"):
+        named = re.findall(r"https://(?:github\.com/recoslip|recoslip\.github\.io)[^\s)]*", (ROOT / file).read_text())
+        assert named, file
+        assert all(address.startswith((REPOSITORY, documentation)) for address in named), file
+    citation = read_yaml(ROOT / "CITATION.cff")
+    assert (citation["repository-code"], citation["url"]) == (REPOSITORY, documentation)
+
+
+def test_the_changelog_has_the_form_of_keep_a_changelog():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert versions[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", version) for version in versions[1:])
+    kinds = re.findall(r"^### (.*)$", text, re.MULTILINE)
+    assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert all(re.search(rf"^\[{version[1:].split(']')[0]}\]: https://", text, re.MULTILINE) for version in versions)
+
+
+def test_the_install_page_names_every_extra():
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    table = page.partition("## Extras")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == EXTRAS
+
+
+def test_readme_and_install_page_have_the_same_sizes_and_times():
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| `pip install .*?\| ([\d,]+) \| (\d+) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(found) == 3
+    assert all(f"| {megabytes} | {seconds} |" in page for megabytes, seconds in found)
 
 
 def test_the_citation_is_of_this_version():
@@ -148,7 +187,7 @@ def test_the_commands_in_the_dockerfile_exist():
         assert {word for word in words if word.startswith("--")} <= options
 
 
-def test_the_room_in_a_container_answers_to_localhost():
+def test_a_review_in_a_container_answers_to_localhost():
     (port,) = set(re.findall(r"--publish 127\.0\.0\.1:(\d+):\1 ", DOCKERFILE))
     assert f"--host 0.0.0.0 --port {port}" in DOCKERFILE
     assert f"localhost:{port}" in allowed_hosts("0.0.0.0", int(port), [])

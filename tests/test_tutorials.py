@@ -1,4 +1,4 @@
-"""The tutorials do what they say, run as they are written."""
+"""The tutorials, the how-to and the install page, run as they are written -> what they say."""
 
 import json
 import re
@@ -17,15 +17,15 @@ gallery = runpy.run_path(str(DOCS / "gallery.py"))
 
 
 def run(name, forked, folder, ends=None):
-    """Do in a folder what a tutorial says; return how often each program was called, and what each command printed.
+    """Do in a folder what a page says; return how often each program was called, and what each command printed.
 
     Args:
-        name: of the tutorial.
+        name: of the page.
         forked: where commands run.
         folder: of its files.
         ends: exit codes other than 0, by a word of the command.
     """
-    text = (DOCS / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     for script, body in gallery["scripts"](text).items():
         (folder / script).write_text(body, encoding="utf-8")
     printed = {}
@@ -43,7 +43,7 @@ def run(name, forked, folder, ends=None):
 
 
 def test_tables_to_a_decision_runs_as_written_and_finds_the_drones_twice(forked, tmp_path):
-    programs, printed = run("tables", forked, tmp_path)
+    programs, printed = run("tutorials/tables", forked, tmp_path)
     assert programs == {"python": 4, "recoslip": 4}
     said = printed["recoslip review out/ --decisions sample_reviewed.csv"]
     assert re.search(r"95 % sure that at least \d+ % of this list", said), said  # of a random draw
@@ -62,7 +62,7 @@ def test_tables_to_a_decision_runs_as_written_and_finds_the_drones_twice(forked,
 
 
 def test_a_watch_on_weekly_batches_runs_as_written_and_raises_an_alarm_for_the_drones(forked, tmp_path):
-    programs, printed = run("watch", forked, tmp_path, ends={"week4.csv": 10})
+    programs, printed = run("tutorials/watch", forked, tmp_path, ends={"week4.csv": 10})
     assert programs == {"python": 2, "recoslip": 8}
     assert (
         "A new category has appeared: group 1"
@@ -79,10 +79,28 @@ def test_a_watch_on_weekly_batches_runs_as_written_and_raises_an_alarm_for_the_d
 
 def test_cells_runs_as_written_and_finds_the_b_cells(forked, tmp_path):
     pytest.importorskip("scanpy")
-    programs, printed = run("cells", forked, tmp_path)
+    programs, printed = run("tutorials/cells", forked, tmp_path)
     assert programs == {"python": 2, "recoslip": 1}
     listed = pl.read_csv(tmp_path / "out" / "scores.csv").filter("listed")
     assert listed.height > 40
     assert (listed["bulk_labels"] == "CD19+ B").mean() > 0.85
     assert "CD79A" in printed["python look.py"]
     assert "report.html, cells.h5ad" in printed[next(command for command in printed if "detect" in command)]
+
+
+def test_the_how_to_runs_as_written_and_finds_the_drones(forked, tmp_path):
+    pytest.importorskip("scanpy")
+    programs, printed = run("how-to", forked, tmp_path)
+    assert programs["recoslip"] >= 15
+    for out in ("no_edges", "out", "by_time", "from_disk"):
+        listed = pl.read_csv(tmp_path / out / "scores.csv").filter("listed")
+        assert listed["title"].str.contains("rotor|flight|camera|remote").mean() > 0.9, out
+        assert listed.height > 40, out
+    assert "camera" in printed["python explain.py"]
+    assert "10 nodes decided" in printed["recoslip review out --decisions decided.csv"]
+
+
+def test_the_install_page_runs_as_written(forked, tmp_path):
+    programs, _ = run("install", forked, tmp_path)
+    assert programs == {"recoslip": 2}
+    assert (tmp_path / "demo" / "report.html").exists()

@@ -13,8 +13,8 @@ from recoslip.products.cli.commands import app
 PAGE = "api/command-line.md"
 MARK = re.compile("<!-- commands.*?-->")
 SETTINGS = """
-Settings of the default method: [RecoSlipPlus](detectors.md#recoslip.RecoSlipPlus); of the others:
-[other methods](methods.md).
+Settings of the default method: [Scan](methods.md#recoslip.Scan); of the others: [detectors](detectors.md) and
+[all methods](methods.md).
 """
 
 

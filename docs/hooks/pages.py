@@ -1,8 +1,8 @@
 """Pages outside docs/ and links between them -> pages and links of the site.
 
-README.md, CHANGELOG.md and others lie where a reader of the repository looks for them, and are pages of the site, too.
-A link is written for the repository; here it leads to the page that the file is on the site. Files that are no part of
-the site have no address to link to: of such a link, the text is left.
+README.md, CHANGELOG.md and others are in the root of the repository and are pages of the site too. Links are written
+for the repository; here they are turned into links of the site. Of a link to a file that is not on the site, the text
+is left. Badges of README.md are left out, because their pictures would be loaded from other hosts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OUTSIDE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "CONTRIBUTING.md": "contributing.md",
     "DEVIATIONS.md": "deviations.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
 }
 ORIGIN = {page: path for path, page in OUTSIDE.items()}
@@ -29,6 +31,7 @@ FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,}).*?^\1\2[ \t]*$", re.MULTILINE | re.D
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|!\[[^\]]*\]\([^)]*\)|\[[^\]]*\])*)\]\((?P<target>[^()\s]+)\)")
 ATTRIBUTE = re.compile(r'(?P<before>\b(?:src|href|srcset)=")(?P<target>[^"\s]+)(?=")')
 REAL_PAGE = re.compile(r"<!-- page: ([\w-]+) -->")
+BADGES = re.compile("<!-- badges -->.*?<!-- end of badges -->", re.DOTALL)
 MENTION = re.compile(r"docs/([\w/-]+)\.md")
 
 
@@ -42,6 +45,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Turn the links of a page into links of the site, and name the gallery's real pages where they were made."""
     origin = ORIGIN.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    markdown = BADGES.sub("", markdown)
     parts, end = [], 0
     for fence in FENCE.finditer(markdown):
         parts += [_linked(markdown[end : fence.start()], origin, page, files), fence[0]]

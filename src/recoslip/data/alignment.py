@@ -41,7 +41,7 @@ def match_moments(x: NDArray[np.float64], is_target: NDArray[np.bool_]) -> NDArr
     return result
 
 
-SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/sparse-features.md)
+SPARSE_BELOW = 0.1  # density under which the sparse product is the faster one (docs/decisions/networks.md)
 HOPS = 2
 MAX_FIT = 100_000  # nodes that a truncated SVD is fitted on at most
 MAX_DOUBLE = 1_000_000  # nodes whose vectors are in double precision; those of larger graphs would be gigabytes

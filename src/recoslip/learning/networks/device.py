@@ -30,7 +30,7 @@ from recoslip.data.graph import NodeGraph
 def block_size(nodes: int, width: int, device: torch.device) -> int:
     """How many members to train at once: as many as keep one layer's activations small.
 
-    On a CPU they should stay in the cache (docs/decisions/fleet.md), on a GPU a dozen of them in its memory.
+    On a CPU they should stay in the cache (docs/decisions/networks.md), on a GPU a dozen of them in its memory.
     """
     budget = torch.cuda.mem_get_info(device)[1] // 64 if device.type == "cuda" else 16 * 2**20  # bytes
     return max(1, int(budget) // (4 * nodes * width))

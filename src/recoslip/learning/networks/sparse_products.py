@@ -181,7 +181,7 @@ class _SparseMatmul(torch.autograd.Function):
         return ctx.transpose(grad.contiguous()), None, None
 
 
-# Why neither class multiplies by `matrix @ dense`: docs/decisions/sparse-products.md.
+# Why neither class multiplies by `matrix @ dense`: docs/decisions/networks.md.
 
 
 def on_device(matrix: sp.sparray | Tensor, device: torch.device, dtype: torch.dtype) -> Rows | Segments:

@@ -185,7 +185,7 @@ def _stream(device: int, number: int) -> torch.cuda.Stream:
 class RecordedStep:
     """A function that launches the same work on the GPU at every call: recorded as a CUDA graph, then replayed.
 
-    A small graph's kernels take less time than launching them one by one (docs/decisions/cuda-graphs.md).
+    A small graph's kernels take less time than launching them one by one (docs/decisions/networks.md).
 
     Args:
         function: takes nothing, returns nothing, and works on tensors that stay where they are.

@@ -20,14 +20,15 @@ from recoslip.data.vectors import Vectors
 from recoslip.inference.calibrated import Calibrated, mean_uncertainty
 from recoslip.inference.check import Check, check_as_given
 from recoslip.inference.diagnosis import Diagnosis, diagnose
+from recoslip.inference.earlier import EarlierStep, earlier_step
 from recoslip.inference.evidence import BinCounts
 from recoslip.inference.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
-from recoslip.inference.novel_share import ALLOWED_GROWTH, NovelShare, novel_share
+from recoslip.inference.novel_share import NovelShare, novel_share
 from recoslip.inference.traits import FeatureStatistics
 from recoslip.inference.verdict import Verdict, decide, guarantee
 from recoslip.learning.base import Scores
 
-RESERVED = ("uncertainty", "group")  # columns of a table of scores that some have
+RESERVED = ("uncertainty", "holds_up_to", "group")  # columns of a table of scores that some have
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,8 @@ class Findings:
     check: Check  # at the graph, before training
     similarity: NDArray[np.float32] = field(repr=False)  # (nodes, width) whose inner products are similarities
     features: FeatureStatistics = field(repr=False)  # that groups and nodes are described by
-    bins: BinCounts | None = field(repr=False)  # the evidence is counted in them; None where nothing stands out
+    bins: BinCounts = field(repr=False)  # the evidence is counted in them
+    earlier: EarlierStep | None = None  # the same question one step earlier, where there are times
     before_scoring: tuple[tuple[str, str], ...] = ()  # of new nodes: what a look at their table found, row by row
 
     def headline(self) -> str:
@@ -70,9 +72,10 @@ class Findings:
     def table(self) -> pl.DataFrame:
         """List all nodes, target nodes first and the highest scores on top.
 
-        Columns: id, domain, score, p_value, uncertainty (where the detector has one), listed, group, which is 0 for
-        listed nodes in no group and null for nodes that are not listed, and the columns of the user's table that were
-        kept; one that is called as one of ours has `own_` before its name.
+        Columns: id, domain, score, p_value, uncertainty (where the detector has one), holds_up_to (of target nodes: how
+        many times as frequent known nodes would have to be to explain the nodes that are most like it), listed, group,
+        which is 0 for listed nodes in no group and null for nodes that are not listed, and the columns of the user's
+        table that were kept; one that is called as one of ours has `own_` before its name.
         """
         label, uncertainty = self.partition.label.tolist(), mean_uncertainty(self.model)
         frame = pl.DataFrame(
@@ -82,6 +85,7 @@ class Findings:
                 "score": self.model.scores,
                 "p_value": pl.Series(self.p_value, nan_to_null=True),
                 **({} if uncertainty is None else {"uncertainty": uncertainty}),
+                "holds_up_to": pl.Series(np.where(self.graph.is_target, self.bins.of_each(), np.nan), nan_to_null=True),
                 "listed": self.listed,
                 "group": pl.Series([None if number < 0 else number for number in label], dtype=pl.Int64),
             }
@@ -124,7 +128,7 @@ def analyse(
         graph: the graph that it was fitted on, or another that has source nodes of that one.
         fdr: list nodes by this false-discovery rate; without it, by the model's `max_fpr`.
         max_growth: how many times as frequent a known category may have become, for the novel share's lower end; by
-            default 3, or as much as a bin of known nodes grew.
+            default 3, or more: as much as groups of known nodes seem to have grown, or as placebos seemed to.
         grouped: whether to divide the listed nodes into groups.
         check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, `graph` is checked as it is.
         described: the same nodes with other features, which groups and nodes are described by, such as the genes of
@@ -142,21 +146,22 @@ def analyse(
     similarity = Vectors.of(graph).summary()
     check = check_as_given(graph) if check is None else check
     features = FeatureStatistics(graph if described is None else described)
-    p, diagnosis = model.p_values(), diagnose(model, graph, listed, features)
+    p, diagnosis, bins = model.p_values(), diagnose(model, graph, listed, features), BinCounts.of(graph, model.hiding)
     if max_growth is None:
-        max_growth = max([ALLOWED_GROWTH, *(cluster.least_growth for cluster in diagnosis.grown)])
-    share = novel_share(p[is_target], int(model.calibration.sum()), max_growth=max_growth)
+        max_growth = max([bins.allowed, *(cluster.growth or 0.0 for cluster in diagnosis.grown)])
+    share = novel_share(p[is_target], int(model.calibration.sum()), bins, max_growth=max_growth)
     partition = find_groups(graph, listed) if grouped else single_group(listed)
-    verdict = decide(model, listed, fdr, share, diagnosis, check)
+    earlier = earlier_step(graph) if share.low > 0 else None
+    verdict = decide(model, listed, fdr, share, bins, diagnosis, check, earlier)
     guaranteed = guarantee(model, fdr, supported=verdict.supported)
-    bins = BinCounts.of(graph) if verdict.stands_out else None
-    groups = profile_groups(graph, model.scores, listed, partition, similarity, features, bins)
+    evident = bins if verdict.stands_out else None
+    groups = profile_groups(graph, model.scores, listed, partition, similarity, features, evident)
     return Findings(
         model=model,
         graph=graph,
         p_value=p,
         listed=listed,
-        guarantee=f"{guaranteed} {check.assumption()}".rstrip() if verdict.supported else guaranteed,
+        guarantee=guaranteed,
         fdr=fdr,
         novel_share=share,
         partition=partition.renumbered([group.number for group in groups]),
@@ -167,6 +172,7 @@ def analyse(
         similarity=similarity,
         features=features,
         bins=bins,
+        earlier=earlier,
     )
 
 
@@ -248,6 +254,7 @@ def facts(findings: Findings) -> dict[str, Any]:
         "headline": findings.headline(),
         "advice": findings.verdict.advice,
         "supported": findings.verdict.supported,
+        "stands_out": findings.verdict.stands_out,
         "list": findings.list_sentence(),
         "inspect_first": [str(findings.graph.ids[node]) for node in findings.inspect_first()],
         "guarantee": findings.guarantee,
@@ -257,6 +264,8 @@ def facts(findings: Findings) -> dict[str, Any]:
         "calibration_nodes": int(model.calibration.sum()),
         "rotations": len(model.fits),
         "novel_share": asdict(share) if findings.verdict.supported else None,
+        "domains_follow_edges": model.hiding.follows_edges,
+        "earlier_step": None if findings.earlier is None else asdict(findings.earlier),
         "groups": {
             "count": partition.count,
             "has_structure": partition.has_structure,

@@ -21,7 +21,7 @@ from recoslip.data.ids import hashes_of
 from recoslip.data.split import Mask, Split, present
 from recoslip.data.vectors import F32, Vectors
 from recoslip.inference import p_values as conformal
-from recoslip.inference.hiding import RANDOM_PARTS, Hiding, match_domains
+from recoslip.inference.hiding import ONE_BY_ONE, RANDOM_PARTS, Hiding, match_domains
 from recoslip.learning import base, loading, saving
 from recoslip.learning.base import Attributes, Detector, Presentation, Scores
 from recoslip.learning.methods import DEFAULT
@@ -48,7 +48,7 @@ class Calibrated:
     is_target: Mask  # (nodes,)
     node: NDArray[np.int64]  # (nodes,) hashes of their ids
     guaranteed: bool  # whether they were hidden during the fits, so that p-values hold
-    hiding: Hiding = Hiding()  # how they were chosen
+    hiding: Hiding = ONE_BY_ONE  # how they were chosen
     max_fpr: float = MAX_FPR  # fraction of the known target nodes that may be listed
     transferred: bool = False  # whether this is about another graph than that of the fits
     vectors: NDArray[np.floating] | None = field(default=None, repr=False)  # whose inner products are similarities
@@ -295,7 +295,7 @@ def calibrate(
     vectors = _vectors(graph)  # before the nodes are put in another order, so that they are kept with the graph
     graph, split, truth, back = base.prepared(detector, graph, split, truth)
     one: Detector = clone(detector).set_params(**detector._rotation_params())
-    chosen = match_domains(graph, detector.random_state) if hiding == "matched" else Hiding()
+    chosen = match_domains(graph, detector.random_state) if hiding == "matched" else ONE_BY_ONE
     count = RANDOM_PARTS if rotations is None and detector.name != DEFAULT else rotations
     hidden = chosen.parts(graph, count, detector.random_state)
     shown = [_presented(one, graph, split, part, k) for k, part in enumerate(hidden)]

@@ -83,15 +83,6 @@ class Check:
             return "They are separable after alignment too."
         return "No alignment was tried." if self.align == "off" else "No remedy worked."
 
-    def assumption(self) -> str:
-        """State the further assumption of a guarantee if the features were aligned; else nothing."""
-        if self.remedy != "aligned":
-            return ""
-        return (
-            "This also assumes that the alignment removed the difference between the domains and moved no known node "
-            "away from the source."
-        )
-
     def differences(self) -> str:
         """Name what differs most between source and target: columns, and whether edges join the two."""
         strongest = [each for each in self.columns.differences if each.auroc > 0.6][:NAMED]

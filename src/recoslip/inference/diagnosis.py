@@ -188,7 +188,7 @@ def diagnose(model: Calibrated, graph: NodeGraph, listed: Mask, features: Featur
     return Diagnosis(
         unevenness=unevenness(clusters),
         clusters=clusters,
-        warnings=(*_data_warnings(is_target, Vectors.of(graph).own, joined=joined), *_fit_warnings(model)),
+        warnings=tuple(_data_warnings(is_target, Vectors.of(graph).own, joined=joined)),
     )
 
 
@@ -203,15 +203,3 @@ def _data_warnings(is_target: Mask, own: NDArray[np.float32], *, joined: bool) -
     if np.ptp(own, axis=0).max(initial=0) < 1e-6:
         warnings.append("All nodes have the same features. Only edges can distinguish them.")
     return warnings
-
-
-def _fit_warnings(model: Calibrated) -> list[str]:
-    """Say what the detector noticed while it was fitted."""
-    rejected = sum(getattr(fit, "proposal_rejected_", False) for fit in model.fits)
-    if not rejected:
-        return []
-    fits = "the fit" if len(model.fits) == 1 else f"{rejected} of {len(model.fits)} fits"
-    return [
-        f"In {fits}, source nodes were near the first proposals, as for a known category that grew. The ranking was "
-        "made from new proposals."
-    ]

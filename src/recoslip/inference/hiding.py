@@ -65,11 +65,14 @@ class Hiding:
         return [self.part(graph, seed, number) for number in range(MATCHED_PARTS if count is None else count)]
 
 
+ONE_BY_ONE = Hiding()
+
+
 def match_domains(graph: NodeGraph, seed: int = 0) -> Hiding:
     """Choose the hiding that follows the edges of a graph as much as its domains do."""
     source = ~graph.is_target
     if graph.num_edges == 0 or source.sum() < MIN_SOURCE or source.all():
-        return Hiding()
+        return ONE_BY_ONE
     correlation, used = _correlations(graph, seed)
     wanted, chosen, nearest = correlation(graph.is_target, None), 0, np.inf
     for hops in HOPS:

@@ -7,13 +7,16 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from recoslip.base.text import at_least_percent, capitalised, counted, percent, times
+from recoslip.base.text import at_least, at_least_percent, capitalised, counted, percent, times
 from recoslip.data.split import MIN_SOURCE, Mask
 from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
 from recoslip.inference.diagnosis import Diagnosis
+from recoslip.inference.earlier import EarlierStep
+from recoslip.inference.evidence import ALLOWED_GROWTH, MIN_GROWTH, BinCounts
 from recoslip.inference.novel_share import NovelShare, most_by_chance
 from recoslip.inference.p_values import ROUNDING
+from recoslip.inference.power import measure_power
 
 
 def guarantee(model: Calibrated, fdr: float | None, *, supported: bool) -> str:
@@ -26,6 +29,11 @@ def guarantee(model: Calibrated, fdr: float | None, *, supported: bool) -> str:
     """
     if not supported:
         return "No statistical guarantee."
+    if model.hiding.follows_edges:
+        return (
+            "No statistical guarantee of the rate: the domains follow the edges. The list compares target nodes with "
+            "parts of the source that follow the edges as much."
+        )
     kind, rate = ("positive", model.max_fpr) if fdr is None else ("discovery", fdr)
     guaranteed = (
         f"Expected false-{kind} rate ≤ {100 * rate:.3g} %, assuming known target nodes are distributed as the hidden "
@@ -56,7 +64,7 @@ def reachable_rate(calibration: int, max_fpr: float, fdr: float | None) -> tuple
     return lowest, (f"{compared}: the list was made with max_fpr={lowest:.3g} instead of {asked:g}.",)
 
 
-Kind: TypeAlias = Literal["novel", "grown", "nothing", "inconclusive"]
+Kind: TypeAlias = Literal["novel", "grown", "drift", "nothing", "inconclusive"]
 
 CHANCE = 0.95  # a longer list than chance makes with this probability, where nothing is novel, is more than chance
 MAX_GROWN = 3  # clusters that a verdict names
@@ -69,16 +77,19 @@ class Verdict:
     kind: Kind
     sentence: str
     advice: str  # what it rests on, and what to do next
-    supported: bool = True  # whether the data support a guarantee and a novel share at all
-
-    @property
-    def stands_out(self) -> bool:
-        """Whether more nodes are listed than expected by chance."""
-        return self.kind == "novel" or (self.kind == "inconclusive" and self.supported)
+    supported: bool = True  # whether the data support a novel share at all
+    stands_out: bool = False  # whether something does, more than expected by chance
 
 
 def decide(
-    model: Calibrated, listed: Mask, fdr: float | None, share: NovelShare, diagnosis: Diagnosis, check: Check
+    model: Calibrated,
+    listed: Mask,
+    fdr: float | None,
+    share: NovelShare,
+    bins: BinCounts,
+    diagnosis: Diagnosis,
+    check: Check,
+    earlier: EarlierStep | None = None,
 ) -> Verdict:
     """Choose the verdict: what the data do not support comes first, then what is novel, then what grew."""
     targets, count = int(model.is_target.sum()), int(listed.sum())
@@ -86,30 +97,67 @@ def decide(
     if unsupported is not None:
         return unsupported
     if share.low > 0:
-        return Verdict(
-            "novel",
-            f"Something new: at least {at_least_percent(share.low)} of the target nodes, about "
-            f"{percent(share.estimate)}, are unlike anything in the source.",
-            f"The lower bound has {100 * share.confidence:.0f} % confidence, unless a known category is more than "
-            f"{times(share.max_growth)} times as frequent as in the source."
-            + ("" if count else f" No single node can be listed at this level: ask for a higher {_option(fdr)}."),
-        )
+        return _novel(share, bins, count, fdr, earlier)
     if count > _by_chance(model, fdr, targets):
         stand = "stands" if count == 1 else "stand"
         return Verdict(
             "inconclusive",
             f"Inconclusive: {count:,} of {counted(targets, 'target node')} {stand} out, more than expected by chance. "
-            f"{'It' if count == 1 else 'They'} may be novel, or known nodes that became more frequent.",
-            f"{_needed(share.holds_up_to)} Inspect a few of them; a domain expert can tell.",
+            f"{'It' if count == 1 else 'They'} may be novel, or known nodes that became more frequent"
+            f"{', or known nodes in another part of the graph' if bins.follows_edges else ''}.",
+            f"{_needed(share)} Inspect a few of them; a domain expert can tell.",
+            stands_out=True,
         )
-    chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than expected by chance. " if count else ""
-    unseen = f"{chance}A novel category that this detector cannot tell from a known one remains possible."
     among = f"the {counted(targets, 'target node')}"
+    chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than expected by chance. " if count else ""
+    power = measure_power(bins)
     changed = diagnosis.grown[:MAX_GROWN]
     if changed:
         sentences = "; ".join(cluster.sentence() for cluster in changed)
-        return Verdict("grown", f"Known categories grew: {sentences}. Nothing new stands out among {among}.", unseen)
-    return Verdict("nothing", f"Nothing stands out among {among}.", unseen)
+        return Verdict(
+            "grown",
+            f"Known categories grew: {sentences}. Nothing new stands out among {among}.",
+            f"{chance}{power.sentence()}",
+        )
+    if not power.suffices:
+        sentence = f"Inconclusive: nothing stands out among {among}, but too little can be seen in these data."
+        return Verdict("inconclusive", sentence, f"{chance}{power.sentence()} {power.advice()}")
+    unseen = "A novel category that looks like a known one remains possible."
+    return Verdict("nothing", f"Nothing stands out among {among}.", f"{chance}{power.sentence()} {unseen}")
+
+
+def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, earlier: EarlierStep | None) -> Verdict:
+    """Return the verdict where known categories do not explain the target."""
+    lowest = at_least_percent(share.low)
+    confidence = (
+        f"The lower bound has {100 * share.confidence:.0f} % confidence, unless a known category is more than "
+        f"{times(share.max_growth)} times as frequent as in the source. That something is new holds up to "
+        f"{at_least(share.holds_up_to)} times."
+    )
+    if share.max_growth > ALLOWED_GROWTH and bins.follows_edges:
+        confidence += (
+            " The domains follow the edges, so parts of the source that do so too were compared with the rest of it: "
+            "they seemed to have grown up to so many times."
+        )
+    if earlier is not None and earlier.low > 0:
+        return Verdict(
+            "drift",
+            f"Drift: at least {lowest} of the target nodes are unlike anything in the source, but so were at least "
+            f"{at_least_percent(earlier.low)} of the nodes one step earlier ({earlier.period}), against those before.",
+            "Known content may change steadily. Look at the groups of listed nodes to see what is new in them.",
+            stands_out=True,
+        )
+    own = bins if bins.follows_edges else bins.of_own_vectors()
+    what = "in their own features" if own.holds_up_to > share.max_growth else "in the features of their neighbours"
+    return Verdict(
+        "novel",
+        f"Something new: at least {lowest} of the target nodes, about {percent(share.estimate)}, are unlike anything "
+        f"in the source {what}.",
+        confidence
+        + ("" if earlier is None else f" {earlier.sentence()}")
+        + ("" if count else f" No single node can be listed at this level: ask for a higher {_option(fdr)}."),
+        stands_out=True,
+    )
 
 
 def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: int) -> Verdict | None:
@@ -131,6 +179,15 @@ def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: in
             f"{capitalised(check.differences())}. Leave out columns that describe the domain and not its nodes, such "
             "as a date or a region; measure both domains in the same way; or add source nodes measured as the target "
             "nodes are. Without that, the ranking is a hint and no p-value is valid."
+        )
+    elif check.remedy == "aligned":
+        reason = (
+            "source and target were separable and had to be aligned, and hidden source nodes do not show how known "
+            "target nodes score after that"
+        )
+        advice = (
+            f"{capitalised(check.differences())}. The ranking is a hint: inspect the highest scores. Measure both "
+            "domains in the same way, or add source nodes measured as the target nodes are, for a verdict."
         )
     elif np.ptp(model.scores[model.is_target | model.calibration]) == 0:
         reason = "all target nodes and all source nodes that they are compared with have the same score"
@@ -155,11 +212,14 @@ def _by_chance(model: Calibrated, fdr: float | None, targets: int) -> int:
     return 0 if fdr is not None else most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
 
 
-def _needed(growth: float) -> str:
-    """Say how much known nodes must have grown to explain a list."""
-    if growth < 1.1:
+def _needed(share: NovelShare) -> str:
+    """Say how much known categories must have grown to explain what stands out."""
+    if share.holds_up_to < MIN_GROWTH:
         return "Very little growth of known categories, or none, would explain the list."
-    return f"To explain the list, known nodes would have to be {times(growth)} times as frequent as in the source."
+    return (
+        f"To explain the list, a known category would have to be {times(share.holds_up_to)} times as frequent as in "
+        f"the source. Up to {times(share.max_growth)} times is allowed for."
+    )
 
 
 def _rounded_up(level: float) -> float:

@@ -9,18 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from recoslip.base.errors import RecoslipError, SettingError
 from recoslip.base.files import Kind, printable, put_right
 from recoslip.base.settings import Number
 from recoslip.data.graph import NodeGraph
+from recoslip.data.ids import hashes_of, id_hashes
 from recoslip.data.options import reads
 from recoslip.data.packed.reader import open_packed
 from recoslip.inference.analysis import Findings, ListedGroup, SavedCheck, listed_groups, summarise
 from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
 from recoslip.inference.columns import DriftCheck
+from recoslip.inference.evidence import Bound
 from recoslip.inference.feedback import Feedback
 from recoslip.inference.novel_share import NovelShare
 from recoslip.inference.p_values import selected
@@ -67,7 +70,8 @@ class Result:
     def verdict(self) -> Verdict:
         """The verdict: its kind, a sentence, and what to do next."""
         said = self.summary
-        return Verdict(said["verdict"], said["headline"], said["advice"], said["supported"])
+        stands_out = said.get("stands_out", said["verdict"] == "novel")
+        return Verdict(said["verdict"], said["headline"], said["advice"], said["supported"], stands_out)
 
     @property
     def guarantee(self) -> str:
@@ -121,6 +125,22 @@ class Result:
         rows = self.table.filter(pl.col("p_value").is_not_null())
         Number(0, 1, open_ends=fdr is not None)(*(("max_fpr", max_fpr) if fdr is None else ("fdr", fdr)))
         return rows.filter(pl.Series(selected(rows["p_value"].to_numpy(), max_fpr, fdr)))
+
+    def bound(self, ids: Sequence[Any], *, max_growth: float | None = None) -> Bound:
+        """Bound how many of some target nodes are new, whichever you choose: the bound holds for all choices at once.
+
+        Args:
+            ids: of the nodes; source nodes do not count.
+            max_growth: how many times as frequent a known category may have become; by default what the verdict allows.
+        """
+        findings = self._findings()
+        chosen = np.isin(hashes_of(findings.graph), id_hashes(ids))
+        if chosen.sum() < len(set(map(str, ids))):
+            raise SettingError(
+                f"ids must name nodes of the graph; {len(ids) - int(chosen.sum()):,} of {len(ids):,} do not"
+            )
+        share = findings.novel_share
+        return findings.bins.bound(chosen, share.max_growth if max_growth is None else max_growth)
 
     def report(
         self,

@@ -2,7 +2,7 @@
 
 Every kernel has a counterpart of PyTorch's operators beside its caller, which runs on CPUs, and on GPUs where Triton is
 missing or finds no C compiler. Kernels add in a fixed order, so that the same seed gives the same bits
-(docs/decisions/kernels.md).
+(docs/decisions/networks.md).
 
 Networks of a small graph gain little from threads within each operation, and wait for every one of those threads, for
 milliseconds where another program has a core. Threads that train different networks wait for each other once.

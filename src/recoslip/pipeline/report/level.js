@@ -38,21 +38,20 @@ function setLevel(wanted) {
 function levelSentence() {
   const listed = listedCount ? `${count(listedCount)} of ${counted(counts.target, "target node")} ${listedCount === 1 ? "is" : "are"} listed` : `none of the ${counted(counts.target, "target node")} is listed`;
   const start = `At ${levelPercent(level)}, ${listed}.`;
-  if (!data.level.supported) return `${start} No statistical guarantee.`;
-  const within = facts.regions > 1 ? ` in each of the ${facts.regions} regions that nodes are compared in` : "";
-  const assumption = `assuming known target nodes are distributed as the hidden source nodes${within}`;
+  if (!data.level.guaranteed) return `${start} No statistical guarantee.`;
+  const assumption = `assuming known target nodes are distributed as the hidden source nodes`;
   const most = level * counts.target;
   const atMost = most < 10 ? Math.ceil(10 * most - 1e-6) / 10 : Math.ceil(most - 1e-6); // an upper bound is rounded up
   const promised = byFdr
     ? `Expected false-discovery rate ≤ ${levelPercent(level)}, ${assumption}: ${Number((level * listedCount).toFixed(1))} of these ${count(listedCount)}.`
     : `Expected false-positive rate ≤ ${levelPercent(level)}, ${assumption}: at most ${count(atMost)} known nodes.`;
   const measured = data.level.transferred ? " The new nodes took no part in the fit, so the rate is measured and not proven." : "";
-  return `${start} ${promised} ${data.level.assumption}${measured}`.trim();
+  return `${start} ${promised}${measured}`.trim();
 }
 
 function levelNote() {
   const what = byFdr ? "The level is a false-discovery rate: the fraction of known nodes on the list." : "The level is a false-positive rate: the fraction of known nodes that are listed.";
-  const chosen = data.level.supported && level !== ownLevel ? " The rate holds if the level is chosen before the list is seen." : "";
+  const chosen = data.level.guaranteed && level !== ownLevel ? " The rate holds if the level is chosen before the list is seen." : "";
   const onPage = counts.shown < counts.nodes ? ` The counts are of the whole graph; ${count(list.reduce((sum, one) => sum + one, 0))} of the listed nodes are on this page.` : "";
   return `${what} The verdict and the groups are those of the run's level, ${levelPercent(ownLevel)}.${chosen}${onPage}`;
 }

@@ -188,8 +188,7 @@ def _level(findings: Findings) -> dict[str, Any]:
     return {
         "own": own,
         "by_fdr": findings.fdr is not None,
-        "supported": findings.verdict.supported,
-        "assumption": findings.check.assumption(),
+        "guaranteed": findings.verdict.supported and not model.hiding.follows_edges,
         "transferred": model.transferred,
         "p_values": [_twelve_digits(value) for value in p[low].tolist()],
         "counts": count[low].tolist(),
@@ -251,7 +250,7 @@ def _details(
             "neighbours": [int(position[k]) for k in by_score[:MAX_NEIGHBOURS].tolist() if position[k] >= 0],
         }
     sentences: dict[str, int] = {}
-    evidence = findings.bins.of_nodes(listed) if findings.bins else []
+    evidence = findings.bins.of_nodes(listed) if findings.verdict.stands_out else []
     for node, own in zip(listed.tolist(), evidence, strict=False):
         details[str(position[node])]["evidence"] = sentences.setdefault(own.sentence(), len(sentences))
     with_traits = listed[:MAX_WITH_TRAITS].tolist()

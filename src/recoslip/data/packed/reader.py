@@ -16,7 +16,7 @@ from recoslip.base.errors import GraphError, OutOfMemory
 from recoslip.base.files import MANIFEST, ManifestError, check_manifest, printable, put_right
 from recoslip.base.json_files import JsonFileError, read_json
 from recoslip.data.graph import NodeGraph
-from recoslip.data.tables.files import read_parquet
+from recoslip.data.tables.files import frame_within_memory
 from recoslip.data.tables.node_columns import column_arrays
 from recoslip.data.validation import EdgeRepairs
 
@@ -96,7 +96,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 def _graph(folder: Path, index: dict[str, Any], files: Collection[str]) -> NodeGraph:
     with (folder / NODES).open("rb") as file:
-        frame = read_parquet(file, NODES, 1, "free some memory")
+        frame = frame_within_memory(pl.scan_parquet(file), NODES, 1, "free some memory")
     kept = [name for name in frame.columns if name.startswith(KEPT)]
     return NodeGraph.from_checked(
         x=_features(folder, index, files),

@@ -39,7 +39,7 @@ from recoslip.data.tables.column_encoders import ColumnEncoder, VectorEncoder, f
 from recoslip.data.tables.columns import Column, refuse_missing
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends
 from recoslip.data.tables.node_columns import NodeRows, node_rows, shown_values
-from recoslip.data.tables.table import Table, TableName, open_on_disk, table_errors
+from recoslip.data.tables.table import Table, TableName, open_table, table_errors
 from recoslip.data.tables.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
 
 
@@ -100,7 +100,10 @@ def _write_arrays(
     packed: Folder, nodes: Path, edges: Path, options: ReadOptions, progress: Progress | None, chunk_rows: int
 ) -> dict[str, Any]:
     """Write all files but the index, and return what the index says of the graph."""
-    with open_on_disk(nodes, "nodes", options) as given_nodes, open_on_disk(edges, "edges", options) as given_edges:
+    with (
+        open_table(nodes, "nodes", options, on_disk=True) as given_nodes,
+        open_table(edges, "edges", options, on_disk=True) as given_edges,
+    ):
         node_table = given_nodes.stored([options.id], _store(packed, "nodes"))
         rows = node_rows(options, node_table)
         options = choose_ends(given_edges.head(SAMPLE_EDGES), rows.ids, options)

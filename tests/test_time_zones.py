@@ -134,7 +134,7 @@ NAIVE = ["2007-01-30T00:00", "2007-01-31T00:00", "2007-02-01"]
         (
             NAIVE,
             datetime(2007, 1, 31, tzinfo=ZoneInfo("Asia/Tokyo")),
-            r"as the column's clock shows it, without an offset, or",
+            r"without an offset, or give",
         ),
         ([*AWARE[:2], NAIVE[2]], "2007-01-31", r"'2007-01-30T00:00Z'.* beside times without .'2007-02-01', in 1 rows"),
         ([*AWARE[:2], NAIVE[2]], "2007-01-31T00:00Z", r"give every time an offset, such as 2007-01-31T00:00\+01:00"),

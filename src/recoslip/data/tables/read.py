@@ -16,7 +16,7 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.tables.cells import cell_tables
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
-from recoslip.data.tables.graph_tables import edge_table, graph_tables, pyg_tables, require_weights
+from recoslip.data.tables.graph_tables import edge_table, graph_tables, require_weights
 from recoslip.data.tables.node_columns import (
     choose_kept,
     choose_label,
@@ -57,7 +57,7 @@ def read_graph(
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
-    given = graph_tables(nodes) or cell_tables(nodes, use_rep) or pyg_tables(nodes)
+    given = cell_tables(nodes, use_rep) or graph_tables(nodes)
     if given is not None:
         if edges is not None:
             raise TableError("a graph or a file of cells has its own edges; leave the edges out")

@@ -67,7 +67,7 @@ def memory_errors(size: int = 0) -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError, ImportError) as problem:
+    except (MemoryError, RuntimeError, ImportError, OSError) as problem:
         if not isinstance(problem, MemoryError) and not WORDS.search(str(problem)):
             raise
         if "CUDA" in str(problem):

@@ -70,14 +70,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], most: int = NAMED) -> str:
     """Name the first of several things, and say how many more there are.
 
     >>> named(("a", "b", "c", "d", "e"))
     'a, b, c and 2 more'
     """
-    rest = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + rest
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
 
 
 def capitalised(sentence: str) -> str:

@@ -14,18 +14,12 @@ from numpy.typing import NDArray
 from recoslip.base.errors import TableError
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import ReadOptions, reads
+from recoslip.data.tables import node_columns
 from recoslip.data.tables.cells import cell_tables
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
 from recoslip.data.tables.graph_tables import edge_table, graph_tables, require_weights
-from recoslip.data.tables.node_columns import (
-    choose_kept,
-    choose_label,
-    column_arrays,
-    node_rows,
-    own_ids,
-    require_unique,
-)
-from recoslip.data.tables.relations import add_relations, check_relational
+from recoslip.data.tables.node_columns import choose_label, column_arrays, node_rows, own_ids
+from recoslip.data.tables.relations import add_relations
 from recoslip.data.tables.table import Table, open_table, table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, TableFeatures, fit_encoder, same_encoding, stack_rows
 
@@ -101,8 +95,7 @@ def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl
     table = open_nodes(nodes, options)
     ids = own_ids(table, options.id).cast(pl.String)
     edge_rows, reader = open_edges(edges, ids, options)
-    check_relational(options.relation, options.edge_features, edge_rows.columns)
-    found = add_relations(table.frame, edge_rows.frame, reader, options)
+    found = add_relations(table, edge_rows, reader, options)
     own = options.features if options.features is None else [n for n in options.features if n in found.nodes.columns]
     return (
         found.nodes,
@@ -233,9 +226,9 @@ def read_new_nodes(
         raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
     with table_errors():
         table, own, features = encode_nodes(nodes, options, encoder, rename)
-        require_unique(own.cast(pl.String))
+        node_columns.require_unique(own.cast(pl.String))
         naming = choose_label(table, {options.id}, options.label)
-        columns = column_arrays(table, choose_kept(table, options.keep, naming))
+        columns = column_arrays(table, node_columns.choose_kept(table, options.keep, naming))
         x, names, old, old_index, old_weight = features.matrix, own.to_numpy(), None, NO_EDGES, None
         if old_nodes is None:
             options = replace(options, drop_unknown=True)

@@ -91,7 +91,7 @@ def target_from_times(column: pl.Series, since: Since | None) -> NDArray[np.bool
     span: object
     try:
         if is_numeric:
-            is_target, span = np.asarray(column >= _number(column, since)), f"{column.min()} to {column.max()}"
+            is_target, span = np.asarray(column >= _number(column, since)), f"{column.min()!s} to {column.max()!s}"
         else:
             span, first = _common_times(column, since)
             is_target = span.ticks >= first.ticks[0]

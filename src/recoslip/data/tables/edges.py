@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Sequence
@@ -24,7 +25,6 @@ from recoslip.data.tables.table import Origin, Table
 log = logging.getLogger("recoslip")
 
 SAMPLE_EDGES = 1000  # rows by which the columns of the ends are found
-MANY_NODES = 1_000_000  # from which on ids are found by their hashes, which are computed once, instead of by joins
 FIX_WEIGHTS = "correct it, leave such rows out, or leave weight out"
 MOST = 0.5  # of the sampled values of such a column must be ids of nodes
 WEIGHT = re.compile(
@@ -114,7 +114,6 @@ class EdgeReader:
         self.columns = [name for name in (left, right, options.weight) if name is not None]  # those that are read
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
         self.origin = table.origin
-        self.positions = pl.DataFrame({"id": ids, "position": np.arange(len(ids))})
         require_unique(ids)
         self.dropped = 0  # edges with an unknown end that were dropped so far
         if table.path is not None and ids.is_in([left]).any() and ids.is_in([right]).any():
@@ -177,24 +176,24 @@ class EdgeReader:
 
     def _exact(self, texts: pl.Series) -> pl.Series:
         """Return the position of each id, null where it is unknown."""
-        if len(self.ids) <= MANY_NODES or self._hashed is None:
-            frame = pl.DataFrame({"id": texts})
-            return frame.join(self.positions, on="id", how="left", maintain_order="left")["position"]
-        hashes, positions = self._hashed
-        found = np.minimum(np.searchsorted(hashes, texts.hash().to_numpy()), len(hashes) - 1)
+        seed, hashes, positions = self._hashed
+        found = np.minimum(np.searchsorted(hashes, texts.hash(seed).to_numpy()), len(hashes) - 1)
         position = pl.Series(positions[found])
         return position.set(~(self.ids.gather(position) == texts).fill_null(False), None)
 
     @cached_property
-    def _hashed(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]] | None:
-        """The hashes of the ids in ascending order, and the position of each; None where two ids have the same hash.
+    def _hashed(self) -> tuple[int, NDArray[np.uint64], NDArray[np.int64]]:
+        """A seed by which no two ids have the same hash, the hashes in ascending order, and the position of each.
 
         A join would hash all ids again for every chunk of a table.
         """
-        hashes = self.ids.hash().to_numpy()
-        positions = np.argsort(hashes, kind="stable")
-        hashes = hashes[positions]
-        return None if (hashes[1:] == hashes[:-1]).any() else (hashes, positions)
+        for seed in itertools.count():
+            hashes = self.ids.hash(seed).to_numpy()
+            positions = np.argsort(hashes, kind="stable")
+            hashes = hashes[positions]
+            if (hashes[1:] != hashes[:-1]).all():
+                break
+        return seed, hashes, positions
 
     def _refuse_unknown(self, columns: Sequence[pl.Series], ends: Sequence[pl.Series], edges: int) -> NoReturn:
         lost = [each.filter(place.is_null()).cast(pl.String) for each, place in zip(columns, ends, strict=True)]

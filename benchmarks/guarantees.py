@@ -1,7 +1,7 @@
 """Whether what `detect` says holds: verdicts, lists and bounds against the truth, over many draws of the domains.
 
 python benchmarks/guarantees.py --jobs 2 --draws 200 --records docs/results/guarantees/records.jsonl
-python benchmarks/guarantees.py --graphs cora acmv9 --draws 20 --root data --records docs/results/guarantees/records.jsonl
+python benchmarks/guarantees.py --graphs cora acmv9 --draws 20 --root data --records RECORDS
 python benchmarks/guarantees.py --records docs/results/guarantees/records.jsonl --table
 
 A draw of csbm is a new graph; a draw of another graph has new domains. Known categories have source shares between 30

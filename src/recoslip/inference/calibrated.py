@@ -93,7 +93,7 @@ class Calibrated:
     def p_values(self) -> Scores:
         """Return the conformal p-value of each target node, and NaN for source nodes.
 
-        For a known node P(p ≤ u) ≤ u, if it is like the hidden source nodes (docs/promises.md has what holds for
+        For a known node P(p ≤ u) ≤ u, if it is like the hidden source nodes (docs/guarantees.md has what holds for
         several fits, and for another graph). Without hidden nodes, nothing is promised.
         """
         return self.p_values_within(np.zeros(len(self.is_target), dtype=np.int64))

@@ -139,7 +139,7 @@ def fit(
     workers: int = 2,
     address: str = LOCAL,
     storage: str | os.PathLike[str] | None = None,
-    rotations: int = 5,
+    rotations: int | None = None,
     max_fpr: float = MAX_FPR,
     progress: Progress | None = None,
 ) -> Calibrated:

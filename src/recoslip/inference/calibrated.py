@@ -120,6 +120,19 @@ class Calibrated:
         chosen[self.is_target] = conformal.selected(p, self.max_fpr if max_fpr is None else max_fpr, fdr)
         return chosen
 
+    def placebo_lists(self, fdr: float) -> list[float]:
+        """Return, of each fit, which fraction of its hidden nodes would be listed if they were the target.
+
+        They are compared with the hidden nodes of the other fits, as these scored there.
+        """
+        weight, lists = conformal.weights(self.hidden), []
+        for own, (scores, hidden) in enumerate(self._fits()):
+            others = [
+                (scores[hidden], other[mask], weight[mask]) for k, (other, mask) in enumerate(self._fits()) if k != own
+            ]
+            lists.append(float(conformal.benjamini_hochberg(conformal.cross_p_values(others), fdr).mean()))
+        return lists
+
     def threshold(self) -> float:
         """Return the score from which on about `max_fpr` of the hidden nodes would be listed."""
         return conformal.threshold(self.scores[self.calibration], self.max_fpr)

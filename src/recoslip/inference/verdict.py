@@ -208,8 +208,13 @@ def _option(fdr: float | None) -> str:
 
 
 def _by_chance(model: Calibrated, fdr: float | None, targets: int) -> int:
-    """Return how many nodes may be listed where nothing is novel: by false-discovery rate, none."""
-    return 0 if fdr is not None else most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
+    """Return how many nodes may be listed where nothing is novel.
+
+    By a false-discovery rate: as many as of the hidden part of which most are, if it were the target.
+    """
+    if fdr is not None:
+        return int(max(model.placebo_lists(fdr), default=0.0) * targets)
+    return most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
 
 
 def _needed(share: NovelShare) -> str:

@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recoslip.base.errors import TableError
 from recoslip.base.text import at_least_percent, counted, times
 from recoslip.data.graph import NodeGraph
-from recoslip.data.tables.times import read_times
+from recoslip.data.tables.times import read_times, slash_order
 from recoslip.inference.evidence import ERROR, BinCounts
 from recoslip.inference.hiding import match_domains
 
@@ -64,7 +65,10 @@ def earlier_step(graph: NodeGraph, scores: NDArray[np.float64]) -> EarlierStep |
     """
     if graph.times is None:
         return None
-    time = _numbers(graph.times)
+    try:
+        time = _numbers(graph.times)
+    except TableError:  # which part of a date is the day was told by `since` alone
+        return None
     nodes = np.flatnonzero(~graph.is_target & np.isfinite(time))
     if len(nodes) < 2 * FEWEST:
         return None
@@ -102,8 +106,11 @@ def _numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
     """Return times as numbers that are in the same order."""
     if np.issubdtype(times.dtype, np.number):
         return times.astype(np.float64)
+    if np.issubdtype(times.dtype, np.datetime64):
+        return np.asarray(read_times(pl.Series("time", times)).ticks, dtype=np.float64)
     column = pl.Series("time", times.tolist(), strict=False)
-    return np.asarray(read_times(column).ticks, dtype=np.float64)
+    order = slash_order(column, "the time column") if column.dtype == pl.String else None
+    return np.asarray(read_times(column, order).ticks, dtype=np.float64)
 
 
 def _period(given: NDArray[np.generic], order: NDArray[np.float64]) -> str:

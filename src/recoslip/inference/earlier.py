@@ -109,6 +109,8 @@ def _numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
     if np.issubdtype(times.dtype, np.datetime64):
         return np.asarray(read_times(pl.Series("time", times)).ticks, dtype=np.float64)
     column = pl.Series("time", times.tolist(), strict=False)
+    if column.dtype == pl.String and (numbers := column.cast(pl.Float64, strict=False)).null_count() == 0:
+        return numbers.to_numpy()
     order = slash_order(column, "the time column") if column.dtype == pl.String else None
     return np.asarray(read_times(column, order).ticks, dtype=np.float64)
 

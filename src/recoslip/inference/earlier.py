@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.base.text import at_least_percent, counted
+from recoslip.base.text import PLAIN, Terms, at_least_percent
 from recoslip.data.graph import NodeGraph
 from recoslip.data.tables.times import read_times
 from recoslip.inference.evidence import BinCounts
@@ -29,10 +29,10 @@ class EarlierStep:
     low: float  # at least this fraction of them is unlike those before
     holds_up_to: float  # growth of known categories up to which some are
 
-    def sentence(self) -> str:
+    def sentence(self, terms: Terms = PLAIN) -> str:
         """Say what was found."""
         found = f"at least {at_least_percent(self.low)} were" if self.low > 0 else "nothing stood out"
-        return f"One step earlier, of {counted(self.target, 'node')} ({self.period}) against those before, {found}."
+        return f"One step earlier, of {terms.nodes(self.target)} ({self.period}) against those before, {found}."
 
 
 def earlier_step(graph: NodeGraph) -> EarlierStep | None:
@@ -42,7 +42,7 @@ def earlier_step(graph: NodeGraph) -> EarlierStep | None:
     """
     if graph.times is None:
         return None
-    times = _numbers(graph.times)
+    times = time_numbers(graph.times)
     nodes = np.flatnonzero(~graph.is_target & np.isfinite(times))
     if len(nodes) < 2 * FEWEST:
         return None
@@ -60,7 +60,7 @@ def earlier_step(graph: NodeGraph) -> EarlierStep | None:
     return EarlierStep(period, *sizes, bound.new / sizes[1], bins.holds_up_to)
 
 
-def _numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
+def time_numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
     """Return times as numbers that are in the same order."""
     if np.issubdtype(times.dtype, np.number):
         return times.astype(np.float64)

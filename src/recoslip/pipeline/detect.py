@@ -154,7 +154,7 @@ def detect(
     rate = MAX_FPR if max_fpr is None else float(max_fpr)
     notes: tuple[str, ...] = ()
     if fits > 1:
-        rate, notes = reachable_rate(int((~graph.is_target).sum()), rate, fdr)
+        rate, notes = reachable_rate(int((~graph.is_target).sum()), rate, fdr, graph.terms)
     if notes:
         log.info(notes[0])
     with shown("fitting", "steps", progress) as steps:

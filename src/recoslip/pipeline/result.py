@@ -27,7 +27,7 @@ from recoslip.inference.evidence import Bound
 from recoslip.inference.feedback import Feedback
 from recoslip.inference.novel_share import NovelShare
 from recoslip.inference.p_values import selected
-from recoslip.inference.verdict import Verdict
+from recoslip.inference.verdict import Figure, Verdict
 from recoslip.learning.base import Detector
 from recoslip.pipeline.folder import Format, graph_writers, paths, to_networkx, write
 from recoslip.pipeline.report.html import TITLE, Report, preview, saved_report
@@ -68,10 +68,17 @@ class Result:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict: its kind, a sentence, and what to do next."""
+        """The verdict: its kind, a sentence, three figures, what to do next, and what it rests on."""
         said = self.summary
-        stands_out = said.get("stands_out", said["verdict"] == "novel")
-        return Verdict(said["verdict"], said["headline"], said["advice"], said["supported"], stands_out)
+        return Verdict(
+            said["verdict"],
+            said["headline"],
+            said["advice"],
+            said["supported"],
+            said.get("stands_out", said["verdict"] == "novel"),
+            said.get("conditions", ""),
+            tuple(Figure(**each) for each in said.get("figures", ())),
+        )
 
     @property
     def guarantee(self) -> str:

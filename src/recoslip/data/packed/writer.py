@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,7 @@ def _write_arrays(
         "feature_names": table_encoder.feature_names,
         "encoding": table_encoder.to_json(),
         "label": rows.label,
+        "terms": asdict(rows.terms),
         "repairs": [repairs.mirrored, repairs.merged, repairs.loops],
     }
 

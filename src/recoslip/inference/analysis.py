@@ -24,7 +24,7 @@ from recoslip.inference.evidence import BinCounts
 from recoslip.inference.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
 from recoslip.inference.novel_share import NovelShare, novel_share
 from recoslip.inference.traits import FeatureStatistics
-from recoslip.inference.verdict import Verdict, decide, guarantee
+from recoslip.inference.verdict import Verdict, decide, guarantee, make_surer
 from recoslip.learning.base import Scores
 
 RESERVED = ("uncertainty", "holds_up_to", "group")  # columns of a table of scores that some have
@@ -266,6 +266,8 @@ def facts(findings: Findings) -> dict[str, Any]:
         "advice": findings.verdict.advice,
         "conditions": findings.verdict.conditions,
         "figures": [asdict(figure) for figure in findings.verdict.figures],
+        "label": findings.graph.label,
+        "surer": make_surer(findings.verdict, terms),
         "terms": asdict(terms),
         "supported": findings.verdict.supported,
         "stands_out": findings.verdict.stands_out,

@@ -194,6 +194,18 @@ def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, ea
     )
 
 
+def make_surer(verdict: Verdict, terms: Terms) -> str:
+    """Say what would make a verdict surer."""
+    if not verdict.supported or (verdict.kind == "inconclusive" and not verdict.stands_out):
+        return verdict.advice
+    if verdict.stands_out:
+        return (
+            f"Decisions of a person on a random sample of the {terms.targets()}: a review draws one, and bounds how "
+            "many of the list and of the rest are new, whatever the method does."
+        )
+    return f"With more {terms.sources()}, smaller new categories would be noticed."
+
+
 NOT_SURE = Figure("not sure", "that any of them are new")
 
 
@@ -212,10 +224,7 @@ def _figures_of_new(share: NovelShare, targets: int, terms: Terms) -> tuple[Figu
 def _growth_figure(holds_up_to: float, terms: Terms) -> Figure:
     if holds_up_to < MIN_GROWTH:
         return Figure("no growth", f"of a known category is needed to explain what is {terms.in_target}")
-    return Figure(
-        f"{at_least(holds_up_to)} times",
-        f"as frequent as {terms.in_source} is what a known category would have to be to explain all of it",
-    )
+    return Figure(f"{at_least(holds_up_to)}-fold", "growth of a known category would be needed to explain all of this")
 
 
 def _power_figure(power: Power, terms: Terms) -> Figure:

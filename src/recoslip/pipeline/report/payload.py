@@ -187,6 +187,7 @@ def _words(terms: Terms) -> dict[str, str]:
 def _legend(findings: Findings) -> dict[str, str]:
     """Return what explains each part of the page."""
     terms, verdict = findings.graph.terms, findings.verdict
+    evident = any(group.evidence for group in findings.groups)
     steady = sum(not row["changed"] for row in growth_chart(findings))
     return {
         "map": (
@@ -197,9 +198,7 @@ def _legend(findings: Findings) -> dict[str, str]:
         "groups": "What stands out" if verdict.stands_out else f"Groups of listed {terms.noun}",
         "nearest": f"Most similar {terms.in_source}:",
         "evidence": (
-            f"Counts hold with 95 % confidence for all groups of similar {terms.noun} at once."
-            if findings.groups
-            else ""
+            f"Counts hold with 95 % confidence for all groups of similar {terms.noun} at once." if evident else ""
         ),
         "traits": (
             f"For a number, the mean; for a category or a word, the share of the {terms.noun} that have it. The group "
@@ -257,14 +256,8 @@ def _shown_nodes(findings: Findings) -> NDArray[np.int64]:
 
 
 def _settings(detector: Detector) -> list[dict[str, str]]:
-    """Return each setting of a detector with its value and what it means, in words."""
-    values = json_params(detector)
-    meaning = {
-        field.name: field.metadata["param"].doc for field in dataclasses.fields(detector) if "param" in field.metadata
-    }
-    return [
-        {"name": name, "value": _in_words(value), "meaning": meaning.get(name, "")} for name, value in values.items()
-    ]
+    """Return each setting of a detector with its value, in words."""
+    return [{"name": name, "value": _in_words(value)} for name, value in json_params(detector).items()]
 
 
 def _in_words(value: Any) -> str:

@@ -188,7 +188,7 @@ def print_result(
     say(console, said["headline"], "bold")
     if said.get("figures"):
         console.print()
-        table = tabulate()
+        table = Table.grid(padding=(0, 2))
         for figure in result.verdict.figures:
             table.add_row(Text(figure.value, "bold"), Text(figure.caption))
         console.print(table)

@@ -119,8 +119,8 @@ def test_two_networks_get_the_distance_to_the_source_and_no_promise():
     found = analyse(fitted, look.prepared, check=look, grouped=False)
     assert (found.verdict.kind, found.verdict.stands_out) == ("inconclusive", False)
     assert "separable" in found.headline()
-    assert "hardly any edge joins the source and the target" in found.verdict.advice
-    assert "no p-value is valid" in found.verdict.advice
+    assert "hardly any edge joins the source and the target" in found.verdict.conditions
+    assert "no p-value is valid" in found.verdict.conditions
     assert found.guarantee == "No statistical guarantee."
     assert not found.verdict.supported
 

@@ -79,12 +79,16 @@ class Cluster:
     most_growth: float = float("inf")  # upper confidence bound of the growth (95 %, one-sided)
     label: int = -1  # the bin
 
+    @property
+    def kind(self) -> str:
+        """Which nodes it holds, after the noun."""
+        return f"like {self.name!r}" if self.name else "of one cluster"
+
     def sentence(self, terms: Terms = PLAIN) -> str:
         """Say how much it grew."""
         assert self.growth is not None
-        like = f"like {self.name!r}" if self.name else "of one cluster"
         return (
-            f"{terms.noun} {like} are {times(self.growth)} times as frequent {terms.in_target} as {terms.in_source} "
+            f"{terms.noun} {self.kind} are {times(self.growth)} times as frequent {terms.in_target} as {terms.in_source} "
             f"(95 % bound: at least {at_least(self.least_growth)} times)"
         )
 

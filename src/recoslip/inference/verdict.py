@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from recoslip.base.text import PLAIN, Terms, at_least, at_least_percent, capitalised, counted, percent, singular, times
+from recoslip.base.text import PLAIN, Terms, at_least, at_least_percent, capitalised, percent, singular, times
 from recoslip.data.split import MIN_SOURCE, Mask
 from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
@@ -115,14 +115,15 @@ def decide(
     by_chance = _by_chance(model, fdr, targets)
     if count > by_chance:
         one = count == 1
+        elsewhere = f", or known {terms.noun} in another part of the graph" if bins.follows_edges else ""
         return Verdict(
             "inconclusive",
             f"Inconclusive: {count:,} of {terms.targets(targets)} {'stands' if one else 'stand'} out, more than "
-            f"expected by chance. {'It' if one else 'They'} may be novel, or known {terms.noun} that became more "
-            f"frequent{f', or known {terms.noun} in another part of the graph' if bins.follows_edges else ''}.",
-            "Inspect a few of them; a domain expert can tell.",
+            f"expected by chance, and may be novel or known.",
+            f"Inspect {'it' if one else 'a few of them'}; a domain expert can tell.",
             stands_out=True,
-            conditions=_needed(share, terms),
+            conditions=f"Known {terms.noun} that became more frequent may stand out too{elsewhere}. "
+            f"{_needed(share, terms)}",
             figures=(
                 Figure(f"{count:,}", f"of {terms.targets(targets)} stand out; by chance, up to {by_chance:,} would"),
                 NOT_SURE,
@@ -140,14 +141,17 @@ def _nothing_new(count: int, targets: int, bins: BinCounts, diagnosis: Diagnosis
     conditions = f"{chance}{power.sentence(terms)}"
     shown = Figure("0", f"of {terms.targets(targets)} are shown to be new")
     if changed:
-        first, *others = changed
-        growth = Figure(f"{times(first.growth or 0)} times", f"as frequent {terms.in_target} as {terms.in_source}")
-        more = f", and {counted(len(others), 'more cluster')} grew" if others else ""
+        growth = Figure(
+            f"{times(changed[0].growth or 0)} times",
+            f"as frequent {terms.in_target} as {terms.in_source}; 95 % bound: at least "
+            f"{at_least(changed[0].least_growth)} times",
+        )
+        every = " ".join(f"{capitalised(cluster.sentence(terms))}." for cluster in changed)
         return Verdict(
             "grown",
-            f"Known categories grew: {first.sentence(terms)}{more}. Nothing new stands out among {among}.",
+            f"Known categories grew, {terms.noun} {changed[0].kind} most of all. Nothing new stands out among {among}.",
             "Check whether this growth is expected.",
-            conditions=conditions,
+            conditions=f"{every} {conditions}",
             figures=(shown, _power_figure(power, terms), growth),
         )
     figures = (shown, _power_figure(power, terms), _growth_figure(1.0, terms))
@@ -248,6 +252,7 @@ def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: in
     """Return the verdict where the data do not support any other; else None."""
     sources, hidden = len(model.is_target) - targets, int(model.calibration.sum())
     lowest, asked = 1 / (hidden + 1), model.max_fpr if fdr is None else fdr
+    conditions, alike = "", f"measured as the {terms.targets()} are"
     if sources < MIN_SOURCE:
         reason = f"{terms.sources(sources)} are too few to learn from and to compare with"
         advice = f"Give more {terms.sources()}."
@@ -255,23 +260,24 @@ def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: in
         reason = f"no {terms.sources()} were hidden during the fit, so there is nothing to compare scores with"
         advice = "Fit it with recoslip.calibrate, as recoslip.detect does."
     elif check.is_separable:
-        reason = (
-            f"{terms.both} are separable almost everywhere (covariate shift), so known {terms.targets()} may look "
-            "novel too"
+        reason = f"{terms.both} are separable almost everywhere (covariate shift)"
+        conditions = (
+            f"Known {terms.targets()} may look novel too, so the ranking is a hint and no p-value is valid. "
+            f"{capitalised(check.differences())}."
         )
         advice = (
-            f"{capitalised(check.differences())}. Leave out columns that describe the domain and not its "
-            f"{terms.noun}, such as a date or a region; measure both domains in the same way; or add {terms.sources()} "
-            f"measured as the {terms.targets()} are. Without that, the ranking is a hint and no p-value is valid."
+            f"Leave out columns that describe the domain and not its {terms.noun}, such as a date or a region; measure "
+            f"both domains in the same way; or add {terms.sources()} {alike}."
         )
     elif check.remedy == "aligned":
-        reason = (
-            f"{terms.both} were separable and had to be aligned, and hidden {terms.sources()} do not show how known "
-            f"{terms.targets()} score after that"
+        reason = f"{terms.both} were separable and had to be aligned"
+        conditions = (
+            f"Hidden {terms.sources()} do not show how known {terms.targets()} score after alignment, so the ranking "
+            f"is a hint. {capitalised(check.differences())}."
         )
         advice = (
-            f"{capitalised(check.differences())}. The ranking is a hint: inspect the highest scores. Measure both "
-            f"domains in the same way, or add {terms.sources()} measured as the {terms.targets()} are, for a verdict."
+            "Inspect the highest scores. For a verdict, measure both domains in the same way, or add "
+            f"{terms.sources()} {alike}."
         )
     elif np.ptp(model.scores[model.is_target | model.calibration]) == 0:
         reason = f"all {terms.targets()} and all {terms.sources()} that they are compared with have the same score"
@@ -281,7 +287,7 @@ def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: in
         advice = f"Ask for a {_option(fdr)} of {_rounded_up(lowest)} or more, or give more {terms.sources()}."
     else:
         return None
-    return Verdict("inconclusive", f"Inconclusive: {reason}.", advice, supported=False)
+    return Verdict("inconclusive", f"Inconclusive: {reason}.", advice, supported=False, conditions=conditions)
 
 
 def _option(fdr: float | None) -> str:
@@ -298,7 +304,7 @@ def _needed(share: NovelShare, terms: Terms) -> str:
     if share.holds_up_to < MIN_GROWTH:
         return "Very little growth of known categories, or none, would explain the list."
     return (
-        f"To explain the list, a known category would have to be {times(share.holds_up_to)} times as frequent as "
+        f"To explain the list, a known category would have to be {at_least(share.holds_up_to)} times as frequent as "
         f"{terms.in_source}. Up to {times(share.max_growth)} times is allowed for."
     )
 

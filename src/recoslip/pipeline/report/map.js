@@ -87,7 +87,7 @@ function drawNames() {
   surface.lineJoin = "round";
   surface.lineWidth = 4;
   const taken = [];
-  for (const g of [...data.groups].sort((a, b) => b.size - a.size).slice(0, MAX_NAMES)) {
+  for (const g of data.groups.filter(({ evidence }) => evidence).sort((a, b) => b.size - a.size).slice(0, MAX_NAMES)) {
     const places = positions((k) => nodes.group[k] === g.number && list[k]).map(toScreen);
     if (!places.length) continue;
     const text = shortened(groupName(g), size.width < 500 ? 24 : 40);

@@ -115,6 +115,7 @@ def payload(
     xy = projection(represented, findings.listed[shown])
     columns, cut_after = shown_columns(graph, shown, show)
     details, evidence = _details(findings, shown, position)
+    unnamed = {"name": None} if image_shape else {}  # pixels name nothing
     return {
         "format": FORMAT,
         "title": title,
@@ -149,8 +150,8 @@ def payload(
         },
         "columns": columns,
         "label_column": graph.label,
-        "groups": [_group(findings, group, position) for group in findings.groups],
-        "growth": growth_chart(findings),
+        "groups": [_group(findings, group, position) | unnamed for group in findings.groups],
+        "growth": [row | unnamed for row in growth_chart(findings)],
         "periods": period_chart(findings),
         "details": details,
         "evidence": evidence,

@@ -112,7 +112,7 @@ class Terms:
     @classmethod
     def given(cls, source: object, target: object, noun: str, *, by_time: bool = False) -> Terms:
         """Build from values of a table: on one line, without characters that cannot be seen, and not too long."""
-        return cls(*(_one_line(each) for each in (source, target, noun)), by_time)
+        return cls(_one_line(source), _one_line(target), _one_line(noun), by_time)
 
     def nodes(self, number: int | None = None) -> str:
         """Write nodes, or a number of them."""

@@ -249,6 +249,12 @@ class NodeGraph:
         object.__setattr__(other, "_derived", self._derived)
         return other
 
+    def called(self, terms: Terms) -> Self:
+        """Return the same graph with other words for its domains and nodes; everything else is shared."""
+        other = self._with(terms=terms)
+        object.__setattr__(other, "_derived", self._derived)
+        return other
+
     def without_edges(self) -> Self:
         """Return the same nodes with no edges."""
         return self._with(edge_index=np.empty((2, 0), dtype=np.int64), edge_weight=None)

@@ -88,8 +88,8 @@ class Cluster:
         """Say how much it grew."""
         assert self.growth is not None
         return (
-            f"{terms.noun} {self.kind} are {times(self.growth)} times as frequent {terms.in_target} as {terms.in_source} "
-            f"(95 % bound: at least {at_least(self.least_growth)} times)"
+            f"{terms.noun} {self.kind} are {times(self.growth)} times as frequent {terms.in_target} as "
+            f"{terms.in_source} (95 % bound: at least {at_least(self.least_growth)} times)"
         )
 
 

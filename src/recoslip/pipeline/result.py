@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import polars as pl
 from recoslip.base.errors import RecoslipError, SettingError
 from recoslip.base.files import Kind, printable, put_right
 from recoslip.base.settings import Number
+from recoslip.base.text import Terms
 from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import hashes_of, id_hashes
 from recoslip.data.options import reads
@@ -310,11 +311,22 @@ def score(
     else:
         old_nodes, old_edges = open_packed(old) if isinstance(old, str | os.PathLike) else old, None
     new = read_for(model, nodes, edges, old_nodes=old_nodes, old_edges=old_edges, rename=rename, **read_options)
+    new = replace(new, graph=new.graph.called(_terms(result) or new.graph.terms))
     check = check_new(model, new)
     if checked is not None:
         checked(check)
     inputs = paths(getattr(result, "folder", result), nodes, edges, *(old if isinstance(old, tuple) else (old,)))
     return Result(*score_new(model, new, check, fdr=fdr, grouped=groups), inputs=inputs)
+
+
+def _terms(result: Any) -> Terms | None:
+    """Return what a result calls its domains and nodes; None where it does not say."""
+    if isinstance(result, str | os.PathLike):
+        folder = Path(result).expanduser()
+        summary = read_summary(folder) if (folder / "summary.json").exists() else {}
+    else:
+        summary = dict(result.summary) if isinstance(result, Result) else {}
+    return Terms(**summary["terms"]) if "terms" in summary else None
 
 
 def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Calibrated:

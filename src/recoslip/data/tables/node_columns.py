@@ -202,10 +202,10 @@ def terms_of(table: Table, options: ReadOptions, is_target: NDArray[np.bool_]) -
     if options.time is not None:
         return Terms.given(f"before {options.since}", f"{options.since} and later", options.noun, by_time=True)
     column = table[options.domain].cast(pl.String)
-    names = [column.filter(pl.Series(is_target == side))[0] for side in (False, True)]
-    if sorted(map(_plain, names)) in PLAIN_DOMAINS:
-        names = [Terms.source, Terms.target]
-    return Terms.given(*names, options.noun)
+    source, target = (column.filter(pl.Series(is_target == side))[0] for side in (False, True))
+    if sorted(map(_plain, (source, target))) in PLAIN_DOMAINS:
+        source, target = Terms.source, Terms.target
+    return Terms.given(source, target, options.noun)
 
 
 class NodeRows(NamedTuple):

@@ -12,10 +12,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.base.text import percent, times
+from recoslip.data.partitions import Partitions
 from recoslip.data.split import Mask
 from recoslip.inference.analysis import Findings
-from recoslip.inference.diagnosis import Cluster
+from recoslip.inference.diagnosis import DEPTH, Cluster
 from recoslip.inference.earlier import time_numbers
+from recoslip.inference.groups import most_like
 from recoslip.inference.p_values import ROUNDING, selected
 from recoslip.inference.verdict import guarantee
 
@@ -27,11 +29,18 @@ LEVELS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # that the repo
 def growth_chart(findings: Findings) -> list[dict[str, Any]]:
     """Return the growth of each cluster with an interval, in words and as places between 0 and 100.
 
-    Growth of 1 is in the middle. Clusters with too few source nodes are left out.
+    Growth of 1 is in the middle; the example is the most typical source node. Clusters with too few source nodes are
+    left out.
     """
     if not findings.verdict.supported:
         return []
-    return [_growth_row(cluster) for cluster in findings.diagnosis.clusters if cluster.growth is not None]
+    label = Partitions.of(findings.graph).at_depth(DEPTH)
+    rows = []
+    for cluster in findings.diagnosis.clusters:
+        if cluster.growth is not None:
+            members = np.flatnonzero((label == cluster.label) & ~findings.graph.is_target)
+            rows.append(_growth_row(cluster) | {"example": int(most_like(findings.similarity, members, members, 1)[0])})
+    return rows
 
 
 def _growth_row(cluster: Cluster) -> dict[str, Any]:
@@ -43,11 +52,15 @@ def _growth_row(cluster: Cluster) -> dict[str, Any]:
         "target": cluster.target,
         "listed": cluster.listed,
         "growth": round(cluster.growth, 2),
-        "interval": f"{times(low)} to {times(high)}" if math.isfinite(high) else f"{times(low)} or more",
+        "interval": f"{_short(low)} to {_short(high)}" if math.isfinite(high) else f"{_short(low)} or more",
         "changed": low > 1 or high < 1,
         "place": _place(cluster.growth),
         "ends": [_place(low), _place(high)],
     }
+
+
+def _short(growth: float) -> str:
+    return times(growth) if growth >= 1 else f"{growth:.2g}"
 
 
 def _place(growth: float) -> float:

@@ -80,21 +80,29 @@ function ring(k, radius, width) {
 }
 
 // The names of the largest groups, each above the middle of its members and none over another.
-const middleOf = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+let places = null; // [group, x, y] on the map; null after another level was chosen
+function placesOfNames() {
+  const largest = data.groups.filter(({ evidence }) => evidence).sort((a, b) => b.size - a.size).slice(0, MAX_NAMES);
+  return largest.flatMap((g) => {
+    const members = positions((k) => nodes.group[k] === g.number && list[k]);
+    if (!members.length) return [];
+    const x = members.map((k) => nodes.x[k]).sort((a, b) => a - b);
+    return [[g, x[Math.floor(x.length / 2)], range(members.map((k) => nodes.y[k]))[1]]];
+  });
+}
 function drawNames() {
+  places ??= placesOfNames();
   surface.font = "600 14px system-ui, sans-serif";
   surface.textAlign = "center";
   surface.lineJoin = "round";
   surface.lineWidth = 4;
   const taken = [];
-  for (const g of data.groups.filter(({ evidence }) => evidence).sort((a, b) => b.size - a.size).slice(0, MAX_NAMES)) {
-    const places = positions((k) => nodes.group[k] === g.number && list[k]).map(toScreen);
-    if (!places.length) continue;
+  for (const [g, u, v] of places) {
     const text = shortened(groupName(g), size.width < 500 ? 24 : 40);
     const half = surface.measureText(text).width / 2 + 4;
-    const x = Math.min(size.width - half, Math.max(half, middleOf(places.map(([u]) => u))));
-    const y = Math.max(18, places.reduce((top, [, v]) => Math.min(top, v), Infinity) - 10);
-    if (y > size.height || taken.some(([u, v, h]) => Math.abs(u - x) < h + half && Math.abs(v - y) < 18)) continue;
+    const x = Math.min(size.width - half, Math.max(half, (u - view.x) * scale() + size.width / 2));
+    const y = Math.max(18, (view.y - v) * scale() + size.height / 2 - 10);
+    if (y > size.height || taken.some(([left, top, other]) => Math.abs(left - x) < other + half && Math.abs(top - y) < 18)) continue;
     taken.push([x, y, half]);
     surface.strokeStyle = colour("back");
     surface.strokeText(text, x, y);

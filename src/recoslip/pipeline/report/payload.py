@@ -151,7 +151,7 @@ def payload(
         "columns": columns,
         "label_column": graph.label,
         "groups": [_group(findings, group, position) | unnamed for group in findings.groups],
-        "growth": [row | unnamed for row in growth_chart(findings)],
+        "growth": [row | unnamed | {"example": int(position[row["example"]])} for row in growth_chart(findings)],
         "periods": period_chart(findings),
         "details": details,
         "evidence": evidence,

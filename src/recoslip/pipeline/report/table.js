@@ -11,6 +11,7 @@ function setLevel() {
   const chosen = data.levels[Number($("level").value)];
   list = chosen.own ? Uint8Array.from(nodes.listed) : Uint8Array.from(nodes.p_value, (p) => p !== null && p <= chosen.highest);
   $("level-text").textContent = say("level", { ...chosen, listed: count(chosen.listed) });
+  places = null;
   showLegend();
   select();
   redraw();
@@ -74,10 +75,10 @@ function search(query) {
   if (found) announce(say("found", { nodes: counted(found.reduce((sum, one) => sum + one, 0)) }));
 }
 
-const headings = () => columns.map(({ heading, down }, c) => {
+const headings = () => columns.map(({ heading, down, numeric }, c) => {
   const chosen = sort.column === c;
   const button = make("button", { type: "button", onclick: () => order(c, Boolean(down)) }, heading + (chosen ? (sort.down ? " ↓" : " ↑") : ""));
-  return make("th", { scope: "col", "aria-sort": chosen ? (sort.down ? "descending" : "ascending") : "none" }, button);
+  return make("th", { scope: "col", class: numeric ? "number" : "", "aria-sort": chosen ? (sort.down ? "descending" : "ascending") : "none" }, button);
 });
 function order(c, down) {
   sort = { column: c, down: sort.column === c ? !sort.down : down };

@@ -198,7 +198,7 @@ def print_result(
         name = group["name"] or f"Group {group['number']}"
         say(console, f"{name} ({group['size']:,}): {'; '.join(group['typical'])}")
     if not groups and shown:
-        named = said.get("label") if said.get("label") in result.table.columns else "id"
+        named = said["label"] if said.get("label") in result.table.columns else "id"
         highest = (f"{row[named] or row['id']} ({row['score']:.4f})" for row in result.table.head(shown).to_dicts())
         say(console, f"Highest scores: {'; '.join(highest)}")
     has_report, trained = result.findings is not None, result.model is not None

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
-from recoslip.base.text import at_least_percent, counted, times
+from recoslip.base.text import PLAIN, Terms, at_least_percent, times
 from recoslip.data.graph import NodeGraph
 from recoslip.data.tables.times import read_times, slash_order
 from recoslip.inference.evidence import ERROR, BinCounts
@@ -31,26 +31,24 @@ class EarlierStep:
     target: int  # nodes in it
     low: float  # at least this fraction of them is unlike those before
     holds_up_to: float  # growth of known categories up to which some are
-    late: (
-        float  # how many times as frequent the latest quarter of the source is among its fifth with the highest scores
-    )
+    late: float  # how many times as frequent the latest quarter of the source is among its fifth with high scores
     drifts: bool  # whether known content seems to change steadily, by either
 
-    def sentence(self) -> str:
+    def sentence(self, terms: Terms = PLAIN) -> str:
         """Say what was found."""
         found = f"at least {at_least_percent(self.low)} were" if self.low > 0 else "nothing stood out"
-        return f"One step earlier, of {counted(self.target, 'node')} ({self.period}) against those before, {found}."
+        return f"One step earlier, of {terms.nodes(self.target)} ({self.period}) against those before, {found}."
 
-    def drift(self) -> str:
+    def drift(self, terms: Terms = PLAIN) -> str:
         """Say what speaks for a steady change."""
         if self.low > 0:
             return (
-                f"so were at least {at_least_percent(self.low)} of the nodes one step earlier ({self.period}), against "
-                "those before"
+                f"so were at least {at_least_percent(self.low)} of the {terms.noun} one step earlier ({self.period}), "
+                "against those before"
             )
         return (
-            "what stands out went on since before: the latest quarter of the source is "
-            f"{times(self.late)} times as frequent among its nodes with the highest scores"
+            f"the latest quarter of the {terms.sources()} is {times(self.late)} times as frequent as the others among "
+            "those with the highest scores"
         )
 
 
@@ -66,7 +64,7 @@ def earlier_step(graph: NodeGraph, scores: NDArray[np.float64]) -> EarlierStep |
     if graph.times is None:
         return None
     try:
-        time = _numbers(graph.times)
+        time = time_numbers(graph.times)
     except TableError:  # which part of a date is the day was told by `since` alone
         return None
     nodes = np.flatnonzero(~graph.is_target & np.isfinite(time))
@@ -102,7 +100,7 @@ def lateness(scores: NDArray[np.float64], time: NDArray[np.float64]) -> tuple[fl
     return ratio, bool(hypergeom.sf(both - 1, *sizes) <= ERROR)
 
 
-def _numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
+def time_numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
     """Return times as numbers that are in the same order."""
     if np.issubdtype(times.dtype, np.number):
         return times.astype(np.float64)

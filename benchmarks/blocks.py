@@ -18,8 +18,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
 from recoslip import NodeGraph, detector, read_graph
-from recoslip.data.alignment import reduced_features, similarity_features
+from recoslip.data.alignment import HOPS, reduced_features
 from recoslip.data.datasets.block_model import csbm
+from recoslip.data.neighbours import Neighbours, diffuse
 
 SEEDS = 3
 
@@ -65,6 +66,26 @@ def alike(x: NDArray[np.floating], category: NDArray[np.int64]) -> float:
     """Return the fraction of a node's ten nearest that are of its category."""
     near = NearestNeighbors(n_neighbors=10).fit(x).kneighbors(return_distance=False)
     return float((category[near] == category[:, None]).mean())
+
+
+def similarity_features(graph: NodeGraph) -> NDArray[np.float32]:
+    """Vectors whose inner products are the similarities of nodes, by their features and their neighbours'.
+
+    They are tf-idf weighted features, reduced and averaged with those of the neighbours, two hops far, of length 1, or
+    0 for a node that has none.
+    """
+    neighbours = Neighbours(graph)
+    x = diffuse(
+        reduced_features(graph, tf_idf=True),
+        neighbours.mean,
+        0.5,
+        HOPS,
+        restart=False,
+        isolated=neighbours.degree[:, None] == 0,
+    )
+    length = np.linalg.norm(x, axis=1, keepdims=True)
+    x /= np.where(length > 0, length, 1)
+    return x.astype(np.float32, copy=False)
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ def test_one_folder_alone_needs_pytorch():
 ALLOWED = {
     ("learning.networks.batches", "truncate"),  # a temporary file without a name
     ("data.datasets.load", "symlink_to"),  # in a temporary folder
-    ("data.packed.edge_sort", "save"), ("data.packed.writer", "save"),  # where base/files.py says
+    ("data.packed.writer", "save"),  # where base/files.py says
     ("data.packed.reader", "open_memmap"),
     ("products.review.journal", "open"),  # SQLite's file
     ("products.cli.signals", "open"),  # the null device

@@ -111,7 +111,7 @@ def test_promises_hold_over_draws_without_shift():
 def test_with_shift_the_promise_is_for_the_source_alone():
     false_positive, _, calibration = realised("domain-discriminator", 12, shift=0.9, epochs=60)
     assert calibration.mean() <= 0.1 + 2.5 * calibration.std() / np.sqrt(12)
-    assert false_positive.mean() > 0.1  # known categories that grew are listed more often, as docs/promises.md says
+    assert false_positive.mean() > 0.1  # known categories that grew are listed more often, as docs/guarantees.md says
 
 
 def test_without_calibration_the_validation_nodes_stand_in(graph, split):

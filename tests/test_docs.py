@@ -273,7 +273,7 @@ def test_the_site_has_what_a_reader_of_the_repository_sees(site):
     reference = (site / "api" / "detectors.html").read_text(encoding="utf-8")
     assert "<math" in reference
     assert "arithmatex" not in reference  # every formula was turned into MathML
-    assert '<a href="../promises.html">docs/promises.md</a>' in reference
+    assert '<a href="../guarantees.html">docs/guarantees.md</a>' in reference
     assert "--max-growth" in (site / "api" / "command-line.html").read_text(encoding="utf-8")
 
 
@@ -304,7 +304,7 @@ def test_the_site_and_its_search_work_from_the_file_system(site, browser):
     page.locator("input.md-search__input").press_sequentially("certificate")
     page.locator(".md-search-result__item a").first.click()
     page.wait_for_url(
-        re.compile("promises.html|results.html|review.html|glossary.html|tables.html|changelog|questions.html")
+        re.compile("guarantees.html|results.html|review.html|glossary.html|tables.html|changelog|questions.html")
     )
     assert asked
     assert not [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]

@@ -353,7 +353,7 @@ def test_text_that_is_no_number_is_refused_with_the_first_and_how_many(shop):
         ("title", [b"red"], "'title' must hold one text per row; got Binary"),
         ("image", [1.0], "'image' must hold lists of numbers, as when the model was fitted; got Float64"),
         ("image", ["1,2,3"], "'image' must hold lists of numbers"),
-        ("image", [[1.0, 2.0]], r"'image' must have one length; got lengths \[3, 2\]"),
+        ("image", [[1.0, 2.0]], r"'image' must have one length; got lengths \[2, 3\]"),
         ("image", [[1.0, 2.0, float("nan")]], "empty, infinite or extreme values in 1 rows"),
     ],
 )

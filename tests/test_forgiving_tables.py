@@ -552,7 +552,7 @@ def test_a_folder_is_no_table(tmp_path):
     assert "is a folder, and a table is expected; give a file in it" in refusals(tmp_path, tmp_path, edges)
     assert "edges: " in refusals(tmp_path, path, tmp_path)
     assert "is a folder" in message(run("check", path, tmp_path))
-    assert "cannot be used as a packed graph: it holds no graph.json" in message(run("check", tmp_path))
+    assert "cannot be used as a packed graph: its recoslip.json is missing" in message(run("check", tmp_path))
 
 
 # Dates.

@@ -16,11 +16,6 @@ def test_a_value_comes_back(value, tmp_path):
         assert read_json(tmp_path / "a.json") == value
 
 
-def test_a_list_comes_back(tmp_path):
-    (tmp_path / "a.json").write_text("[1, [2]]")
-    assert read_json(tmp_path / "a.json", kind=list) == [1, [2]]
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

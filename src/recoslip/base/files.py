@@ -106,7 +106,7 @@ def output_lock(path: PathLike, *, wait: float = 0.0) -> Iterator[None]:
 def check_output(
     path: PathLike, kind: Kind, *, replace: bool = False, inputs: Iterable[PathLike] = (), size: int = 0
 ) -> None:
-    """Raise unless a folder can be written at `path`; the arguments are those of `writing`."""
+    """Raise unless a folder of so many bytes can be written at `path`; the other arguments are those of `writing`."""
     final, shown = resolve(path), printable(path)
     for given in inputs:
         if final in ((own := resolve(given)), *own.parents):
@@ -244,9 +244,7 @@ def _remove(folder: Path, names: Iterable[str]) -> None:
 
 
 @contextmanager
-def writing(
-    path: PathLike, kind: Kind, *, replace: bool = False, inputs: Iterable[PathLike] = (), size: int = 0
-) -> Iterator[Folder]:
+def writing(path: PathLike, kind: Kind, *, replace: bool = False, inputs: Iterable[PathLike] = ()) -> Iterator[Folder]:
     """Yield a folder to write into; it becomes `path` when the block ends without error.
 
     Args:
@@ -254,11 +252,10 @@ def writing(
         kind: what the folder is. A folder of another kind is never replaced.
         replace: whether an earlier folder of this kind may be replaced, if it holds nothing else.
         inputs: files and folders that are read. None may be the folder or lie in it.
-        size: bytes that it will take, about.
     """
     final = resolve(path)
     with output_lock(final):
-        check_output(path, kind, replace=replace, inputs=inputs, size=size)
+        check_output(path, kind, replace=replace, inputs=inputs)
         with _explained(path), _hidden(final) as folder:
             yield folder
             check_update(final, contents(final))  # once more: something may have come meanwhile

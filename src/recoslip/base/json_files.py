@@ -17,37 +17,31 @@ class JsonFileError(ValueError):
     """A file that is no JSON file of ours; the message is the reason, without the file's name."""
 
 
-def read_json(path: Path, kind: type = dict) -> Any:
-    """Read a JSON value from a regular file; links are not followed, and devices and pipes are not opened.
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a regular file; links are not followed, and devices and pipes are not opened.
 
     FileNotFoundError is raised as it is.
-
-    Args:
-        path: the file.
-        kind: the type that the value must have, dict or list.
     """
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise JsonFileError("it is a link, a folder, a pipe or a device, not a file")
-        text = path.read_text(encoding="utf-8")
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError, MemoryError) as problem:
         raise JsonFileError(f"it cannot be read ({problem})") from problem
-    return parse_json(text, kind)
 
 
-def parse_json(text: str, kind: type = dict) -> Any:
-    """Parse a JSON value, which must be of the type `kind`."""
+def parse_json(text: str) -> dict[str, Any]:
+    """Parse a JSON object."""
     try:
         value = json.loads(text)
     except RecursionError as problem:
         raise JsonFileError("it is nested too deeply") from problem
-    except (ValueError, MemoryError) as problem:
+    except ValueError as problem:
         raise JsonFileError(f"it is not JSON: {problem}") from problem
-    if type(value) is not kind:
-        expected = "an object" if kind is dict else "a list"
-        raise JsonFileError(f"it must hold {expected}, and holds {type(value).__name__}")
+    if not isinstance(value, dict):
+        raise JsonFileError(f"it must hold an object, and holds {type(value).__name__}")
     return value
 
 

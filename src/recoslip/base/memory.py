@@ -67,7 +67,7 @@ def memory_errors(size: int = 0) -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError, ImportError) as problem:
+    except (MemoryError, RuntimeError, ImportError, OSError) as problem:
         if not isinstance(problem, MemoryError) and not WORDS.search(str(problem)):
             raise
         if "CUDA" in str(problem):
@@ -79,10 +79,7 @@ def memory_errors(size: int = 0) -> Iterator[None]:
 
 def _explanation(size: int) -> str:
     """Say which limit is the lowest, and what would help."""
-    try:
-        name, lowest = min(_limits().items(), key=lambda item: item[1].total)
-    except MemoryError:  # it does not suffice to find out
-        return "memory did not suffice, by far; end other programs, or raise the limit of the process (ulimit -v)"
+    name, lowest = min(_limits().items(), key=lambda item: item[1].total)
     remedy = "end other programs" if name == MACHINE else "raise this limit"
     if size > LARGE * lowest.total:
         remedy = f"{BATCHES}, or pack the graph (recoslip pack), or {remedy}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
@@ -59,18 +60,17 @@ class CombinedProgress:
     """
 
     def __init__(self, report: Callable[[int], None]) -> None:
-        self.report, self.done, self.lock = report, 0, threading.Lock()
+        self.report, self.done, self.lock = report, Counter[int](), threading.Lock()
 
     def task(self) -> Callable[[int], None]:
         """Return the function that one of them calls with how many steps it has done."""
-        before = 0
+        number = len(self.done)
+        self.done[number] = 0
 
         def add(done: int) -> None:
-            nonlocal before
             with self.lock:
-                self.done += done - before
-                before = done
-                self.report(self.done)
+                self.done[number] = done
+                self.report(self.done.total())
 
         return add
 

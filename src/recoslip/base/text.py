@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 NAMED = 3  # things that a sentence names
 
@@ -23,10 +23,7 @@ def at_least_percent(bound: float) -> str:
     >>> at_least_percent(0.128), at_least_percent(0.0628), at_least_percent(0.00068)
     ('12 %', '6.2 %', '0.068 %')
     """
-    if bound <= 0:
-        return "0 %"
-    step = 0.01 if bound >= 0.1 else 10.0 ** (math.floor(math.log10(bound)) - 1)
-    return percent(math.floor(bound / step + 1e-9) * step)
+    return percent(_rounded(bound, math.floor, 1e-9))
 
 
 def at_most_percent(bound: float) -> str:
@@ -35,10 +32,15 @@ def at_most_percent(bound: float) -> str:
     >>> at_most_percent(0.121), at_most_percent(0.0621), at_most_percent(0.0)
     ('13 %', '6.3 %', '0 %')
     """
+    return percent(_rounded(bound, math.ceil, -1e-9))
+
+
+def _rounded(bound: float, to_whole: Callable[[float], int], slack: float) -> float:
+    """Round a fraction to the digits that `percent` writes."""
     if bound <= 0:
-        return "0 %"
+        return 0.0
     step = 0.01 if bound >= 0.1 else 10.0 ** (math.floor(math.log10(bound)) - 1)
-    return percent(math.ceil(bound / step - 1e-9) * step)
+    return to_whole(bound / step + slack) * step
 
 
 def times(factor: float) -> str:
@@ -68,14 +70,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], most: int = NAMED) -> str:
     """Name the first of several things, and say how many more there are.
 
     >>> named(("a", "b", "c", "d", "e"))
     'a, b, c and 2 more'
     """
-    rest = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + rest
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
 
 
 def capitalised(sentence: str) -> str:

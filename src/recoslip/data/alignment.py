@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.data.graph import NodeGraph
-from recoslip.data.neighbours import Neighbours, diffuse
+from recoslip.data.neighbours import Neighbours
 
 
 def aligned(graph: NodeGraph) -> NodeGraph:
@@ -113,26 +113,6 @@ def average_over_neighbours(x: NDArray[Any], neighbours: Neighbours, hops: int) 
         mean /= degree + 1
         x = mean
     return x
-
-
-def similarity_features(graph: NodeGraph, neighbours: Neighbours | None = None) -> NDArray[np.float32]:
-    """Vectors whose inner products are the similarities of nodes, by their features and their neighbours'.
-
-    They are tf-idf weighted features, reduced and averaged with those of the neighbours, two hops far, of length 1, or
-    0 for a node that has none.
-    """
-    neighbours = neighbours or Neighbours(graph)
-    x = diffuse(
-        reduced_features(graph, tf_idf=True),
-        neighbours.mean,
-        0.5,
-        HOPS,
-        restart=False,
-        isolated=neighbours.degree[:, None] == 0,
-    )
-    length = np.linalg.norm(x, axis=1, keepdims=True)
-    x /= np.where(length > 0, length, 1)
-    return x.astype(np.float32, copy=False)
 
 
 def k_means(

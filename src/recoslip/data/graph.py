@@ -11,18 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from recoslip.base.errors import GraphError, need
-from recoslip.data.validation import (
-    EdgeRepairs,
-    check_columns,
-    check_domains,
-    check_edges,
-    check_feature_names,
-    check_features,
-    check_ids,
-    check_label,
-    check_per_node,
-    simple_edges,
-)
+from recoslip.data import validation
+from recoslip.data.validation import EdgeRepairs, check_domains, check_feature_names, check_features
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -109,20 +99,20 @@ class NodeGraph:
     ) -> None:
         features = check_features(x)
         nodes = features.shape[0]
-        edges, weight, repairs = simple_edges(check_edges(edge_index, nodes), edge_weight, nodes)
+        edges, weight, repairs = validation.simple_edges(validation.check_edges(edge_index, nodes), edge_weight, nodes)
         fields = {
             "x": features,
             "edge_index": edges,
             "edge_weight": weight,
             "is_target": check_domains(is_target, nodes, one_domain=one_domain),
-            "ids": check_ids(ids, nodes),
-            "categories": check_per_node("categories", categories, nodes),
-            "times": check_per_node("times", times, nodes),
+            "ids": validation.check_ids(ids, nodes),
+            "categories": validation.check_per_node("categories", categories, nodes),
+            "times": validation.check_per_node("times", times, nodes),
             "feature_names": check_feature_names(feature_names, features.shape[1]),
             "encoding": None if encoding is None else dict(encoding),
             "missing": None if missing is None else dict(missing),
-            "columns": (shown := check_columns(columns, nodes)),
-            "label": check_label(label, shown),
+            "columns": (shown := validation.check_columns(columns, nodes)),
+            "label": validation.check_label(label, shown),
             "repairs": repairs,
         }
         self.__setstate__(fields)
@@ -266,9 +256,7 @@ class NodeGraph:
         index = np.ascontiguousarray(order, dtype=np.int64)
         if not np.array_equal(np.sort(index), np.arange(self.num_nodes)):
             raise GraphError(f"order must name each of the {self.num_nodes} nodes once")
-        position = np.empty_like(index)  # of each old node in the new order
-        position[index] = np.arange(self.num_nodes)
-        other = self._changed(edge_index=position[self.edge_index], **self._rows(index))
+        other = self.subgraph(index)
         other._derived.update({key: value.permuted(index) for key, value in self._derived.items()})
         return other
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,31 +34,16 @@ def mean_over_neighbours(graph: NodeGraph) -> sp.csr_array:
     return sp.csr_array(sp.diags_array(1 / np.where(degree > 0, degree, 1)) @ adjacency)
 
 
-@dataclass(frozen=True, eq=False)
-class SymmetricNormalisation:
-    r"""$D^{-1/2} A D^{-1/2}$ for the degrees D.
-
-    Args:
-        degree: (nodes,) total weight of each node's edges, its self-loop included where A has one.
-    """
-
-    degree: NDArray[np.float64]
-
-    @cached_property
-    def scale(self) -> NDArray[np.float64]:
-        """$D^{-1/2}$, (nodes,); 1 for a node without edges."""
-        return np.asarray(np.where(self.degree > 0, self.degree, 1) ** -0.5)
-
-    def matrix(self, adjacency: sp.csr_array) -> sp.csr_array:
-        """Normalise a whole matrix A."""
-        scale = sp.diags_array(self.scale)
-        return sp.csr_array(scale @ adjacency @ scale)
+def symmetric_scale(degree: NDArray[np.float64]) -> NDArray[np.float64]:
+    r"""Return $D^{-1/2}$ for the total weight D of each node's edges, (nodes,); 1 for a node without edges."""
+    return np.asarray(np.where(degree > 0, degree, 1) ** -0.5)
 
 
 def gcn_adjacency(graph: NodeGraph) -> sp.csr_array:
     r"""$\hat A = D^{-1/2} (A + I) D^{-1/2}$ (Kipf & Welling)."""
     adjacency = weighted_adjacency(graph) + sp.eye_array(graph.num_nodes, format="csr")
-    return SymmetricNormalisation(adjacency.sum(axis=1)).matrix(adjacency)
+    scale = sp.diags_array(symmetric_scale(adjacency.sum(axis=1)))
+    return sp.csr_array(scale @ adjacency @ scale)
 
 
 def mean_of_rows(

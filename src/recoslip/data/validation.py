@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Number
@@ -36,26 +37,27 @@ class EdgeRepairs:
 
 def check_features(x: Any) -> Any:
     """Return features as a float32 array, or a csr_array where they are sparse."""
-    if is_tensor(x):
-        x = _without_layout(x)
+    x = _without_layout(x) if is_tensor(x) else x
+    features: Any
     if sp.issparse(x):
-        _check_feature_shape(x.shape)
         _refuse_complex("x", x.dtype)
-        features = to_csr(x)
+        features = to_csr(x) if x.ndim == 2 else x
         bad = ~np.isfinite(features.data)
-        if bad.any():
-            _refuse_not_finite(np.column_stack(features.tocoo().coords)[bad], x.shape)
-        return features
-    given = as_numbers("x", x)
-    try:
-        with np.errstate(over="ignore"):
-            array = np.array(given, dtype=np.float32, order="C")
-    except (TypeError, ValueError, OverflowError) as problem:
-        raise GraphError(f"x must hold numbers, shape (nodes, features): {problem}") from problem
-    _check_feature_shape(array.shape)
-    if not np.isfinite(array).all():
-        _refuse_not_finite(np.argwhere(~np.isfinite(array)), array.shape)
-    return array
+        rows, columns = (each[bad] for each in features.tocoo().coords) if bad.any() and x.ndim == 2 else ((), ())
+    else:
+        features = _numbers("x", x, "shape (nodes, features)", np.float32)
+        bad = ~np.isfinite(features)
+        rows, columns = np.nonzero(bad) if features.ndim == 2 else ((), ())
+    if features.ndim != 2 or 0 in features.shape:
+        raise GraphError(f"x must have shape (nodes, features) with at least one of each; got shape {features.shape}")
+    if len(rows):
+        rows, columns = np.unique(rows), np.unique(columns)
+        raise GraphError(
+            f"x holds NaN, infinite or extreme values (above 3e38) in {len(rows)} of {features.shape[0]} rows "
+            f"(first: {rows[:5].tolist()}) and {len(columns)} of {features.shape[1]} columns (first: "
+            f"{columns[:5].tolist()}); fill or drop them"
+        )
+    return features
 
 
 def to_csr(matrix: sp.sparray | sp.spmatrix) -> sp.csr_array:
@@ -70,29 +72,10 @@ def _without_layout(x: Any) -> Any:
     """Return a sparse tensor as a SciPy matrix, and any other as it is."""
     if str(x.layout) == "torch.strided" or x.is_nested:
         return x
-    try:
-        if x.dense_dim():  # each entry is a row of its own, so that little is sparse
-            return x.to_dense()
-        coo = x.detach().cpu().to_sparse_coo().coalesce()
-        values = as_array("x", coo.values())
-        with np.errstate(over="ignore"):
-            return sp.coo_array((values.astype(np.float32), coo.indices().numpy()), shape=tuple(coo.shape))
-    except (RuntimeError, TypeError) as problem:
-        raise GraphError(f"x cannot be read as a sparse matrix: {problem}") from problem
-
-
-def _check_feature_shape(shape: tuple[int, ...]) -> None:
-    if len(shape) != 2 or 0 in shape:
-        raise GraphError(f"x must have shape (nodes, features) with at least one of each; got shape {shape}")
-
-
-def _refuse_not_finite(entries: NDArray[np.int64], shape: tuple[int, ...]) -> None:
-    rows, columns = np.unique(entries[:, 0]), np.unique(entries[:, 1])
-    raise GraphError(
-        f"x holds NaN, infinite or extreme values (above 3e38) in {len(rows)} of {shape[0]} rows "
-        f"(first: {rows[:5].tolist()}) and {len(columns)} of {shape[1]} columns (first: {columns[:5].tolist()}); "
-        "fill or drop them"
-    )
+    if x.dense_dim():  # each entry is a row of its own, so that little is sparse
+        return x.to_dense()
+    coo = x.detach().cpu().to_sparse_coo().coalesce()
+    return sp.coo_array((as_array("x", coo.values()), coo.indices().numpy()), shape=tuple(coo.shape))
 
 
 def check_edges(edge_index: ArrayLike, nodes: int) -> NDArray[np.int64]:
@@ -153,22 +136,13 @@ def _adjacency(values: NDArray[Any], ends: NDArray[Any], nodes: int) -> sp.csr_a
 
 
 def _weights(edge_weight: ArrayLike, edges: int) -> NDArray[np.float64]:
-    given = as_numbers("edge_weight", edge_weight)
-    try:
-        weight: NDArray[np.float64] = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as problem:
-        raise GraphError(f"edge_weight must hold one number per edge: {problem}") from problem
+    weight = _numbers("edge_weight", edge_weight, "one per edge", np.float64)
     if weight.shape != (edges,):
         raise GraphError(f"edge_weight must have shape ({edges},), one per edge; got shape {weight.shape}")
-    check_weights(weight)
-    return weight
-
-
-def check_weights(weight: NDArray[np.float64], first_edge: int = 0) -> None:
-    """Raise unless the weights of the edges from number `first_edge` on are all positive and finite."""
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
     if len(bad):
-        raise GraphError(f"edge_weight must be positive and finite; edge {first_edge + bad[0]} has {weight[bad[0]]}")
+        raise GraphError(f"edge_weight must be positive and finite; edge {bad[0]} has {weight[bad[0]]}")
+    return weight
 
 
 def check_total_weights(lowest: float, highest: float) -> None:
@@ -184,9 +158,7 @@ def check_total_weights(lowest: float, highest: float) -> None:
 
 def check_domains(is_target: ArrayLike, nodes: int, *, one_domain: bool = False) -> NDArray[np.bool_]:
     """Return which nodes are target; both domains must be present, unless one is enough."""
-    raw = as_array("is_target", is_target)
-    if raw.shape != (nodes,):
-        raise GraphError(f"is_target must have shape ({nodes},), one per node; got shape {raw.shape}")
+    raw = _per_node("is_target", is_target, nodes)
     if raw.dtype != bool and (strange := [value for value in raw.tolist() if not _is_flag(value)]):
         raise GraphError(f"is_target must hold true/false or 0/1 for each node; got {strange[:5]}")
     target = raw.astype(bool)
@@ -201,7 +173,7 @@ def _is_flag(value: Any) -> bool:
 
 
 def check_ids(ids: Iterable[Hashable] | NDArray[Any] | None, nodes: int) -> NDArray[Any]:
-    """Return one unique id per node, positions by default.
+    """Return one unique id per node, positions by default; ids with the same text, such as 7 and "7", are the same.
 
     Scalars of NumPy and PyTorch and whole floats become Python's numbers, so that the same ids in another container
     have the same order and the same draws.
@@ -212,16 +184,17 @@ def check_ids(ids: Iterable[Hashable] | NDArray[Any] | None, nodes: int) -> NDAr
     if array.shape != (nodes,):
         raise GraphError(f"ids must name each of the {nodes} nodes, shape ({nodes},); got shape {array.shape}")
     names = list(array) if array.dtype.kind in "mM" else array.tolist()
-    missing = [] if set(map(type, names)) <= {int, str} else [k for k, name in enumerate(names) if _is_missing(name)]
+    kinds = set(map(type, names))
+    missing = [] if kinds <= {int, str} else [k for k, name in enumerate(names) if _is_missing(name)]
     if missing:
         raise GraphError(
             f"ids must name each of the {nodes} nodes; {len(missing)} are missing (first: at position {missing[0]})"
         )
     try:
-        repeated = _repeated(names)
+        counts = Counter(names), Counter(map(str, names) if len(kinds) > 1 else ())
     except TypeError as problem:
         raise GraphError(f"ids must be hashable names such as numbers or texts, one per node: {problem}") from problem
-    if repeated:
+    if repeated := [name for count in counts for name, times in count.items() if times > 1]:
         raise GraphError(
             f"ids must be unique, also as text; {len(repeated)} are repeated "
             f"(first: {', '.join(map(repr, repeated[:3]))})"
@@ -243,10 +216,11 @@ def _id_array(ids: Iterable[Hashable] | NDArray[Any]) -> NDArray[Any]:
             return array.copy()
         ids = array.tolist()
     try:
-        values = list(ids)
+        values = list(map(_plain, ids))
     except TypeError as problem:
         raise GraphError(f"ids must name each of the nodes: {problem}") from problem
-    return _object_array(values if set(map(type, values)) <= {int, str} else [_plain(value) for value in values])
+    numbers = np.array(values) if set(map(type, values)) == {int} else np.empty(0)
+    return numbers if numbers.dtype.kind in "iu" else np.fromiter(values, dtype=object, count=len(values))
 
 
 def _plain(value: Any) -> Any:
@@ -265,40 +239,22 @@ def _is_missing(name: Any) -> bool:
         return False
 
 
-def _repeated(names: Sequence[Hashable]) -> list[Hashable]:
-    """Return the names that came before, equal or with the same text: 7 and "7" are the same id everywhere."""
-    seen: set[Hashable] = set()
-    if len(set(map(type, names))) <= 1:
-        return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
-    return [name for name in names if not seen.isdisjoint(both := (name, str(name))) or seen.update(both)]  # type: ignore[func-returns-value]
-
-
-def _object_array(values: Sequence[Hashable]) -> NDArray[Any]:
-    """Python values -> one-dimensional array: numpy's own type for whole numbers, else objects."""
-    if set(map(type, values)) == {int}:
-        array = np.array(values)
-        if array.dtype.kind in "iu":
-            return array
-    array = np.empty(len(values), dtype=object)
-    for index, value in enumerate(values):  # one by one: assigned at once, tuples would become rows
-        array[index] = value
-    return array
-
-
 def check_per_node(name: str, values: ArrayLike | None, nodes: int) -> NDArray[Any] | None:
     """Return one value per node, read-only."""
-    if values is None:
-        return None
+    return None if values is None else _frozen(_per_node(name, values, nodes).copy())
+
+
+def _per_node(name: str, values: ArrayLike, nodes: int) -> NDArray[Any]:
     array = as_array(name, values)
     if array.shape != (nodes,):
         raise GraphError(f"{name} must have shape ({nodes},), one per node; got shape {array.shape}")
-    return _frozen(array.copy())
+    return array
 
 
 def check_columns(columns: Mapping[str, ArrayLike] | None, nodes: int) -> dict[str, NDArray[Any]]:
     """Return columns of one value per node, read-only."""
-    checked = {str(name): check_per_node(f"column {name!r}", values, nodes) for name, values in (columns or {}).items()}
-    return {name: values for name, values in checked.items() if values is not None}
+    given = (columns or {}).items()
+    return {str(name): _frozen(_per_node(f"column {name!r}", values, nodes).copy()) for name, values in given}
 
 
 def check_label(label: str | None, columns: Mapping[str, NDArray[Any]]) -> str | None:
@@ -310,11 +266,9 @@ def check_label(label: str | None, columns: Mapping[str, NDArray[Any]]) -> str |
 
 def check_feature_names(names: Sequence[str] | None, features: int) -> tuple[str, ...] | None:
     """Return one name per feature."""
-    if names is None:
-        return None
-    if len(names) != features:
+    if names is not None and len(names) != features:
         raise GraphError(f"feature_names must name each of the {features} features; got {len(names)}")
-    return tuple(map(str, names))
+    return None if names is None else tuple(map(str, names))
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:
@@ -335,16 +289,18 @@ def as_array(name: str, values: Any) -> NDArray[Any]:
     return np.asarray(array)
 
 
-def as_numbers(name: str, values: Any) -> NDArray[Any]:
-    """Return values that shall be numbers as an array; dates and durations, which NumPy would count, are refused."""
+def _numbers(name: str, values: Any, which: str, dtype: type) -> NDArray[Any]:
+    """Return a copy of values as numbers; dates and durations, which NumPy would count, are refused."""
     array = as_array(name, values)
-    kinds = {type(value) for value in array.flat} if array.dtype == object else {array.dtype.type}
-    if strange := kinds & {np.datetime64, np.timedelta64}:
+    if array.dtype.kind in "mM":
         raise GraphError(
-            f"{name} must hold numbers; got {strange.pop().__name__}, divide the time since a date by a unit "
-            "such as a day"
+            f"{name} must hold numbers; got {array.dtype}, divide the time since a date by a unit such as a day"
         )
-    return array
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(array, dtype=dtype, order="C")
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise GraphError(f"{name} must hold numbers, {which}: {problem}") from problem
 
 
 def _refuse_complex(name: str, dtype: np.dtype[Any]) -> None:
@@ -360,11 +316,9 @@ def is_tensor(value: Any) -> bool:
 
 def _off_device(tensor: Any) -> NDArray[Any]:
     """Return the values of a tensor; NumPy has no type for the shorter floats."""
-    if tensor.is_nested:
-        raise ValueError("it is a nested tensor, whose rows may differ in length")
     if tensor.is_floating_point() and tensor.dtype.itemsize < 4 and str(tensor.dtype) != "torch.float16":
         tensor = tensor.float()
-    result: NDArray[Any] = tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+    result: NDArray[Any] = tensor.numpy(force=True)
     return result
 
 

@@ -151,7 +151,7 @@ def analyse(
         max_growth = max([bins.allowed, *(cluster.growth or 0.0 for cluster in diagnosis.grown)])
     share = novel_share(p[is_target], int(model.calibration.sum()), bins, max_growth=max_growth)
     partition = find_groups(graph, listed) if grouped else single_group(listed)
-    earlier = earlier_step(graph) if share.low > 0 else None
+    earlier = earlier_step(graph, model.scores) if share.low > 0 else None
     verdict = decide(model, listed, fdr, share, bins, diagnosis, check, earlier)
     guaranteed = guarantee(model, fdr, supported=verdict.supported)
     evident = bins if verdict.stands_out else None

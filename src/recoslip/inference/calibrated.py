@@ -93,7 +93,7 @@ class Calibrated:
     def p_values(self) -> Scores:
         """Return the conformal p-value of each target node, and NaN for source nodes.
 
-        For a known node P(p ≤ u) ≤ u, if it is like the hidden source nodes (docs/promises.md has what holds for
+        For a known node P(p ≤ u) ≤ u, if it is like the hidden source nodes (docs/guarantees.md has what holds for
         several fits, and for another graph). Without hidden nodes, nothing is promised.
         """
         return self.p_values_within(np.zeros(len(self.is_target), dtype=np.int64))
@@ -119,6 +119,19 @@ class Calibrated:
         chosen = self.is_target.copy()
         chosen[self.is_target] = conformal.selected(p, self.max_fpr if max_fpr is None else max_fpr, fdr)
         return chosen
+
+    def placebo_lists(self, fdr: float) -> list[float]:
+        """Return, of each fit, which fraction of its hidden nodes would be listed if they were the target.
+
+        They are compared with the hidden nodes of the other fits, as these scored there.
+        """
+        weight, lists = conformal.weights(self.hidden), []
+        for own, (scores, hidden) in enumerate(self._fits()):
+            others = [
+                (scores[hidden], other[mask], weight[mask]) for k, (other, mask) in enumerate(self._fits()) if k != own
+            ]
+            lists.append(float(conformal.benjamini_hochberg(conformal.cross_p_values(others), fdr).mean()))
+        return lists
 
     def threshold(self) -> float:
         """Return the score from which on about `max_fpr` of the hidden nodes would be listed."""

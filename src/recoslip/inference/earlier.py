@@ -1,4 +1,4 @@
-"""NodeGraph with times -> the same question one step earlier, where the source alone is divided by time."""
+"""NodeGraph with times -> how the source itself changed: the same question one step earlier, and what went on since."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.base.text import at_least_percent, counted
+from recoslip.base.text import at_least_percent, counted, times
 from recoslip.data.graph import NodeGraph
 from recoslip.data.tables.times import read_times
-from recoslip.inference.evidence import BinCounts
+from recoslip.inference.evidence import ERROR, BinCounts
 from recoslip.inference.hiding import match_domains
 
 FEWEST = 100  # nodes before the earlier step, and in it
 LARGEST = 0.75  # of the source that the earlier step may hold
+LATE, HIGH = 0.25, 0.2  # fractions of the source that are called late, and that have high scores
+MUCH = 1.3  # of lateness, from which on content is said to drift
 
 
 @dataclass(frozen=True)
@@ -28,25 +30,45 @@ class EarlierStep:
     target: int  # nodes in it
     low: float  # at least this fraction of them is unlike those before
     holds_up_to: float  # growth of known categories up to which some are
+    late: (
+        float  # how many times as frequent the latest quarter of the source is among its fifth with the highest scores
+    )
+    drifts: bool  # whether known content seems to change steadily, by either
 
     def sentence(self) -> str:
         """Say what was found."""
         found = f"at least {at_least_percent(self.low)} were" if self.low > 0 else "nothing stood out"
         return f"One step earlier, of {counted(self.target, 'node')} ({self.period}) against those before, {found}."
 
+    def drift(self) -> str:
+        """Say what speaks for a steady change."""
+        if self.low > 0:
+            return (
+                f"so were at least {at_least_percent(self.low)} of the nodes one step earlier ({self.period}), against "
+                "those before"
+            )
+        return (
+            "what stands out went on since before: the latest quarter of the source is "
+            f"{times(self.late)} times as frequent among its nodes with the highest scores"
+        )
 
-def earlier_step(graph: NodeGraph) -> EarlierStep | None:
+
+def earlier_step(graph: NodeGraph, scores: NDArray[np.float64]) -> EarlierStep | None:
     """Divide the source where the target's length of time goes back from its end; None without times, or if few.
 
     A step that would hold more than three quarters of the source is shorter.
+
+    Args:
+        graph: with times.
+        scores: (nodes,) of source nodes that were hidden.
     """
     if graph.times is None:
         return None
-    times = _numbers(graph.times)
-    nodes = np.flatnonzero(~graph.is_target & np.isfinite(times))
+    time = _numbers(graph.times)
+    nodes = np.flatnonzero(~graph.is_target & np.isfinite(time))
     if len(nodes) < 2 * FEWEST:
         return None
-    own, later = times[nodes], times[graph.is_target & np.isfinite(times)]
+    own, later = time[nodes], time[graph.is_target & np.isfinite(time)]
     wanted = own.max() - (later.max() - later.min()) if len(later) else np.inf
     start = max(wanted, float(np.quantile(own, 1 - LARGEST, method="higher")))
     is_target = own >= start
@@ -57,7 +79,23 @@ def earlier_step(graph: NodeGraph) -> EarlierStep | None:
     bound = bins.bound(is_target)
     period = _period(graph.times[nodes][is_target], own[is_target])
     sizes = int((~is_target).sum()), int(is_target.sum())
-    return EarlierStep(period, *sizes, bound.new / sizes[1], bins.holds_up_to)
+    late, is_significant = lateness(scores[nodes], own)
+    drifts = bound.new > 0 or (is_significant and late >= MUCH)
+    return EarlierStep(period, *sizes, bound.new / sizes[1], bins.holds_up_to, late, drifts)
+
+
+def lateness(scores: NDArray[np.float64], time: NDArray[np.float64]) -> tuple[float, bool]:
+    """Return how many times as frequent late nodes are among those with high scores, and whether by more than chance.
+
+    >>> lateness(np.arange(100.0), np.arange(100.0))
+    (4.0, True)
+    """
+    from scipy.stats import hypergeom
+
+    late, high = time >= np.quantile(time, 1 - LATE), scores >= np.quantile(scores, 1 - HIGH)
+    both, sizes = int((late & high).sum()), (len(time), int(late.sum()), int(high.sum()))
+    ratio = both * sizes[0] / (sizes[1] * sizes[2])
+    return ratio, bool(hypergeom.sf(both - 1, *sizes) <= ERROR)
 
 
 def _numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:

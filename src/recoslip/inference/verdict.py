@@ -139,12 +139,12 @@ def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, ea
             " The domains follow the edges, so parts of the source that do so too were compared with the rest of it: "
             "they seemed to have grown up to so many times."
         )
-    if earlier is not None and earlier.low > 0:
+    if earlier is not None and earlier.drifts:
         return Verdict(
             "drift",
-            f"Drift: at least {lowest} of the target nodes are unlike anything in the source, but so were at least "
-            f"{at_least_percent(earlier.low)} of the nodes one step earlier ({earlier.period}), against those before.",
+            f"Drift: at least {lowest} of the target nodes are unlike anything in the source, but {earlier.drift()}.",
             "Known content may change steadily. Look at the groups of listed nodes to see what is new in them.",
+            supported=False,
             stands_out=True,
         )
     own = bins if bins.follows_edges else bins.of_own_vectors()
@@ -208,8 +208,13 @@ def _option(fdr: float | None) -> str:
 
 
 def _by_chance(model: Calibrated, fdr: float | None, targets: int) -> int:
-    """Return how many nodes may be listed where nothing is novel: by false-discovery rate, none."""
-    return 0 if fdr is not None else most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
+    """Return how many nodes may be listed where nothing is novel.
+
+    By a false-discovery rate: as many as of the hidden part of which most are, if it were the target.
+    """
+    if fdr is not None:
+        return int(max(model.placebo_lists(fdr), default=0.0) * targets)
+    return most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
 
 
 def _needed(share: NovelShare) -> str:

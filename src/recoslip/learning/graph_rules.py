@@ -13,7 +13,7 @@ from recoslip.base.progress import Progress
 from recoslip.base.settings import Integer, Number, param
 from recoslip.data.alignment import average_over_neighbours, match_moments, reduced_features
 from recoslip.data.graph import NodeGraph
-from recoslip.data.neighbours import Neighbours, SymmetricNormalisation, adjacency_of, diffuse, mean_distance
+from recoslip.data.neighbours import Neighbours, adjacency_of, diffuse, mean_distance, symmetric_scale
 from recoslip.data.split import Split
 from recoslip.learning.base import Attributes, Detector, Scores
 
@@ -76,7 +76,7 @@ def farthest(distance: NDArray[np.float64], ratio: float) -> NDArray[np.bool_]:
 
 def propagate(adjacency: sp.csr_array, y: NDArray[np.float64], layers: int, alpha: float) -> NDArray[np.float64]:
     r"""$Y \leftarrow \alpha D^{-1/2} A D^{-1/2} Y + (1 - \alpha) Y_0$, kept in [0, 1]."""
-    scale = SymmetricNormalisation(np.diff(adjacency.indptr).astype(float)).scale[:, None]
+    scale = symmetric_scale(np.diff(adjacency.indptr).astype(float))[:, None]
     return diffuse(y, lambda current: scale * (adjacency @ (scale * current)), alpha, layers, clip=True)
 
 

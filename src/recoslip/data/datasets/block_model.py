@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recoslip.base.errors import SettingError
+from recoslip.base.settings import Number
 from recoslip.data.graph import NodeGraph
 
 
@@ -52,14 +53,9 @@ def csbm(
         raise SettingError(
             f"csbm needs a known and a novel category; got {categories}, {novel_categories} of them novel"
         )
-    for name, value, high in (
-        ("homophily", homophily, 1.0),
-        ("target_homophily", target_homophily, 1.0),
-        ("shift", shift, 0.99),
-        ("novel_share", novel_share, 0.99),
-    ):
-        if not 0 <= value <= high:
-            raise SettingError(f"csbm's {name} must be in [0, {high}]; got {value}")
+    shares = {"homophily": homophily, "target_homophily": target_homophily, "shift": shift, "novel_share": novel_share}
+    for name, value in shares.items():
+        Number(0, 1.0 if "homophily" in name else 0.99)(f"csbm's {name}", value)
     if known == 1 and novel_share == 0 and min(homophily, target_homophily) < 1:
         raise SettingError("csbm with one category alone has no edges between categories: set homophily to 1")
     if degree < 0 or noise < 0 or features < 1:

@@ -12,11 +12,11 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from recoslip.base.errors import GraphError, OutOfMemory
-from recoslip.base.files import MANIFEST, ManifestError, check_manifest, printable, put_right
+from recoslip.base.errors import GraphError
+from recoslip.base.files import ManifestError, check_manifest, printable
 from recoslip.base.json_files import JsonFileError, read_json
 from recoslip.data.graph import NodeGraph
-from recoslip.data.tables.files import read_parquet
+from recoslip.data.tables.files import frame_within_memory
 from recoslip.data.tables.node_columns import column_arrays
 from recoslip.data.validation import EdgeRepairs
 
@@ -43,10 +43,6 @@ def create_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.memmap[A
     return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
 
 
-_DENSE = {EDGE_INDEX, IS_TARGET, NODES, DENSE_FEATURES}
-_SPARSE = {EDGE_INDEX, IS_TARGET, NODES, ROW_STARTS, COLUMN_INDICES, VALUES}
-
-
 def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:
     """Open a graph that `pack` wrote; features and edges stay on disk and are mapped into memory.
 
@@ -54,49 +50,20 @@ def open_packed(folder: str | os.PathLike[str]) -> NodeGraph:
     """
     path = Path(folder).expanduser()
     try:
-        put_right(path)
-        index = _read_index(path)
         files = check_manifest(path, "packed graph").files
-        if {*files} - {INDEX, EDGE_WEIGHT} not in (_DENSE, _SPARSE):
-            raise _error(path, f"{MANIFEST} does not name the files of a graph")
-        return _graph(path, index, files)
-    except ManifestError as problem:
-        raise _error(path, str(problem)) from problem
-    except (GraphError, OutOfMemory):
-        raise
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OSError,
-        RuntimeError,
-        pl.exceptions.PolarsError,
-    ) as problem:
-        raise _error(path, f"its files do not fit together ({type(problem).__name__}: {problem})") from problem
-
-
-def _error(folder: Path, reason: str) -> GraphError:
-    return GraphError(f"{printable(folder)} cannot be used as a packed graph: {reason}; pack the tables again")
-
-
-def _read_index(folder: Path) -> dict[str, Any]:
-    try:
-        index: dict[str, Any] = read_json(folder / INDEX)
-    except FileNotFoundError as problem:
-        raise _error(folder, f"it holds no {INDEX}") from problem
-    except JsonFileError as problem:
-        raise _error(folder, f"{INDEX} cannot be read: {problem}") from problem
-    if index.get("format") != FORMAT:
-        raise _error(folder, f'{INDEX} is not recoslip\'s (expected "format": "{FORMAT}")')
-    if index.get("version") != VERSION:
-        raise _error(folder, f"it has version {str(index.get('version'))[:20]}, this recoslip reads {VERSION}")
-    return index
+        index = read_json(path / INDEX)
+        if (index["format"], index["version"]) != (FORMAT, VERSION):
+            raise ManifestError(f"it has version {str(index['version'])[:20]}, this recoslip reads {VERSION}")
+    except (OSError, KeyError, JsonFileError, ManifestError) as problem:
+        raise GraphError(
+            f"{printable(path)} cannot be used as a packed graph: {problem}; pack the tables again"
+        ) from problem
+    return _graph(path, index, files)
 
 
 def _graph(folder: Path, index: dict[str, Any], files: Collection[str]) -> NodeGraph:
     with (folder / NODES).open("rb") as file:
-        frame = read_parquet(file, NODES, 1, "free some memory")
+        frame = frame_within_memory(pl.scan_parquet(file), NODES, 1, "free some memory")
     kept = [name for name in frame.columns if name.startswith(KEPT)]
     return NodeGraph.from_checked(
         x=_features(folder, index, files),

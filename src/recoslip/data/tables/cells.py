@@ -105,18 +105,10 @@ def anndata_tables(cells: Any, use_rep: str | None = None) -> GraphTables:
 
 
 def _edges(graph: sp.csr_matrix, ids: pl.Series) -> pl.DataFrame:
-    """Return the edges of a matrix, each once; raise for weights that a table's edges must not have either."""
-    entries = graph.tocoo()
-    wrong = np.flatnonzero(~np.isreal(entries.data) | ~np.isfinite(entries.data) | (entries.data.real < 0))
-    if len(wrong):
-        row, column, value = (each[wrong[0]] for each in (entries.row, entries.col, entries.data))
-        raise TableError(
-            f"weights in obsp['connectivities'] must be finite and not negative; {len(wrong)} are not (first: {value} "
-            f"between {ids[int(row)]!r} and {ids[int(column)]!r}); compute the neighbours again (scanpy.pp.neighbors)"
-        )
+    """Return the edges of a matrix, each once."""
     upper = sp.triu(graph.maximum(graph.T), k=1).tocoo()
-    edges = {ENDS[0]: ids[upper.row], ENDS[1]: ids[upper.col], WEIGHT: upper.data.real.astype(np.float64)}
-    return pl.DataFrame(edges).filter(pl.col(WEIGHT) > 0)
+    edges = {ENDS[0]: ids[upper.row], ENDS[1]: ids[upper.col], WEIGHT: upper.data.astype(np.float64)}
+    return pl.DataFrame(edges).filter(pl.col(WEIGHT) != 0)
 
 
 def _obs_series(values: Any) -> pl.Series:

@@ -264,11 +264,9 @@ class VectorEncoder(ColumnEncoder):
         """Learn from a column that is given in parts; those that hold missing vectors alone are passed over."""
         count, total, squares = 0, np.zeros(0), np.zeros(0)
         for series in chunks:
-            _, vectors = _vectors(series, name)
+            _, vectors = _vectors(series, name, len(total) if count else None)
             if not len(vectors):
                 continue
-            if count:
-                _require_length(name, len(total), vectors)
             with np.errstate(over="ignore"):
                 sums = vectors.sum(axis=0), (vectors**2).sum(axis=0)
             total, squares = (sums[0] + total, sums[1] + squares) if count else sums
@@ -281,11 +279,9 @@ class VectorEncoder(ColumnEncoder):
 
     def transform(self, series: pl.Series) -> Matrix:
         """Return the features of rows."""
-        present, vectors = _vectors(series, self.name)
+        present, vectors = _vectors(series, self.name, len(self.mean))
         matrix = np.tile(self.mean, (len(series), 1))
-        if len(vectors):
-            _require_length(self.name, len(self.mean), vectors)
-            matrix[present] = vectors
+        matrix[present] = vectors
         return matrix
 
     @property
@@ -314,7 +310,7 @@ def fit_column(column: Column, series: pl.Series) -> tuple[ColumnEncoder, Matrix
 
 def encoder_from_json(name: str, values: Mapping[str, Any]) -> ColumnEncoder:
     """Rebuild an encoder from `to_json`; raise KeyError or TypeError where the fields are not those of one."""
-    learned = {key: value for key, value in values.items() if key != "encoding"}
+    learned = {key: value for key, value in values.items() if key not in ("encoding", "weight")}
     return ENCODERS[values["encoding"]](name, **learned)
 
 
@@ -353,35 +349,26 @@ def _words(series: pl.Series) -> Iterator[list[str]]:
     return map(TfidfVectorizer().build_analyzer(), _texts(series, "").to_list())
 
 
-def _vectors(series: pl.Series, name: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Return which rows of a column hold a vector, and the vectors."""
-    if series.dtype == pl.Null:
-        return np.zeros(len(series), dtype=bool), np.empty((0, 0))
+def _vectors(series: pl.Series, name: str, length: int | None = None) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return which rows of a column hold a vector, and the vectors, all of one length."""
+    if series.dtype == pl.Null or not series.count():
+        return np.zeros(len(series), dtype=bool), np.empty((0, length or 0))
     if series.dtype not in (pl.List, pl.Array):
         raise TableError(
             f"column {name!r} must hold lists of numbers, as when the model was fitted; got {series.dtype}"
         )
     lists = series.cast(pl.List(pl.Float64)) if series.dtype != pl.List(pl.Float64) else series
-    present = lists.is_not_null().to_numpy()
-    if not present.any():
-        return present, np.empty((0, 0))
-    lengths = lists.list.len().drop_nulls().unique().sort()
+    lengths = sorted({*lists.list.len().drop_nulls().unique(), *([] if length is None else [length])})
     if len(lengths) != 1 or lengths[0] == 0:
-        raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths.to_list()[:5]}")
-    values = lists.drop_nulls().explode().to_numpy().astype(np.float64).reshape(-1, int(lengths[0]))
+        raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths[:5]}")
+    values = lists.drop_nulls().explode().to_numpy().astype(np.float64).reshape(-1, lengths[0])
     usable = (np.abs(values) <= np.finfo(np.float32).max).all(axis=1)
     if not usable.all():
         raise TableError(
             f"vectors in column {name!r} hold empty, infinite or extreme values in {(~usable).sum()} rows; "
             "replace them or ignore the column"
         )
-    return present, values
-
-
-def _require_length(name: str, length: int, vectors: NDArray[np.float64]) -> None:
-    if vectors.shape[1] != length:
-        lengths = [length, vectors.shape[1]]
-        raise TableError(f"vectors in column {name!r} must have one length; got lengths {lengths}")
+    return lists.is_not_null().to_numpy(), values
 
 
 def _deviations_beyond_chance(moved: NDArray[np.float64], rows: int) -> float:

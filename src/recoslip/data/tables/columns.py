@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import polars as pl
 
 from recoslip.base.errors import TableError, nearest
+from recoslip.base.text import named
 from recoslip.data.options import ReadOptions
 from recoslip.data.tables.numbers import DecimalMark, are_codes, decimal_marks, spells_missing, to_numbers, two_readings
 from recoslip.data.tables.table import FRAME, Origin, Table
@@ -85,13 +86,8 @@ def describe(columns: Sequence[Column]) -> str:
     """Describe in one line how the columns are encoded; of many, the first."""
     used = [f"{c.name} ({c.encoding}{f': {c.reason}' if c.reason else ''})" for c in columns if c.encoding != "unused"]
     unused = [f"{c.name} ({c.reason})" for c in columns if c.encoding == "unused"]
-    return f"{some(used)}; unused: {some(unused)}" if unused else some(used)
-
-
-def some(names: Sequence[str]) -> str:
-    """List names; of many, the first."""
-    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + rest
+    shown = named(used, MOST_NAMES)
+    return f"{shown}; unused: {named(unused, MOST_NAMES)}" if unused else shown
 
 
 def _guess_encoding(name: str, table: Table) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
+from recoslip.base.text import named
 from recoslip.data.options import ReadOptions
-from recoslip.data.tables.columns import require_column, some
+from recoslip.data.tables.columns import MOST_NAMES, require_column
 from recoslip.data.tables.node_columns import WHOLE, checked_ids, require_unique
 from recoslip.data.tables.numbers import DecimalMark, decimal_marks, to_numbers, two_readings
 from recoslip.data.tables.table import Origin, Table
@@ -23,7 +25,6 @@ from recoslip.data.tables.table import Origin, Table
 log = logging.getLogger("recoslip")
 
 SAMPLE_EDGES = 1000  # rows by which the columns of the ends are found
-MANY_NODES = 1_000_000  # from which on ids are found by their hashes, which are computed once, instead of by joins
 FIX_WEIGHTS = "correct it, leave such rows out, or leave weight out"
 MOST = 0.5  # of the sampled values of such a column must be ids of nodes
 WEIGHT = re.compile(
@@ -85,7 +86,7 @@ def _log_unused(columns: Sequence[pl.Series], reader: EdgeReader) -> None:
         may_weigh = reader.weight is None and numbers and WEIGHT.search(column.name)
         names.append(f"{column.name} (weight={column.name!r} uses it)" if may_weigh else column.name)
     if names:
-        log.info("edges: from %s to %s; unused: %s", reader.left, reader.right, some(names))
+        log.info("edges: from %s to %s; unused: %s", reader.left, reader.right, named(names, MOST_NAMES))
 
 
 class EdgeReader:
@@ -113,12 +114,18 @@ class EdgeReader:
         self.columns = [name for name in (left, right, options.weight) if name is not None]  # those that are read
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
         self.origin = table.origin
-        self.positions = pl.DataFrame({"id": ids, "position": np.arange(len(ids))})
         require_unique(ids)
         self.dropped = 0  # edges with an unknown end that were dropped so far
         if table.path is not None and ids.is_in([left]).any() and ids.is_in([right]).any():
             raise TableError(f"{name}: the first line, {left!r} and {right!r}, is an edge; add a header")
-        self._decide_mark(sample)
+        self.mark: DecimalMark = "."  # by which weights are read that come as text
+        if self.weight is not None and sample.schema[self.weight] == pl.String:
+            marks = decimal_marks(sample[self.weight], hint=self.origin.decimal)
+            if len(marks) == 2:
+                raise TableError(
+                    f"the edges table's weight column {self.weight!r}: {two_readings(sample[self.weight])}"
+                )
+            self.mark = marks[0] if marks else "."
         _log_unused([sample[name] for name in columns if name not in self.columns], self)
 
     def read(self, frame: pl.DataFrame, offset: int = 0) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
@@ -129,24 +136,22 @@ class EdgeReader:
             offset: how many rows of the table are before them.
         """
         origin = self.origin.from_row(offset)
-        *ends, known = self.ends(frame, origin)
-        edge_index = np.stack([position.filter(known).to_numpy().astype(np.int64) for position in ends])
+        edge_index, known = self.ends(frame, origin)
         edge_weight = None
         if self.weight is not None:
             edge_weight = self._weights(frame[self.weight], known, origin).filter(known).to_numpy()
         return edge_index, edge_weight
 
-    def ends(self, frame: pl.DataFrame, origin: Origin | None = None) -> tuple[pl.Series, pl.Series, pl.Series]:
-        """Return the node positions of both ends of the given rows, null where one is unknown, and where none is."""
-        left, right = (
-            self._find(checked_ids(frame[column], "edges", origin or self.origin)) for column in (self.left, self.right)
-        )
-        known = left.is_not_null() & right.is_not_null()
+    def ends(self, frame: pl.DataFrame, origin: Origin | None = None) -> tuple[NDArray[np.int64], pl.Series]:
+        """Return the node positions of both ends of rows, (2, edges), and in which rows both are known: of these."""
+        columns = [frame[name] for name in (self.left, self.right)]
+        ends = [self._find(checked_ids(column, "edges", origin or self.origin)) for column in columns]
+        known = ends[0].is_not_null() & ends[1].is_not_null()
         dropped = int((~known).sum())
         if dropped and not self.drop_unknown:
-            self._refuse_unknown(frame, [left, right], dropped)
+            self._refuse_unknown(columns, ends, dropped)
         self.dropped += dropped
-        return left, right, known
+        return np.stack([position.filter(known).to_numpy().astype(np.int64) for position in ends]), known
 
     def refuse_no_edge(self, frame: pl.DataFrame) -> NoReturn:
         """Raise because not one edge joins two nodes of the nodes table.
@@ -171,51 +176,38 @@ class EdgeReader:
 
     def _exact(self, texts: pl.Series) -> pl.Series:
         """Return the position of each id, null where it is unknown."""
-        if len(self.ids) <= MANY_NODES or self._hashed is None:
-            frame = pl.DataFrame({"id": texts})
-            return frame.join(self.positions, on="id", how="left", maintain_order="left")["position"]
-        hashes, positions = self._hashed
-        found = np.minimum(np.searchsorted(hashes, texts.hash().to_numpy()), len(hashes) - 1)
+        seed, hashes, positions = self._hashed
+        found = np.minimum(np.searchsorted(hashes, texts.hash(seed).to_numpy()), len(hashes) - 1)
         position = pl.Series(positions[found])
         return position.set(~(self.ids.gather(position) == texts).fill_null(False), None)
 
     @cached_property
-    def _hashed(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]] | None:
-        """The hashes of the ids in ascending order, and the position of each; None where two ids have the same hash.
+    def _hashed(self) -> tuple[int, NDArray[np.uint64], NDArray[np.int64]]:
+        """A seed by which no two ids have the same hash, the hashes in ascending order, and the position of each.
 
         A join would hash all ids again for every chunk of a table.
         """
-        hashes = self.ids.hash().to_numpy()
-        positions = np.argsort(hashes, kind="stable")
-        hashes = hashes[positions]
-        return None if (hashes[1:] == hashes[:-1]).any() else (hashes, positions)
+        for seed in itertools.count():
+            hashes = self.ids.hash(seed).to_numpy()
+            positions = np.argsort(hashes, kind="stable")
+            hashes = hashes[positions]
+            if (hashes[1:] != hashes[:-1]).all():
+                break
+        return seed, hashes, positions
 
-    def _refuse_unknown(self, frame: pl.DataFrame, ends: Sequence[pl.Series], edges: int) -> NoReturn:
-        unknown = [
-            name
-            for column, position in zip((self.left, self.right), ends, strict=True)
-            for name in frame[column].filter(position.is_null()).cast(pl.String).unique(maintain_order=True)
-        ]
-        unknown = list(dict.fromkeys(unknown))
+    def _refuse_unknown(self, columns: Sequence[pl.Series], ends: Sequence[pl.Series], edges: int) -> NoReturn:
+        lost = [each.filter(place.is_null()).cast(pl.String) for each, place in zip(columns, ends, strict=True)]
+        unknown = pl.concat(lost).unique(maintain_order=True)
+        first = ", ".join(map(repr, unknown.head(3)))
         raise TableError(
-            f"{self.name} names {len(unknown)} ids that the nodes table does not have (first: "
-            f"{', '.join(map(repr, unknown[:3]))}), in {edges} edges. The ends are in its columns {self.left!r} and "
+            f"{self.name} names {len(unknown)} ids that the nodes table does not have (first: {first}), in "
+            f"{edges} edges. The ends are in its columns {self.left!r} and "
             f"{self.right!r}, and the nodes table has ids such as {self._example()}; add those nodes or pass "
             "drop_unknown=True, or name other columns (edge_from=..., edge_to=...)"
         )
 
     def _example(self) -> str:
         return ", ".join(map(repr, self.ids.head(2).to_list()))
-
-    def _decide_mark(self, sample: pl.DataFrame) -> None:
-        """Decide by which decimal mark weights are read that come as text."""
-        self.mark: DecimalMark = "."
-        if self.weight is not None and sample.schema[self.weight] == pl.String:
-            texts = sample[self.weight]
-            marks = decimal_marks(texts, hint=self.origin.decimal)
-            if len(marks) == 2:
-                raise TableError(f"the edges table's weight column {self.weight!r}: {two_readings(texts)}")
-            self.mark = marks[0] if marks else "."
 
     def _weights(self, column: pl.Series, known: pl.Series, origin: Origin) -> pl.Series:
         """Return weights; raise if that of a known edge is no number, or not positive and finite."""

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -45,17 +45,17 @@ REMEDY = "free some memory, or write the graph as a folder that stays on disk (r
 class Text:
     """The text of a table in UTF-8, and what its first line says."""
 
-    source: bytes | IO[bytes]
+    file: IO[bytes]
     head: bytes  # its first whole lines
     separator: str
     header: list[str]
 
     @classmethod
-    def parse(cls, source: bytes | IO[bytes], start: bytes, usual: str) -> Text:
+    def parse(cls, file: IO[bytes], start: bytes, usual: str) -> Text:
         """Find the separator and the columns of a text by its first line.
 
         Args:
-            source: all of the text.
+            file: all of the text.
             start: its first bytes.
             usual: the separator where the first line has no other.
         """
@@ -63,8 +63,8 @@ class Text:
         header = pl.read_csv(head, separator=usual, n_rows=0).columns
         others = (mark for mark in (";", "\t", ",") if mark != usual and len(header) == 1 and mark in header[0])
         if (mark := next(others, None)) is not None:
-            return cls(source, head, mark, pl.read_csv(head, separator=mark, n_rows=0).columns)
-        return cls(source, head, usual, header)
+            return cls(file, head, mark, pl.read_csv(head, separator=mark, n_rows=0).columns)
+        return cls(file, head, usual, header)
 
     def rows(self, count: int) -> pl.DataFrame:
         """Return the first rows, all of them as text; as many as its first mebibyte holds."""
@@ -79,7 +79,7 @@ class Text:
     def lazy(self, as_text: Collection[str | None]) -> pl.LazyFrame:
         """Return the table; the types of the columns in `as_text` are not guessed: 007 is not 7."""
         types = {column: pl.String() for column in self.header if column in as_text}
-        return pl.scan_csv(self.source, separator=self.separator, infer_schema_length=None, schema_overrides=types)
+        return pl.scan_csv(self.file, separator=self.separator, infer_schema_length=None, schema_overrides=types)
 
 
 def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:
@@ -91,15 +91,13 @@ def require_memory(needed: int, what: str, remedy: str = REMEDY) -> None:
         )
 
 
-def read_within_memory(blocks: Iterable[bytes], factor: int, what: str) -> bytes:
-    """Join blocks of bytes, and raise as soon as `factor` times as many are more than the free memory."""
-    free, parts, size = memory().free, [], 0
-    for block in blocks:
-        size += len(block)
-        if factor * size > free:
-            require_memory(factor * size, what)
-        parts.append(block)
-    return b"".join(parts)
+def frame_within_memory(lazy: pl.LazyFrame, what: str, factor: int = FACTOR, remedy: str = REMEDY) -> pl.DataFrame:
+    """Return all rows, if `factor` times as many values of usual size fit into memory, and then these values do."""
+    values = len(lazy.collect_schema()) * int(lazy.select(pl.len()).collect().item())
+    require_memory(factor * VALUE * values, what, remedy)
+    frame = lazy.collect()
+    require_memory(factor * int(frame.estimated_size()), what, remedy)
+    return frame
 
 
 @contextmanager
@@ -125,8 +123,12 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 def read_bytes(path: Path, factor: int) -> bytes:
     """Read a file, decompressed, if `factor` times its bytes fit into memory."""
+    content = bytearray()
     with open_bytes(path) as file:
-        return read_within_memory(iter(lambda: file.read(BLOCK), b""), factor, printable(path))
+        while block := file.read(BLOCK):
+            content += block
+            require_memory(factor * len(content), printable(path))
+    return bytes(content)
 
 
 def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
@@ -198,22 +200,27 @@ def likely_encoding(sample: bytes) -> str:
 
 
 @contextmanager
-def utf8_file(file: IO[bytes], what: str, encoding: str | None, start: bytes) -> Iterator[tuple[IO[bytes], bytes]]:
-    """Yield a text that may be larger than memory as a file in UTF-8, which may be a copy, and its first bytes.
+def utf8_file(
+    file: IO[bytes], what: str, encoding: str | None, start: bytes, factor: int
+) -> Iterator[tuple[IO[bytes], bytes]]:
+    """Yield a text as a file in UTF-8, which is a copy where it is compressed or encoded, and its first bytes.
 
     Args:
         file: an open file, of which `start` was read.
         what: how messages call it.
         encoding: the one that the user named.
         start: its first bytes.
+        factor: bytes of memory per byte of it that must be free; 0 where it stays on disk.
     """
     if isinstance(file, io.BufferedReader) and _is_utf8(start, encoding):
+        require_memory(factor * os.fstat(file.fileno()).st_size, what)
         start = next(utf8_blocks(file, what, encoding, start))  # raises if they are not UTF-8
         file.seek(0)
         yield file, start
         return
     with tempfile.TemporaryFile() as copy:
         for block in utf8_blocks(file, what, encoding, start):
+            require_memory(factor * (copy.tell() + len(block)), what)
             if shutil.disk_usage(tempfile.gettempdir()).free < LEAST_ROOM + len(block):
                 raise TableError(
                     f"{what} needs a copy in plain UTF-8, and the disk of {tempfile.gettempdir()} has no room for it; "
@@ -224,9 +231,6 @@ def utf8_file(file: IO[bytes], what: str, encoding: str | None, start: bytes) ->
         start = copy.read(BLOCK)
         copy.seek(0)
         yield copy, start
-
-
-# Errors.
 
 
 def file_errors() -> tuple[type[BaseException], ...]:
@@ -246,35 +250,6 @@ def reason_of(problem: BaseException) -> str:
     if os.strerror(errno.ENOSPC) in reason:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from problem
     return reason
-
-
-# Parquet, Arrow and Excel.
-
-
-def read_parquet(file: IO[bytes], what: str, factor: int = FACTOR, remedy: str = REMEDY) -> pl.DataFrame:
-    """Read a Parquet file if `factor` times its values fit into memory.
-
-    Args:
-        file: the file.
-        what: how messages call it.
-        factor: bytes of memory per byte of its values.
-        remedy: what to do if it does not fit.
-    """
-    return frame_within_memory(scan(file, True), what, factor, remedy)
-
-
-def scan(file: IO[bytes], is_parquet: bool) -> pl.LazyFrame:
-    """Return the rows of a Parquet or an Arrow file, none of which is read."""
-    return pl.scan_parquet(file) if is_parquet else pl.scan_ipc(file)
-
-
-def frame_within_memory(lazy: pl.LazyFrame, what: str, factor: int = FACTOR, remedy: str = REMEDY) -> pl.DataFrame:
-    """Return all rows, if as many values of usual size fit into memory, and then these values do."""
-    values = len(lazy.collect_schema()) * int(lazy.select(pl.len()).collect().item())
-    require_memory(factor * VALUE * values, what, remedy)
-    frame = lazy.collect()
-    require_memory(factor * int(frame.estimated_size()), what, remedy)
-    return frame
 
 
 def read_excel(file: IO[bytes], what: str) -> pl.DataFrame:

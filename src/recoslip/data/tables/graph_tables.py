@@ -21,10 +21,11 @@ from recoslip.data.tables.files import file_errors, read_bytes, reason_of
 from recoslip.data.tables.table import extension
 from recoslip.data.validation import as_array, is_tensor
 
-GRAPH_FILES = ("graphml", "gexf", "gml")
+GRAPH_FILES = ("graphml", "gexf", "gml", "pt")
 GRAPH_BYTES = 40  # bytes of memory per byte of such a file
 EDGE_LISTS = ("edgelist", "edges")  # as NetworkX and SNAP write them: no header, blanks between, # for comments
 ID, ENDS, WEIGHT = "id", ("source", "target"), "weight"
+KIND, RELATION = "node type", "relation"
 
 
 class GraphTables(NamedTuple):
@@ -42,29 +43,18 @@ def graph_tables(graph: Any) -> GraphTables | None:
     """Return the tables of a graph that is one file or one object; None where it is a table itself."""
     if isinstance(graph, str | os.PathLike):
         path = Path(graph)
-        return _read_file(path) if extension(path) in GRAPH_FILES and not path.is_dir() else None
+        if extension(path) not in GRAPH_FILES or path.is_dir():
+            return None
+        require_file(path)
+        graph = load_pyg(path) if extension(path) == "pt" else _read_networkx(path)
     library = type(graph).__module__.partition(".")[0]
     if library == "networkx":
         return networkx_tables(graph)
     if library == "igraph":
         return igraph_tables(graph)
+    if library == "torch_geometric":
+        return hetero_tables(graph) if hasattr(graph, "node_types") else homogeneous_tables(graph)
     return None
-
-
-def _read_file(path: Path) -> GraphTables:
-    require_file(path)
-    import networkx as nx
-
-    read = {"graphml": nx.read_graphml, "gexf": nx.read_gexf, "gml": nx.read_gml}[extension(path)]
-    try:
-        graph = read(io.BytesIO(read_bytes(path, GRAPH_BYTES)))
-    except (TableError, OutOfMemory):
-        raise
-    except RecursionError as problem:
-        raise TableError(f"{printable(path)} is nested too deeply to be a graph") from problem
-    except Exception as problem:  # networkx lets through whatever its parsers and conversions raise
-        raise TableError(f"{printable(path)} cannot be read as {extension(path)}: {reason_of(problem)}") from problem
-    return networkx_tables(graph)
 
 
 def require_file(path: Path) -> None:
@@ -73,33 +63,43 @@ def require_file(path: Path) -> None:
         raise TableError(f"there is no file {printable(path)}")
 
 
+def _read_networkx(path: Path) -> Any:
+    import networkx as nx
+
+    try:
+        content = io.BytesIO(read_bytes(path, GRAPH_BYTES))
+        return {"graphml": nx.read_graphml, "gexf": nx.read_gexf, "gml": nx.read_gml}[extension(path)](content)
+    except (TableError, OutOfMemory):
+        raise
+    except Exception as problem:  # networkx lets through whatever its parsers and conversions raise
+        raise TableError(f"{printable(path)} cannot be read as {extension(path)}: {reason_of(problem)}") from problem
+
+
 def networkx_tables(graph: Any) -> GraphTables:
     """Return the tables of a NetworkX graph; its nodes are the ids, and attributes are columns."""
     nodes = dict(graph.nodes(data=True))
     *ends, edges = zip(*graph.edges(data=True), strict=True) if graph.number_of_edges() else ((), (), ())
-    return _tables(
-        list(map(str, nodes)), _columns(list(nodes.values())), [list(map(str, end)) for end in ends], _columns(edges)
-    )
+    return _tables(list(nodes), _columns(list(nodes.values())), ends, _columns(edges))
 
 
 def igraph_tables(graph: Any) -> GraphTables:
     """Return the tables of an igraph graph; vertices go by their attribute "name" where they have one."""
     attributes = {name: list(graph.vs[name]) for name in graph.vs.attributes()}
-    names = list(map(str, attributes.pop("name", range(graph.vcount()))))
+    names = attributes.pop("name", range(graph.vcount()))
     ends = [[names[edge[k]] for edge in graph.get_edgelist()] for k in range(2)]
     return _tables(names, attributes, ends, {name: list(graph.es[name]) for name in graph.es.attributes()})
 
 
 def _tables(
-    names: Sequence[str],
+    names: Sequence[Any],
     attributes: Mapping[str, Sequence[Any]],
-    ends: Sequence[Sequence[str]],
+    ends: Sequence[Sequence[Any]],
     edge_attributes: Mapping[str, Sequence[Any]],
 ) -> GraphTables:
     """Put ids and attributes together; an attribute with the name of one of our columns gets another."""
-    nodes = {ID: pl.Series(ID, names, dtype=pl.String)}
+    nodes = {ID: pl.Series(list(map(str, names)), dtype=pl.String)}
     nodes |= {free_name(name, (ID,)): series(values) for name, values in attributes.items()}
-    edges = {name: pl.Series(name, own, dtype=pl.String) for name, own in zip(ENDS, ends, strict=True)}
+    edges = {name: pl.Series(list(map(str, own)), dtype=pl.String) for name, own in zip(ENDS, ends, strict=True)}
     frame = pl.DataFrame(edges | {free_name(name, ENDS): series(own) for name, own in edge_attributes.items()})
     is_weighted = WEIGHT in frame.columns and frame[WEIGHT].dtype.is_numeric() and frame[WEIGHT].count() > 0
     return GraphTables(pl.DataFrame(nodes), frame, WEIGHT if is_weighted else None)
@@ -183,31 +183,14 @@ def _read_edge_list(path: Path) -> pl.DataFrame:
         raise TableError(f"{printable(path)} cannot be read as a list of edges: {problem}") from problem
     lines = lines.str.strip_chars()
     lines = lines.filter((lines != "") & ~lines.str.contains("^[#%]"))
-    fields = lines.str.replace_all(r"[\s,;]+", " ").str.split(" ")
+    fields = lines.str.extract_all(r"[^\s,;]+")
     count = fields.list.len()
-    if len(fields) and (count.min() != count.max() or count.min() not in (2, 3)):
-        odd = lines[int(((count != 2) & (count != 3) | (count != count[0])).arg_max() or 0)]
-        raise TableError(f"{printable(path)}: each line must hold two ids, or each also a weight; got {odd!r}")
-    frame = pl.DataFrame({end: fields.list.get(k, null_on_oob=True) for k, end in enumerate(ENDS)})
-    if len(fields) and count.max() == 3:
-        frame = frame.with_columns(fields.list.get(2).cast(pl.Float64, strict=False).alias(WEIGHT))
-    return frame
-
-
-KIND, RELATION = "node type", "relation"
-PYG_FILES = (".pt",)
-
-
-def pyg_tables(graph: Any) -> GraphTables | None:
-    """Return the tables of a `Data`, a `HeteroData` or a .pt file of one; None for anything else."""
-    if isinstance(graph, str | os.PathLike):
-        path = Path(graph)
-        if path.suffix.lower() not in PYG_FILES or path.is_dir():
-            return None
-        graph = load_pyg(path)
-    if type(graph).__module__.partition(".")[0] != "torch_geometric":
-        return None
-    return hetero_tables(graph) if hasattr(graph, "node_types") else homogeneous_tables(graph)
+    odd = lines.filter(~count.is_in([2, 3]) | (count != (count[0] if len(count) else 2)))
+    if len(odd):
+        raise TableError(f"{printable(path)}: each line must hold two ids, or each also a weight; got {odd[0]!r}")
+    names = (*ENDS, WEIGHT)[: count[0] if len(count) else 2]
+    frame = pl.DataFrame({name: fields.list.get(k, null_on_oob=True) for k, name in enumerate(names)})
+    return frame.with_columns(pl.col(WEIGHT).cast(pl.Float64, strict=False)) if WEIGHT in names else frame
 
 
 def homogeneous_tables(data: Any) -> GraphTables:
@@ -215,15 +198,14 @@ def homogeneous_tables(data: Any) -> GraphTables:
     if data.num_nodes is None or data.edge_index is None:
         raise TableError("the graph of PyTorch Geometric needs x and edge_index")
     nodes = pl.DataFrame({ID: range(data.num_nodes), **_fields(data, data.num_nodes, "")})
-    weight = data.get("edge_weight")
-    ends = dict(zip(ENDS, as_array("edge_index", data.edge_index), strict=True))
-    weights = {} if weight is None else {WEIGHT: as_array("edge_weight", weight).astype(float).ravel()}
-    edges = pl.DataFrame({**ends, **weights})
-    if is_tensor(attributes := data.get("edge_attr")) and len(attributes) == edges.height:
-        rows = as_array("edge_attr", attributes).reshape(edges.height, -1).astype(float)
-        edges = edges.with_columns(pl.Series(f"edge_attr[{k}]", rows[:, k]) for k in range(rows.shape[1]))
+    edges: dict[str, Any] = dict(zip(ENDS, as_array("edge_index", data.edge_index), strict=True))
+    if (weight := data.get("edge_weight")) is not None:
+        edges[WEIGHT] = as_array("edge_weight", weight).astype(float).ravel()
+    if is_tensor(attributes := data.get("edge_attr")) and len(attributes) == len(edges[ENDS[0]]):
+        rows = as_array("edge_attr", attributes).reshape(len(attributes), -1).astype(float)
+        edges |= {f"edge_attr[{k}]": column for k, column in enumerate(rows.T)}
     features = ["x"] if "x" in nodes.columns else None
-    return GraphTables(nodes, edges, None if weight is None else WEIGHT, features)
+    return GraphTables(nodes, pl.DataFrame(edges), None if weight is None else WEIGHT, features)
 
 
 def _fields(store: Any, nodes: int, prefix: str) -> dict[str, Any]:
@@ -247,7 +229,6 @@ def load_pyg(path: Path) -> Any:
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
-    require_file(path)
     try:
         parts = [Data, HeteroData, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage]
         # Those that are safe already are left out: when the block ends, PyTorch forgets all that it was given.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from recoslip.base.errors import TableError
 from recoslip.data.options import ReadOptions, Since
 from recoslip.data.tables.columns import Column, describe, is_missing, plan_columns, require_column
 from recoslip.data.tables.table import Origin, Table
-from recoslip.data.tables.times import common_order, not_before, read_instant, read_times
+from recoslip.data.tables.times import target_from_times
 
 log = logging.getLogger("recoslip")
 
@@ -104,34 +103,8 @@ def _plain(value: str) -> str:
 def domains_from_time(table: Table, name: str, since: Since | None) -> NDArray[np.bool_]:
     """Return which rows are target: those with a time from `since` on."""
     require_column(table.columns, name, "nodes")
-    column = table[name]
-    require_values(column, f"the time column {name!r}", table.origin, "give every node a time")
-    numeric = column.dtype.is_numeric()
-    order = None if numeric else common_order(column, since)
-    times = None if numeric else read_times(column, order)
-    try:
-        if times is None:
-            is_target = np.asarray(column >= _number(column, since))
-        else:
-            is_target = not_before(times, read_instant(since, order), name)  # type: ignore[arg-type]
-    except TableError:
-        raise
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
-        expected = "a number" if numeric else "a date such as 2007-01-31"
-        raise TableError(f"the time column {name!r} needs {expected} to divide it; got since={since!r}") from problem
-    if is_target.all() or not is_target.any():
-        span = f"{column.min()!s} to {column.max()!s}" if times is None else str(times)
-        raise TableError(f"dividing {name!r} at {since} leaves one domain empty; it runs from {span}")
-    return is_target
-
-
-def _number(column: pl.Series, since: Any) -> int | float:
-    """Return `since` as a number: a whole one where the column is, because large ones are rounded as floats."""
-    if column.dtype == pl.Int64 and isinstance(since, int | str):
-        with suppress(ValueError):
-            whole = int(since)
-            return whole if -(2**63) <= whole < 2**63 else float(whole)
-    return float(since)
+    require_values(table[name], f"the time column {name!r}", table.origin, "give every node a time")
+    return target_from_times(table[name], since)
 
 
 LABEL = re.compile(r"(?:^|[ _.-])(title|name|label|headline|subject)$", re.IGNORECASE)

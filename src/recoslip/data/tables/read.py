@@ -9,24 +9,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import ReadOptions, reads
+from recoslip.data.tables import node_columns
 from recoslip.data.tables.cells import cell_tables
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
-from recoslip.data.tables.graph_tables import edge_table, graph_tables, pyg_tables, require_weights
-from recoslip.data.tables.node_columns import (
-    choose_kept,
-    choose_label,
-    column_arrays,
-    node_rows,
-    own_ids,
-    require_unique,
-)
-from recoslip.data.tables.relations import add_relations, check_relational
+from recoslip.data.tables.graph_tables import edge_table, graph_tables, require_weights
+from recoslip.data.tables.node_columns import choose_label, column_arrays, node_rows, own_ids
+from recoslip.data.tables.relations import add_relations
 from recoslip.data.tables.table import Table, open_table, table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, TableFeatures, fit_encoder, same_encoding, stack_rows
 
@@ -58,7 +51,7 @@ def read_graph(
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
-    given = graph_tables(nodes) or cell_tables(nodes, use_rep) or pyg_tables(nodes)
+    given = cell_tables(nodes, use_rep) or graph_tables(nodes)
     if given is not None:
         if edges is not None:
             raise TableError("a graph or a file of cells has its own edges; leave the edges out")
@@ -102,8 +95,7 @@ def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl
     table = open_nodes(nodes, options)
     ids = own_ids(table, options.id).cast(pl.String)
     edge_rows, reader = open_edges(edges, ids, options)
-    check_relational(options.relation, options.edge_features, edge_rows.columns)
-    found = add_relations(table.frame, edge_rows.frame, reader, options)
+    found = add_relations(table, edge_rows, reader, options)
     own = options.features if options.features is None else [n for n in options.features if n in found.nodes.columns]
     return (
         found.nodes,
@@ -127,16 +119,17 @@ def open_nodes(given: GivenTable, options: ReadOptions, as_text: Collection[str]
         options: which columns to read.
         as_text: columns of a text file whose types are not to be guessed, besides the ids.
     """
-    return open_table(given, "nodes", options).typed([options.id, *as_text])
+    with open_table(given, "nodes", options) as table:
+        return table.typed([options.id, *as_text])
 
 
 def open_edges(given: GivenTable, ids: pl.Series, options: ReadOptions) -> tuple[Table, EdgeReader]:
     """Open an edges table, and return it with the reader of its rows; the arguments are those of `read_edges`."""
     given, own_weight = edge_table(given, ids)
     options = replace(options, weight=options.weight or own_weight)
-    opened = open_table(given, "edges", options)
-    options = choose_ends(opened.head(SAMPLE_EDGES), ids, options)
-    table = opened.typed([options.edge_from, options.edge_to])
+    with open_table(given, "edges", options) as opened:
+        options = choose_ends(opened.head(SAMPLE_EDGES), ids, options)
+        table = opened.typed([options.edge_from, options.edge_to])
     return table, EdgeReader(table, ids, options)
 
 
@@ -189,33 +182,6 @@ def encode_nodes(
     return EncodedNodes(table, ids, features)
 
 
-class Rows(NamedTuple):
-    """Features, ids and kept columns of nodes."""
-
-    matrix: NDArray[np.float32] | sp.csr_array
-    names: NDArray[Any]
-    columns: dict[str, NDArray[Any]]
-
-    @property
-    def ids(self) -> pl.Series:
-        """The ids as text."""
-        return _as_text(self.names)
-
-    def below(self, old: NodeGraph) -> Rows:
-        """Return the rows of old nodes, without those that are here, and these below them."""
-        kept = ~_as_text(old.ids).is_in(self.ids.implode()).to_numpy()
-        absent = np.full(old.num_nodes, None, dtype=object)
-        parts = old.ids[kept], self.names
-        are_whole = all(part.dtype.kind in "iu" for part in parts)
-        return Rows(
-            stack_rows([old.x[np.flatnonzero(kept)], self.matrix]),
-            np.concatenate(parts)
-            if are_whole
-            else np.array([str(name) for part in parts for name in part], dtype=object),
-            {name: np.append(old.columns.get(name, absent)[kept], own) for name, own in self.columns.items()},
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class NewNodes:
     """New nodes among old ones, and what was noticed while they were read."""
@@ -260,16 +226,20 @@ def read_new_nodes(
         raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
     with table_errors():
         table, own, features = encode_nodes(nodes, options, encoder, rename)
-        require_unique(own.cast(pl.String))
+        node_columns.require_unique(own.cast(pl.String))
         naming = choose_label(table, {options.id}, options.label)
-        columns = column_arrays(table, choose_kept(table, options.keep, naming))
-        rows, old, old_index, old_weight = Rows(features.matrix, own.to_numpy(), columns), None, NO_EDGES, None
+        columns = column_arrays(table, node_columns.choose_kept(table, options.keep, naming))
+        x, names, old, old_index, old_weight = features.matrix, own.to_numpy(), None, NO_EDGES, None
         if old_nodes is None:
             options = replace(options, drop_unknown=True)
         else:
             old = _old_graph(old_nodes, old_edges, encoder, is_source, options, list(columns))
-            rows = rows.below(old)
-        known = rows.ids
+            stays = ~_as_text(old.ids).is_in(_as_text(names).implode()).to_numpy()
+            absent = np.full(old.num_nodes, None, dtype=object)
+            x = stack_rows([old.x[np.flatnonzero(stays)], x])
+            columns = {name: np.append(old.columns.get(name, absent)[stays], new) for name, new in columns.items()}
+            names = _joined_ids(old.ids[stays], names)
+        known = _as_text(names)
         if old is not None:
             position = _as_text(old.ids).replace_strict(known, range(len(known)), return_dtype=pl.Int64).to_numpy()
             old_index, old_weight = position[old.edge_index], old.edge_weight
@@ -279,15 +249,15 @@ def read_new_nodes(
         is_more = ~np.isin(key, old_key)
         parts = [(old_index, old_weight), (index[:, is_more], None if weight is None else weight[is_more])]
         graph = NodeGraph(
-            rows.matrix,
+            x,
             np.hstack([index for index, _ in parts]),
             ~is_source(known.to_numpy()),
             edge_weight=_joined_weights(parts),
-            ids=rows.names,
+            ids=names,
             feature_names=encoder.feature_names,
             encoding=encoder.to_json(),
             missing=features.missing,
-            columns=rows.columns,
+            columns=columns,
             label=naming,
             one_domain=True,
         )
@@ -334,6 +304,13 @@ def _old_graph(
 
 def _as_text(ids: NDArray[Any]) -> pl.Series:
     return pl.Series("id", [str(name) for name in ids.tolist()], dtype=pl.String)
+
+
+def _joined_ids(*parts: NDArray[Any]) -> NDArray[Any]:
+    """Return ids one after the other: numbers where all are, else text."""
+    if all(part.dtype.kind in "iu" for part in parts):
+        return np.concatenate(parts)
+    return np.array([str(name) for part in parts for name in part], dtype=object)
 
 
 def _joined_weights(parts: Sequence[tuple[Any, Any]]) -> NDArray[np.float64] | None:

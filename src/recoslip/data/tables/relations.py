@@ -8,7 +8,6 @@ relational network, with means in place of learned weights (R-GCN, Schlichtkrull
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from recoslip.base.errors import TableError, nearest
 from recoslip.data.options import ReadOptions
 from recoslip.data.tables.columns import plan_columns, require_column
 from recoslip.data.tables.edges import EdgeReader
+from recoslip.data.tables.node_columns import require_values
 from recoslip.data.tables.table import Table
 from recoslip.data.tables.table_encoder import fit_encoder
 
@@ -38,7 +38,7 @@ class Relational(NamedTuple):
     added: list[str]  # those columns
 
 
-def add_relations(nodes: pl.DataFrame, edges: pl.DataFrame, reader: EdgeReader, options: ReadOptions) -> Relational:
+def add_relations(nodes: Table, edges: Table, reader: EdgeReader, options: ReadOptions) -> Relational:
     """Describe the nodes that are scored by how they are joined.
 
     Args:
@@ -47,49 +47,39 @@ def add_relations(nodes: pl.DataFrame, edges: pl.DataFrame, reader: EdgeReader, 
         reader: of the edges, with the ids of all nodes.
         options: which columns hold the kinds of nodes and edges, and what edges are like.
     """
-    left, right, known = reader.ends(edges)
-    edges, ends = edges.filter(known), np.stack([left.filter(known).to_numpy(), right.filter(known).to_numpy()])
-    kinds = _kinds(nodes, options)
-    is_scored = kinds == (options.scored or "")
-    vectors = {kind: _vectors(nodes.filter(kinds == kind), options) for kind in dict.fromkeys(kinds.to_list())}
-    place = np.zeros(nodes.height, dtype=np.int64)  # of each node among those of its kind
-    for kind in vectors:
-        own = (kinds == kind).to_numpy()
-        place[own] = np.arange(own.sum())
-    columns: list[pl.Series] = []
-    relation = edges[options.relation].cast(pl.String) if options.relation else pl.Series([ALL] * edges.height)
-    _check_relations(relation, options)
-    codes = kinds.to_numpy()
-    scored = is_scored.to_numpy()
-    for name in relation.unique().sort().to_list():
-        of_name = (relation == name).to_numpy()
+    kinds, relations = _kinds(nodes, options), _relations(edges, options)
+    ends, known = reader.ends(edges.frame)
+    rows, relation = edges.frame.filter(known), relations.filter(known).to_numpy()
+    of_kind = pl.DataFrame({"kind": kinds})
+    place = of_kind.select(pl.int_range(pl.len()).over("kind")).to_series().to_numpy()  # of a node among its kind
+    vectors = {kind: _vectors(nodes.frame.filter(kinds == kind), options) for kind in dict.fromkeys(kinds.to_list())}
+    own, codes = options.scored or "", kinds.to_numpy()
+    is_scored, columns = codes == own, list[pl.Series]()
+    for name in sorted(set(relation)):
+        of_name = np.flatnonzero(relation == name)
         both = np.hstack([ends[:, of_name], ends[::-1, of_name]])  # every edge from both of its ends
-        rows = np.tile(np.flatnonzero(of_name), 2)
         for kind, features in vectors.items():
-            here = scored[both[0]] & (codes[both[1]] == kind)
+            here = is_scored[both[0]] & (codes[both[1]] == kind)
             if not here.any():
                 continue
+            places = place[both[:, here]]
+            joins = sp.csr_array((np.ones(len(places[0])), places), shape=(is_scored.sum(), (codes == kind).sum()))
+            described = rows[np.tile(of_name, 2)[here]].select(options.edge_features)
             title = name if len(vectors) == 1 else f"{name} {kind}"
-            one, other = place[both[0, here]], place[both[1, here]]
-            columns += _columns(
-                title, int(scored.sum()), len(place[codes == kind]), one, other, features,
-                None if kind == (options.scored or "") else vectors[options.scored or ""],
-                edges[rows[here]].select(options.edge_features),
-            )  # fmt: skip
-    among = scored[ends[0]] & scored[ends[1]]
-    kept = nodes.filter(is_scored)
+            columns += _columns(title, joins, places[0], features, None if kind == own else vectors[own], described)
+    kept = nodes.frame.filter(is_scored)
     kept = kept.select([name for name in kept.columns if kept[name].null_count() < kept.height])
-    return Relational(kept.with_columns(columns), edges.filter(among), [column.name for column in columns])
+    among = rows.filter(is_scored[ends].all(axis=0))
+    return Relational(kept.with_columns(columns), among, [column.name for column in columns])
 
 
-def _kinds(nodes: pl.DataFrame, options: ReadOptions) -> pl.Series:
+def _kinds(nodes: Table, options: ReadOptions) -> pl.Series:
     """Return the kind of each node; the empty text where there is one kind."""
     if options.node_type is None:
         return pl.Series([""] * nodes.height)
     require_column(nodes.columns, options.node_type, "nodes")
     kinds = nodes[options.node_type].cast(pl.String)
-    if kinds.null_count():
-        raise TableError(f"the column {options.node_type!r} of kinds of nodes is empty in {kinds.null_count()} rows")
+    require_values(kinds, f"the column {options.node_type!r} of kinds of nodes", nodes.origin, "fill it")
     values = kinds.unique().sort().to_list()
     if options.scored not in values:
         raise TableError(
@@ -99,14 +89,21 @@ def _kinds(nodes: pl.DataFrame, options: ReadOptions) -> pl.Series:
     return kinds
 
 
-def _check_relations(relation: pl.Series, options: ReadOptions) -> None:
-    if relation.null_count():
-        raise TableError(f"the column {options.relation!r} of kinds of edges is empty in {relation.null_count()} rows")
+def _relations(edges: Table, options: ReadOptions) -> pl.Series:
+    """Return the kind of each edge; check that the columns which say what edges are like are there."""
+    for column in options.edge_features:
+        require_column(edges.columns, column, "edges")
+    if not options.relation:
+        return pl.Series([ALL] * edges.height, dtype=pl.String)
+    require_column(edges.columns, options.relation, "edges")
+    relation = edges[options.relation].cast(pl.String)
+    require_values(relation, f"the column {options.relation!r} of kinds of edges", edges.origin, "fill it")
     if relation.n_unique() > MOST_RELATIONS:
         raise TableError(
             f"the column {options.relation!r} has {relation.n_unique():,} kinds of edges; expected at most "
             f"{MOST_RELATIONS}; pool the rare ones, or use a number as an edge feature (edge_features=...)"
         )
+    return relation
 
 
 def _vectors(nodes: pl.DataFrame, options: ReadOptions) -> NDArray[np.float64] | None:
@@ -133,10 +130,8 @@ def _vectors(nodes: pl.DataFrame, options: ReadOptions) -> NDArray[np.float64] |
 
 def _columns(
     title: str,
-    scored: int,
-    others: int,
+    joins: sp.csr_array,
     one: NDArray[np.int64],
-    other: NDArray[np.int64],
     features: NDArray[np.float64] | None,
     own: NDArray[np.float64] | None,
     edges: pl.DataFrame,
@@ -145,26 +140,24 @@ def _columns(
 
     Args:
         title: of the relation.
-        scored: how many nodes are scored.
-        others: how many nodes there are at the other ends.
+        joins: (scored, others) how often the nodes that are scored are joined to those at the other ends.
         one: (edges,) positions of the nodes that are scored.
-        other: (edges,) positions of the nodes at the other ends, among those of their kind.
-        features: (others, width) what these are like.
+        features: (others, width) what the nodes at the other ends are like.
         own: (scored, width) what the nodes that are scored are like, if the others are of another kind.
         edges: what the edges are like.
     """
-    joins = sp.csr_array((np.ones(len(one)), (one, other)), shape=(scored, others))
-    columns = [pl.Series(f"{title}: log(1 + edges)", np.log1p(np.bincount(one, minlength=scored)))]
+    degree = np.bincount(one, minlength=joins.shape[0])
+    columns = [pl.Series(f"{title}: log(1 + edges)", np.log1p(degree))]
     if features is not None:
         columns.append(_vector(f"{title}: neighbours", _mean(joins, features), joins))
     if own is not None:
         shared = _mean(joins, _mean(sp.csr_array(joins.T), own))
         columns.append(_vector(f"{title}: shared neighbours", shared, joins))
-    to_node = sp.csr_array((np.ones(len(one)), (one, np.arange(len(one)))), shape=(scored, len(one)))
+    to_node = sp.csr_array((np.ones(len(one)), (one, np.arange(len(one)))), shape=(len(degree), len(one)))
     for feature in edges.columns:
         for name, values in _edge_values(edges[feature]):
             mean = _mean(to_node, values[:, None])[:, 0]
-            mean[np.diff(to_node.indptr) == 0] = values.mean()  # a node without such an edge is like the average
+            mean[degree == 0] = values.mean()  # a node without such an edge is like the average
             columns.append(pl.Series(f"{title}: {name}", mean))
     return columns
 
@@ -195,9 +188,3 @@ def _vector(name: str, rows: NDArray[np.float64], joins: sp.csr_array) -> pl.Ser
     joined = np.diff(joins.indptr) > 0
     rows[~joined] = rows[joined].mean(axis=0)
     return pl.Series(name, rows, dtype=pl.Array(pl.Float64, rows.shape[1]))
-
-
-def check_relational(relation: str | None, edge_features: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise unless the edges table has the columns that hold the kinds of edges and what they are like."""
-    for name in (*([relation] if relation else []), *edge_features):
-        require_column(columns, name, "edges")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
@@ -17,22 +18,8 @@ from recoslip.base.errors import TableError
 from recoslip.base.files import printable
 from recoslip.base.memory import memory_errors
 from recoslip.data.options import ReadOptions
-from recoslip.data.tables.files import (
-    BLOCK,
-    FACTOR,
-    Text,
-    file_errors,
-    frame_within_memory,
-    open_bytes,
-    read_excel,
-    read_within_memory,
-    reason_of,
-    require_memory,
-    scan,
-    utf8_blocks,
-    utf8_file,
-    value_errors,
-)
+from recoslip.data.tables import files
+from recoslip.data.tables.files import BLOCK, FACTOR, Text, open_bytes, reason_of, utf8_blocks, utf8_file
 from recoslip.data.tables.numbers import DecimalMark
 
 TableName: TypeAlias = Literal["nodes", "edges"]
@@ -61,11 +48,6 @@ class Origin:
     counting: str = "rows are counted from 0"
     decimal: DecimalMark | None = None
 
-    @classmethod
-    def of_file(cls, decimal: DecimalMark | None = None) -> Origin:
-        """Return the origin of a file with a header, whose rows are counted as a spreadsheet shows them."""
-        return cls(2, "the header is row 1", decimal)
-
     def first(self, rows: pl.Series) -> str:
         """Name the first row for which a column of true and false is true: "row 7"."""
         return f"row {self.first_row + int(rows.arg_max() or 0)}"
@@ -76,11 +58,12 @@ class Origin:
 
 
 FRAME = Origin()
+SHEET = Origin(2, "the header is row 1")  # a file with a header, whose rows are counted as a spreadsheet shows them
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table that was opened and checked; of a text file the types of its columns are decided by `typed`.
+    """A table that was opened and checked; the rows of a file are read by `typed`, or by `stored`.
 
     Args:
         kind: "nodes" or "edges".
@@ -100,11 +83,15 @@ class Table:
         return f"the {self.kind} table" if self.path is None else printable(self.path)
 
     def typed(self, as_text: Collection[str | None]) -> Table:
-        """Return the table with the types of its columns, which are not guessed of those in `as_text`: 007 is not 7."""
-        if not isinstance(self.source, Text):
+        """Return the table in memory; the types of the columns in `as_text` are not guessed: 007 is not 7."""
+        if isinstance(self.source, pl.DataFrame):
             return self._with_rows()
         with read_errors(self.path, self.kind):
-            return replace(self, source=self.source.lazy(as_text).collect())._with_rows()
+            if isinstance(self.source, Text):
+                frame = self.source.lazy(as_text).collect()
+            else:
+                frame = files.frame_within_memory(self.source, f"{self.kind}: {self.name}")
+        return replace(self, source=frame)._with_rows()
 
     def stored(self, as_text: Collection[str | None], store: Callable[[pl.LazyFrame], Path]) -> Table:
         """Return the table in a Parquet file, as `typed` would return it.
@@ -154,15 +141,12 @@ class Table:
 
     def head(self, count: int) -> pl.DataFrame:
         """Return the first rows, those of a text file as text."""
-        return self.source.rows(count) if isinstance(self.source, Text) else self.rows(0, count, self.columns)
-
-    def rows(self, offset: int, count: int, columns: Sequence[str]) -> pl.DataFrame:
-        """Return at most `count` rows of some columns, from row `offset` on."""
-        return self._lazy.select(by_name(*columns)).slice(offset, count).collect()
+        return self.source.rows(count) if isinstance(self.source, Text) else self._lazy.head(count).collect()
 
     def chunks(self, count: int, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Return all rows of some columns, at most `count` at a time."""
-        return (self.rows(offset, count, columns) for offset in range(0, self.height, count))
+        some = self._lazy.select(by_name(*columns))
+        return (some.slice(offset, count).collect() for offset in range(0, self.height, count))
 
     @property
     def _lazy(self) -> pl.LazyFrame:
@@ -170,67 +154,48 @@ class Table:
         return self.source.lazy()
 
 
-def open_table(given: Any, kind: TableName, options: ReadOptions) -> Table:
-    """Open a file or take a data frame of polars or pandas, and check that it and the graph fit into memory.
+@contextmanager
+def open_table(given: Any, kind: TableName, options: ReadOptions, *, on_disk: bool = False) -> Iterator[Table]:
+    """Open a file or take a data frame of polars or pandas; its rows must be read before the block ends.
 
     Args:
         given: the table.
         kind: "nodes" or "edges".
         options: how to read it.
+        on_disk: whether it may be larger than memory; otherwise it and the graph must fit.
     """
-    if isinstance(given, str | Path) or hasattr(given, "__fspath__"):
-        path = Path(given)
-        with read_errors(path, kind), _opened(path, kind) as (form, file, start):
-            what = f"{kind}: {printable(path)}"
+    if not isinstance(given, str | os.PathLike):
+        yield Table(kind, _frame(given, kind))
+        return
+    path = Path(given)
+    with ExitStack() as stack:
+        with read_errors(path, kind):
+            form = _check_path(path, kind)
+            file = stack.enter_context(open_bytes(path) if form == "text" else path.open("rb"))
+            start, what = file.read(BLOCK), f"{kind}: {printable(path)}"
+            _check_content(path, kind, start)
             if form == "text":
-                require_memory(FACTOR * path.stat().st_size, what)
-                text = read_within_memory(utf8_blocks(file, what, options.encoding, start), FACTOR, what)
-                return _text_table(path, kind, text, text[:BLOCK])
-            if form == "excel":
-                return Table(kind, read_excel(file, what), Origin.of_file(), path)
-            return Table(kind, frame_within_memory(scan(file, form == "parquet"), what), FRAME, path)
+                opened = utf8_file(file, what, options.encoding, start, 0 if on_disk else FACTOR)
+                text = Text.parse(*stack.enter_context(opened), "\t" if extension(path) in ("tsv", "txt") else ",")
+                origin = replace(SHEET, decimal="," if text.separator == ";" else None)
+                table = Table(kind, text, origin, path)
+            elif form == "excel":
+                table = Table(kind, files.read_excel(file, what), SHEET, path)
+            else:
+                file.seek(0)
+                table = Table(kind, pl.scan_parquet(file) if form == "parquet" else pl.scan_ipc(file), FRAME, path)
+        yield table
+
+
+def _frame(given: Any, kind: TableName) -> pl.DataFrame:
     if type(given).__module__.startswith("pandas"):
         try:
-            given = pl.from_pandas(given)
+            return pl.from_pandas(given)
         except (TypeError, ValueError, OverflowError) as problem:  # duplicate column names, or mixed types in a column
             raise TableError(f"the {kind} table cannot be read from pandas: {problem}") from problem
     if not isinstance(given, pl.DataFrame):
         raise TableError(f"{kind} must be a file or a polars or pandas data frame; got {type(given).__name__}")
-    return Table(kind, given)
-
-
-@contextmanager
-def open_on_disk(path: Path, kind: TableName, options: ReadOptions) -> Iterator[Table]:
-    """Open a table that may be larger than memory; what is read of it must be `stored` when the block ends."""
-    with ExitStack() as stack:
-        with read_errors(path, kind):
-            form, file, start = stack.enter_context(_opened(path, kind))
-            what = f"{kind}: {printable(path)}"
-            if form == "text":
-                text = stack.enter_context(utf8_file(file, what, options.encoding, start))
-                table = _text_table(path, kind, *text)
-            elif form == "excel":
-                table = Table(kind, read_excel(file, what), Origin.of_file(), path)
-            else:
-                table = Table(kind, scan(file, form == "parquet"), FRAME, path)
-        yield table
-
-
-@contextmanager
-def _opened(path: Path, kind: TableName) -> Iterator[tuple[Format, IO[bytes], bytes]]:
-    """Open a file with the name, size and first bytes of a table; yield its format, the file, and its first bytes."""
-    form = _check_path(path, kind)
-    with open_bytes(path) if form == "text" else path.open("rb") as file:
-        start = file.read(BLOCK)
-        _check_content(path, kind, start)
-        if form != "text":
-            file.seek(0)
-        yield form, file, start
-
-
-def _text_table(path: Path, kind: TableName, source: bytes | IO[bytes], start: bytes) -> Table:
-    text = Text.parse(source, start, "\t" if extension(path) in ("tsv", "txt") else ",")
-    return Table(kind, text, Origin.of_file("," if text.separator == ";" else None), path)
+    return given
 
 
 # The name and the first bytes of a file.
@@ -299,7 +264,7 @@ def table_errors() -> Iterator[None]:
     try:
         with memory_errors():
             yield
-    except value_errors() as problem:
+    except files.value_errors() as problem:
         raise TableError(f"the tables hold values of a type that cannot be used: {reason_of(problem)}") from problem
 
 
@@ -312,7 +277,7 @@ def read_errors(path: Path | None, kind: TableName, *, of_values: bool = False) 
         kind: "nodes" or "edges".
         of_values: errors about values alone, where others may be those of a file that is written.
     """
-    expected = value_errors if of_values else file_errors
+    expected = files.value_errors if of_values else files.file_errors
     try:
         yield
     except expected() as problem:

@@ -18,14 +18,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError, nearest
-from recoslip.data.tables.column_encoders import (
-    ColumnEncoder,
-    Drift,
-    NumberEncoder,
-    TextEncoder,
-    encoder_from_json,
-    fit_column,
-)
+from recoslip.data.tables import column_encoders
+from recoslip.data.tables.column_encoders import ColumnEncoder, Drift, NumberEncoder, TextEncoder, fit_column
 from recoslip.data.tables.columns import Column, Encoding, is_missing, refuse_missing
 from recoslip.data.tables.table import FRAME, Origin
 
@@ -112,10 +106,7 @@ class TableEncoder:
     def from_json(cls, state: EncoderState) -> Self:
         """Rebuild an encoder; raise ValueError where the state is not that of one."""
         try:
-            columns = tuple(
-                encoder_from_json(name, {key: value for key, value in values.items() if key != "weight"})
-                for name, values in state.items()
-            )
+            columns = tuple(column_encoders.encoder_from_json(name, values) for name, values in state.items())
             return cls(columns, tuple(values["weight"] for values in state.values()))
         except (AttributeError, KeyError, TypeError) as problem:
             raise ValueError(f"the encoding lacks fields or has others than an encoder: {problem!r}") from problem

@@ -1,9 +1,10 @@
-"""A column of times and a first time -> which of the times are not before it, compared as instants."""
+"""A column of times and a first time -> which rows are target; times are compared as instants."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
-from typing import Literal, NamedTuple, TypeAlias
+from contextlib import suppress
+from datetime import date, datetime
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from recoslip.base.errors import TableError
 from recoslip.data.options import Since
 
+TEXTS = (pl.String, pl.Categorical, pl.Enum)
 Order: TypeAlias = Literal["day", "month"]  # which of them comes first in 02/03/2007
 
-EPOCH = datetime(1970, 1, 1)
 MICROSECONDS_PER_DAY = 86_400_000_000
 MOST_DAYS = 2**63 // MICROSECONDS_PER_DAY  # before and after 1970, which can be compared
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -55,14 +56,6 @@ class Times(NamedTuple):
         return np.array([self.ticks.min(), self.ticks.max()]).view("datetime64[us]")
 
 
-class Instant(NamedTuple):
-    """A time in microseconds since 1970: in UTC if it has an offset, else on a clock that is not known."""
-
-    microseconds: int
-    has_offset: bool
-    clock: str  # the time as its own clock shows it, without the offset
-
-
 def slash_order(texts: pl.Series, name: str) -> Order | None:
     """Return which part of dates such as 31/12/2006 comes first: the day is the one that is above 12 somewhere.
 
@@ -92,14 +85,56 @@ def slash_order(texts: pl.Series, name: str) -> Order | None:
     return "day" if day_first.any() else "month"
 
 
-def common_order(column: pl.Series, since: Since | None) -> Order | None:
-    """Return which part of dates with slashes comes first, by the values of a column and of `since` together."""
+def target_from_times(column: pl.Series, since: Since | None) -> NDArray[np.bool_]:
+    """Return which rows are target: those with a time from `since` on."""
+    name, is_numeric = column.name, column.dtype.is_numeric()
+    span: object
+    try:
+        if is_numeric:
+            is_target, span = np.asarray(column >= _number(column, since)), f"{column.min()!s} to {column.max()!s}"
+        else:
+            span, first = _common_times(column, since)
+            is_target = span.ticks >= first.ticks[0]
+    except TableError:
+        raise
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
+        expected = "a number" if is_numeric else "a date such as 2007-01-31"
+        raise TableError(f"the time column {name!r} needs {expected} to divide it; got since={since!r}") from problem
+    if is_target.all() or not is_target.any():
+        raise TableError(f"dividing {name!r} at {since} leaves one domain empty; it runs from {span}")
+    return is_target
+
+
+def _number(column: pl.Series, since: Any) -> int | float:
+    """Return `since` as a number: a whole one where the column is, because large ones are rounded as floats."""
+    if column.dtype == pl.Int64 and isinstance(since, int | str):
+        with suppress(ValueError):
+            whole = int(since)
+            return whole if -(2**63) <= whole < 2**63 else float(whole)
+    return float(since)
+
+
+def _common_times(column: pl.Series, since: Since | None) -> tuple[Times, Times]:
+    """Return the times of a column, and the one of `since`, which have offsets both, or neither."""
     texts = {}
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum) and column.cast(pl.String).str.contains("/").any():
+    if column.dtype in TEXTS and column.cast(pl.String).str.contains("/").any():
         texts[f"the time column {column.name!r}"] = column.cast(pl.String).alias("")
     if isinstance(since, str) and "/" in since:
         texts["since"] = pl.Series([since])
-    return slash_order(pl.concat(texts.values()), " and ".join(texts)) if texts else None
+    order = slash_order(pl.concat(texts.values()), " and ".join(texts)) if texts else None
+    times, first = read_times(column, order), read_instant(since, order)
+    if times.has_offset and not first.has_offset:
+        raise TableError(
+            f"the time column {column.name!r} holds times with an offset from UTC, and since={since} has none; "
+            f"write it with the offset that is meant, such as {first.ends()[0]}+01:00, or {first.ends()[0]}Z for UTC"
+        )
+    if first.has_offset and not times.has_offset:
+        raise TableError(
+            f"the time column {column.name!r} holds times without an offset from UTC, and since={since} has one; "
+            "write since as the column's clock shows it, without an offset, or give every time of the column an "
+            "offset, such as 2007-01-31T00:00+01:00"
+        )
+    return times, first
 
 
 def year_first(texts: pl.Series, order: Order | None) -> pl.Series:
@@ -133,7 +168,7 @@ def read_times(column: pl.Series, order: Order | None = None) -> Times:
         order: which part of dates with slashes comes first, by `slash_order`.
     """
     dtype = column.dtype
-    if dtype in (pl.String, pl.Categorical, pl.Enum):
+    if dtype in TEXTS:
         return _read_texts(column.cast(pl.String), order)
     if dtype == pl.Date:
         days = column.to_physical().to_numpy().astype(np.int64).clip(-MOST_DAYS, MOST_DAYS)
@@ -143,43 +178,20 @@ def read_times(column: pl.Series, order: Order | None = None) -> Times:
     raise TableError(f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; got {dtype}")
 
 
-def read_instant(since: Since, order: Order | None = None) -> Instant:
+def read_instant(since: Since | None, order: Order | None = None) -> Times:
     """Read one time: a date, a datetime, a year, or text in the spellings of a column. Raise ValueError if it is none.
 
-    >>> read_instant("2020").clock
-    '2020-01-01T00:00:00'
+    >>> str(read_instant("2020"))
+    '2020-01-01 to 2020-01-01'
     """
-    if not isinstance(since, date):
-        text = year_first(pl.Series([str(since).strip()]), order)[0].strip()
-        text += "-01-01" if len(text) == 4 and text.isdigit() else ""
-        try:
-            since = datetime.fromisoformat(text)
-        except ValueError:  # text of a column may be longer: 2007-01-31 00:00:00 UTC
-            microseconds, has_offset = _parse(pl.Series([text]))
-            if microseconds.null_count():
-                raise
-            since = EPOCH.replace(tzinfo=UTC if has_offset[0] else None) + timedelta(microseconds=microseconds[0])
-    if not isinstance(since, datetime):
-        since = datetime(since.year, since.month, since.day)
-    aware, clock = since.utcoffset() is not None, since.replace(tzinfo=None)
-    elapsed = since - EPOCH.replace(tzinfo=UTC) if aware else clock - EPOCH
-    return Instant(elapsed // timedelta(microseconds=1), aware, clock.isoformat())
-
-
-def not_before(times: Times, first: Instant, name: str) -> NDArray[np.bool_]:
-    """Return which times of the column `name` are not before `first`; both must have offsets, or neither."""
-    if times.has_offset and not first.has_offset:
-        raise TableError(
-            f"the time column {name!r} holds times with an offset from UTC, and since={first.clock} has none; "
-            f"write it with the offset that is meant, such as {first.clock}+01:00, or {first.clock}Z for UTC"
-        )
-    if first.has_offset and not times.has_offset:
-        raise TableError(
-            f"the time column {name!r} holds times without an offset from UTC, and since has one; "
-            f"write since as the column's clock shows it, such as {first.clock}, "
-            "or give every time of the column an offset, such as 2007-01-31T00:00+01:00"
-        )
-    return np.asarray(times.ticks >= first.microseconds)
+    if isinstance(since, date):  # a datetime is one
+        return read_times(pl.Series("since", [since]))
+    text = str(since).strip()
+    text = f"{text}-01-01" if len(text) == 4 and text.isdigit() else year_first(pl.Series([text]), order)[0].strip()
+    microseconds, has_offset = _parse(pl.Series([text]))
+    if microseconds.null_count():
+        return read_instant(datetime.fromisoformat(text))  # which reads other spellings, such as 20070131
+    return Times(microseconds.to_numpy(), bool(has_offset[0]))
 
 
 def _read_texts(column: pl.Series, order: Order | None) -> Times:

@@ -25,7 +25,7 @@ from recoslip.data.tables.node_columns import choose_label, own_ids
 from recoslip.data.tables.read import NO_EDGES, GivenTable, encode_nodes, open_edges, open_nodes
 from recoslip.data.tables.table import Table, table_errors
 from recoslip.data.tables.table_encoder import TableEncoder, fit_encoder
-from recoslip.data.tables.times import common_order, read_times
+from recoslip.data.tables.times import TEXTS, read_times, slash_order
 from recoslip.data.vectors import Vectors
 from recoslip.inference.traits import FeatureStatistics
 from recoslip.products.watch import page
@@ -336,9 +336,9 @@ def _last_time(table: Table, name: str | None, before: Time | None) -> Time | No
             f"the time column {name!r} holds {column.dtype}; earlier batches held "
             f"{'dates' if is_number else 'numbers'}, and so must this one"
         )
-    ends: list[Any] = (
-        [column.min(), column.max()] if is_number else read_times(column, common_order(column, None)).ends()
-    )
+    is_text = column.dtype in TEXTS
+    order = slash_order(column.cast(pl.String).alias(""), f"the time column {name!r}") if is_text else None
+    ends: list[Any] = [column.min(), column.max()] if is_number else read_times(column, order).ends()
     compared = ends if before is None else [before, *ends]
     ticks = compared if is_number else read_times(pl.Series(name, compared)).ticks  # as the next batch's will be
     if ticks[0] > ticks[1]:

@@ -339,9 +339,7 @@ def test_nothing_new_is_found_in_one_of_20_draws_at_most_where_domains_follow_th
     assert sum(bound_of(panel("clinging_nothing", seed, nodes=500)).new > 0 for seed in range(20)) <= 1
     on_maps = [neighbourhood("clinging_nothing", seed) for seed in range(20)]
     assert sum(bound_of(case).new > 0 for case in on_maps) <= 1
-    assert (
-        sum(bound_of(case, matched=False).new > 0 for case in on_maps) >= 4
-    )  # bins of neighbours tell where nodes are
+    assert sum(bound_of(case, matched=False).new > 0 for case in on_maps) >= 4
 
 
 def test_a_novel_category_is_found_where_domains_follow_the_edges():

@@ -80,7 +80,7 @@ def test_detect_writes_scores_summary_and_model(detected):
     out, result = detected
     assert sorted(path.name for path in out.iterdir()) == FILES
     scores = pl.read_csv(out / "scores.csv")
-    assert scores.columns == ["id", "domain", "score", "p_value", "uncertainty", "listed", "group"]
+    assert scores.columns == ["id", "domain", "score", "p_value", "uncertainty", "holds_up_to", "listed", "group"]
     assert scores.height == 200
     target = scores.filter(pl.col("domain") == "target")
     assert scores["domain"].to_list() == ["target"] * target.height + ["source"] * (200 - target.height)

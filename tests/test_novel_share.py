@@ -58,6 +58,16 @@ def test_the_lower_end_is_below_the_truth_in_19_of_20_draws(base, source_share):
     assert too_high <= 5
 
 
+def test_the_lower_end_holds_as_it_is_reported_where_known_categories_grew_less_than_threefold():
+    low, truth = [], []
+    for seed in range(30):
+        graph = csbm(nodes=400, shift=0.4, homophily=0.9, novel_share=(0.0, 0.1, 0.3)[seed % 3], noise=0.6, seed=seed)
+        low.append(share_of(graph).low)
+        truth.append((graph.categories == 4)[graph.is_target].mean() if seed % 3 else 0.0)
+    assert np.mean(np.array(low) <= truth) >= 0.95
+    assert np.mean(low[2::3]) > 0.05  # where 30 % are novel
+
+
 def test_the_estimate_and_the_upper_end_are_read_off_p_values(base):
     targets = int(base.is_target.sum())
     p = np.linspace(0.01, 1, targets)

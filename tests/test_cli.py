@@ -351,7 +351,8 @@ def test_detect_on_a_packed_graph_is_detect_on_its_tables(run, tables, tmp_path)
     result = run("pack", tables / "nodes.csv", tables / "edges.csv", tmp_path / "graph", cwd=tmp_path, code=2)
     assert "--force" in result.stderr
     result = run("detect", "packed", "--out", "other", cwd=tmp_path, code=2)
-    assert "holds no graph.json" in result.stderr
+    assert "packed graph" in result.stderr
+    assert not (tmp_path / "other").exists()
 
 
 def on_a_terminal(*arguments, cwd) -> str:

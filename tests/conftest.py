@@ -17,6 +17,7 @@ from recoslip.data.datasets.load import Dataset, load_dataset
 SLOW = {
     "test_baselines.py",
     "test_cluster.py",
+    "test_degenerate_graphs.py",
     "test_disk.py",
     "test_fuzz.py",
     "test_hostile.py",
@@ -28,7 +29,6 @@ SLOW = {
     "test_process.py",
     "test_review_browser.py",
     "test_tutorials.py",
-    "test_zoo.py",
 }
 
 # Ray lowers the priority of its processes, so that on busy cores its tests would wait for all others to end.

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from recoslip import NodeGraph
 from recoslip.data.datasets.block_model import csbm
@@ -18,6 +19,16 @@ def panel(case: str, seed: int, nodes: int = 600, categories: int = 6) -> Case:
     graph = csbm(nodes=nodes, categories=categories, noise=0.7, homophily=0.85, degree=6, features=24, seed=seed)
     labelled = Labelled(graph.x, graph.edge_index, graph.categories.astype(np.int64))
     return panel_case(f"csbm-{seed}", labelled, case, seed)
+
+
+def neighbourhood(case: str, seed: int, nodes: int = 500) -> Case:
+    """A case of the panel on a map: edges join nodes that lie near each other, and features tell a little of where."""
+    rng = np.random.default_rng(seed)
+    place, category = rng.random((nodes, 2)), rng.integers(0, 5, nodes)
+    near = cKDTree(place).query(place, 9)[1][:, 1:]
+    x = np.column_stack([rng.normal(size=(5, 6))[category] + 0.3 * rng.normal(size=(nodes, 6)), place])
+    edges = np.stack([np.repeat(np.arange(nodes), 8), near.ravel()])
+    return panel_case(f"map-{seed}", Labelled(x.astype(np.float32), edges, category), case, seed)
 
 
 def with_domains(graph: NodeGraph, source_share, seed: int) -> NodeGraph:
@@ -47,7 +58,7 @@ class Population(NamedTuple):
         return self.graph.subgraph(nodes).with_target(np.isin(nodes, self.order[:target]))
 
 
-def with_times(seed: int, *, drifts: bool = False, novel: bool = False, nodes: int = 700) -> NodeGraph:
+def with_times(seed: int, *, drifts: bool = False, novel: bool = False, nodes: int = 900) -> NodeGraph:
     """A graph with times, whose target are the last years.
 
     Args:

@@ -80,7 +80,7 @@ def test_detect_writes_scores_summary_and_model(detected):
     out, result = detected
     assert sorted(path.name for path in out.iterdir()) == FILES
     scores = pl.read_csv(out / "scores.csv")
-    assert scores.columns == ["id", "domain", "score", "p_value", "uncertainty", "listed", "group"]
+    assert scores.columns == ["id", "domain", "score", "p_value", "uncertainty", "holds_up_to", "listed", "group"]
     assert scores.height == 200
     target = scores.filter(pl.col("domain") == "target")
     assert scores["domain"].to_list() == ["target"] * target.height + ["source"] * (200 - target.height)
@@ -351,7 +351,8 @@ def test_detect_on_a_packed_graph_is_detect_on_its_tables(run, tables, tmp_path)
     result = run("pack", tables / "nodes.csv", tables / "edges.csv", tmp_path / "graph", cwd=tmp_path, code=2)
     assert "--force" in result.stderr
     result = run("detect", "packed", "--out", "other", cwd=tmp_path, code=2)
-    assert "holds no graph.json" in result.stderr
+    assert "packed graph" in result.stderr
+    assert not (tmp_path / "other").exists()
 
 
 def on_a_terminal(*arguments, cwd) -> str:

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import recoslip
-from recoslip import RecoSlipPlus
+from recoslip import RecoSlipPlus, detector
 from recoslip.base.errors import RecoslipError
 from recoslip.data.datasets.block_model import csbm
 from recoslip.products.cli import app
@@ -165,7 +165,11 @@ def test_a_small_disk_that_fills_up(tables, fitted, tmp_path):
         assert list(disk.iterdir()) == []
         assert_one_line(detect(tables, disk))  # an empty folder that is a mount point
         assert list(disk.iterdir()) == []
-        fitted.save(disk / "model")
+        little = detector("lp-pul").fit(csbm(nodes=200))  # which is small
+        little.save(disk / "model")
         recoslip.load_detector(disk / "model")
+        with pytest.raises(RecoslipError, match="cannot write"):
+            fitted.save(disk / "large")
+        assert [path.name for path in disk.iterdir()] == ["model"]
     finally:
         os.system(f"umount {disk}")

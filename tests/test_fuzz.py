@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import recoslip
-from recoslip import NodeGraph, detector, read_graph
+from recoslip import Calibrated, NodeGraph, detector, read_graph
 from recoslip.base.errors import RecoslipError, RecoslipWarning
 from recoslip.inference.analysis import analyse
 from recoslip.products.cli import app
@@ -405,12 +405,12 @@ def test_any_arguments_are_a_graph_or_an_error():
 # From a graph to scores, and from files to a folder.
 
 QUICK = {"epochs": 2, "rounds": 1, "prior_epochs": 2, "hidden_channels": 4, "device": "cpu"}
-CHEAP = ["lp-pul", "lp-pul", "lp-pul", "domain-discriminator", "nnpu", "energy", "reco-slip-none", "reco-slip-plus"]
+CHEAP = ["lp-pul", "lp-pul", "scan", "domain-discriminator", "nnpu", "energy", "reco-slip-none", "reco-slip-plus"]
 
 
 def test_any_valid_graph_is_scored_or_refused():
     def is_scored(case):
-        name, (arguments, options), calibrated = case
+        name, (arguments, options), hidden = case
         graph = graph_or_error(NodeGraph, *arguments, **options)
         if graph is None:
             return False
@@ -419,13 +419,13 @@ def test_any_valid_graph_is_scored_or_refused():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RecoslipWarning)
             try:
-                method.fit(graph, calibration=0.3 if calibrated else 0)
+                model = recoslip.calibrate(method, graph, rotations=2) if hidden else Calibrated.of(method.fit(graph))
             except RecoslipError as problem:
                 assert_has_message(problem)
                 return False
-        assert method.scores_.shape == (graph.num_nodes,)
-        assert ((method.scores_ >= 0) & (method.scores_ <= 1)).all()
-        assert analyse(method, graph).table().height == graph.num_nodes
+        assert model.scores.shape == (graph.num_nodes,)
+        assert ((model.scores >= 0) & (model.scores <= 1)).all()
+        assert analyse(model, graph).table().height == graph.num_nodes
         return True
 
     cases = st.tuples(st.sampled_from(CHEAP), graphs(), st.booleans())

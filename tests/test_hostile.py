@@ -193,15 +193,17 @@ def test_pickles_are_not_read_whatever_they_are_called(one):
 
 def test_the_source_never_unpickles_or_evaluates():
     forbidden = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
-    processes = {"Parallel", "delayed", "parallel_config"}  # of joblib, which read no files
+    reading_nothing = {"Parallel", "delayed", "parallel_config", "hash"}  # of joblib
     for path in Path(recoslip.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = []
             if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
+                names = [alias.name for alias in node.names if (alias.name, alias.asname) != ("joblib", None)]
             elif isinstance(node, ast.ImportFrom):
-                is_processes = node.module == "joblib" and {alias.name for alias in node.names} <= processes
-                names = [] if is_processes else [node.module or ""]
+                is_harmless = node.module == "joblib" and {alias.name for alias in node.names} <= reading_nothing
+                names = [] if is_harmless else [node.module or ""]
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "joblib":
+                assert node.attr in reading_nothing, path
             assert not forbidden & {name.partition(".")[0] for name in names}, path
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)

@@ -1,5 +1,6 @@
 """The documents of the paper's experiments: made from records, with the paper's numbers beside ours, and figures."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -103,16 +104,37 @@ def test_shift_has_ranks_figures_and_tests(tmp_path):
     assert files == render.PaperPage("shift", cells, found).files()  # the same bytes again
 
 
+def rows(table, columns=None):
+    """The rows of a table in LaTeX without marks of the best numbers: method -> so many columns."""
+    bare = re.sub(r"\\(?:textbf|underline){([^}]*)}", r"\1", table)
+    cells = [[cell.strip() for cell in line.rstrip("\\ ").split("&")] for line in bare.splitlines() if "&" in line]
+    return {row[0]: row[1:columns] for row in cells}
+
+
 @pytest.mark.parametrize(("folder", "count"), [(RESULTS, 6), (RESULTS / "arxiv", 2)], ids=["graphs", "arxiv"])
 def test_committed_tables_follow_from_the_committed_records(monkeypatch, folder, count):
+    """RECO-SLIP+ alone is missing from what is made today: its records are of settings that it had before."""
     monkeypatch.setattr(figures, "save", lambda figure: {})
     made = list(render.documents(Records(folder / "records"), Sources()))
     assert len(made) == count
     tables = {name: text for files in made for name, text in files.items() if name.endswith(".tex")}
     assert len(tables) >= 6 * count
+    compared = 0
     for name, text in tables.items():
-        if not name.endswith("-seconds.tex"):  # some runs were timed again since
-            assert (folder / name).read_text(encoding="utf-8") == text, name
+        committed = (folder / name).read_text(encoding="utf-8")
+        if name.endswith("-seconds.tex"):  # some runs were timed again since
+            continue
+        if "RECO-SLIP+" not in committed:
+            assert committed == text, name
+            continue
+        # The number of methods enters ranks, and p-values that are corrected for it.
+        columns = -1 if "-paired" in name else None
+        now, before = rows(text, columns), rows(committed, columns)
+        assert before.keys() - now.keys() == {"RECO-SLIP+"}, name
+        if "-ranks" not in name:
+            compared += len(now)
+            assert {method: before[method] for method in now} == now, name
+    assert compared > 50
 
 
 def test_distributions_are_proportions_in_each_domain():

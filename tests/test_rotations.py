@@ -9,7 +9,7 @@ from recoslip.base.errors import ModelFileError, SettingError
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.split import present, rotate
 from recoslip.inference.calibrated import mean_uncertainty
-from recoslip.inference.p_values import p_values_within
+from recoslip.inference.p_values import p_values_within, weights
 
 CHEAP = {"epochs": 20, "hidden_channels": 8, "out_channels": 8, "head_channels": 8}
 
@@ -82,6 +82,37 @@ def test_p_values_are_counted_by_hand():
     # Node 3 (region 0): 0.9 ≥ 0.5 in the first fit, 0.7 < 0.8 in the second. Node 4 (region 1): 0.4 ≥ 0.3.
     np.testing.assert_allclose(p[3:], [(1 + 1) / (1 + 2), (1 + 1) / (1 + 1)])
     assert np.isnan(p[:3]).all()
+
+
+def test_a_node_that_is_hidden_in_several_fits_counts_once_in_all():
+    rng = np.random.default_rng(0)
+    scores, target = rng.random((4, 50)), np.arange(50) >= 30
+    hidden = (rng.random((4, 50)) < 0.5) & ~target
+    fits = list(zip(scores, hidden, strict=True))
+    weight = weights(hidden)
+    assert np.sum([weight[each].sum() for each in hidden]) == pytest.approx(hidden.any(axis=0).sum())
+    p = p_values_within(fits, np.zeros(50, int), target)
+    by_hand = [
+        (1 + sum(weight[hid][own[hid] >= own[node]].sum() for own, hid in fits)) / (1 + hidden.any(axis=0).sum())
+        for node in np.flatnonzero(target)
+    ]
+    np.testing.assert_allclose(p[target], by_hand)
+    np.testing.assert_allclose(p_values_within(fits * 3, np.zeros(50, int), target), p)  # nothing new is hidden
+    order = rng.permutation(50)
+    again = p_values_within([(own[order], hid[order]) for own, hid in fits], np.zeros(50, int), target[order])
+    np.testing.assert_allclose(again, p[order])
+
+
+def test_p_values_are_uniform_at_most_where_overlapping_parts_were_hidden_at_random():
+    rng, small = np.random.default_rng(0), []
+    for _ in range(400):
+        score, target = rng.normal(size=160), np.arange(160) >= 80
+        fits = []
+        for _ in range(12):
+            hidden = np.isin(np.arange(160), rng.choice(80, 20, replace=False))
+            fits.append((score + 0.3 * rng.normal(size=160), hidden))
+        small.append((p_values_within(fits, np.zeros(160, int), target)[target] <= 0.1).mean())
+    assert 0.05 < np.mean(small) <= 0.1 + 3 * np.std(small) / 20
 
 
 def test_rotations_survive_saving(tmp_path):

@@ -131,7 +131,7 @@ def test_the_student_scores_a_node_by_its_own_fold_and_half_by_its_neighbours(mo
 def test_rotations_count_again_in_the_same_bins(calls, ids):
     graph = csbm(nodes=300, seed=0)
     graph = NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=ids)
-    fitted = recoslip.calibrate(detector("scan", trees=2), graph, rotations=5)
+    fitted = recoslip.calibrate(detector("scan"), graph, rotations=5)
     assert sorted(calls) == ["Partitions", "Reducer"]
     learned = [fit.model_ for fit in fitted.fits]
     assert all(each.partitions.parent is learned[0].partitions.parent for each in learned)

@@ -142,13 +142,15 @@ class Result:
             max_growth: how many times as frequent a known category may have become; by default what the verdict allows.
         """
         findings = self._findings()
-        chosen = np.isin(hashes_of(findings.graph), id_hashes(ids))
-        if chosen.sum() < len(set(map(str, ids))):
+        own, wanted = hashes_of(findings.graph), id_hashes(ids)
+        unknown = np.flatnonzero(~np.isin(wanted, own))
+        if len(unknown):
             raise SettingError(
-                f"ids must name nodes of the graph; {len(ids) - int(chosen.sum()):,} of {len(ids):,} do not"
+                f"ids must name nodes of the graph; {len(unknown):,} of {len(ids):,} do not (first: "
+                f"{ids[int(unknown[0])]!r})"
             )
         share = findings.novel_share
-        return findings.bins.bound(chosen, share.max_growth if max_growth is None else max_growth)
+        return findings.bins.bound(np.isin(own, wanted), share.max_growth if max_growth is None else max_growth)
 
     def report(
         self,

@@ -1,4 +1,4 @@
-"""Every detector on a zoo of degenerate graphs: scores in [0, 1] that a seed gives again, or an error with a reason.
+"""Every detector on degenerate graphs: scores in [0, 1] that a seed gives again, or an error with a reason.
 
 Which cases are refused is written down, so that neither refusing more nor accepting more goes unnoticed.
 """
@@ -50,7 +50,7 @@ def single_entry(value):
     return x
 
 
-ZOO = {
+GRAPHS = {
     "no edges": (X, NONE, HALF),
     "loops only": (X, [range(N), range(N)], HALF),
     "one edge": (X, [[0], [1]], HALF),
@@ -102,7 +102,7 @@ WEIGHTS = {
     "the largest weights": np.full(40, 1e38),
 }
 NAMES = "names of every kind"
-ALL_GRAPHS = [*ZOO, *WEIGHTS, NAMES]
+ALL_GRAPHS = [*GRAPHS, *WEIGHTS, NAMES]
 
 # What is refused; everything else is scored. Each domain needs a node to train and one to validate.
 REFUSED_BY_ALL = {"two nodes", "three nodes", "one source node", "one target node"}
@@ -141,7 +141,7 @@ def build_graph(name):
             "🙂",
         ]
         return NodeGraph(X, RANDOM, HALF, ids=[False if name is True else name for name in names])
-    return NodeGraph(*ZOO[name])
+    return NodeGraph(*GRAPHS[name])
 
 
 def assert_has_reason(problem):

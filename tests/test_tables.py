@@ -14,9 +14,7 @@ from arrays import dense_x
 from recoslip import read_graph
 from recoslip.base.errors import TableError
 from recoslip.data.options import ReadOptions
-from recoslip.data.tables.columns import describe
 from recoslip.data.tables.edges import EdgeReader
-from recoslip.data.tables.node_columns import node_rows
 from recoslip.data.tables.table import Table
 
 NODES = pl.DataFrame(
@@ -330,12 +328,6 @@ def test_a_category_column_is_kept_for_scoring_and_is_no_feature():
     graph = read_graph(NODES, EDGES, category="brand")
     assert graph.feature_names == ("price",)
     assert np.array_equal(graph.categories, NODES["brand"].to_numpy())
-
-
-def test_of_many_columns_the_first_are_described():
-    frame = pl.DataFrame({"id": range(60), "domain": [0, 1] * 30, **{f"x{k}": range(60) for k in range(30)}})
-    options = ReadOptions()
-    assert describe(node_rows(options, Table("nodes", frame)).columns).endswith("x19 (number) and 10 more")
 
 
 @pytest.mark.parametrize("ids", [["a", "b", "c", "10"], [1, 2, 3, 10]], ids=["texts", "numbers"])

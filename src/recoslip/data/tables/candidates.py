@@ -10,6 +10,7 @@ import polars as pl
 from recoslip.base.errors import TableError
 from recoslip.base.text import counted
 from recoslip.data.tables.columns import IDENTIFIER, LOOK_ROWS, is_missing
+from recoslip.data.tables.files import Text
 from recoslip.data.tables.numbers import spells_missing
 from recoslip.data.tables.table import Table
 from recoslip.data.tables.times import TEXTS, looks_like_date, read_times, slash_order
@@ -17,6 +18,7 @@ from recoslip.data.tables.times import TEXTS, looks_like_date, read_times, slash
 USUAL_ID = "id"
 MOST_VALUES = 10  # of a column that is proposed as the domain
 MOST_PROPOSED = 3  # columns of each kind
+MIN_SHARE = 0.05  # fraction of the rows with the value that is proposed as the target: the rarest of these
 LATE = 0.75  # fraction of the rows before the time that is proposed
 YEARS = (1500, 2200)
 
@@ -28,7 +30,8 @@ def likely_ids(columns: Collection[str]) -> list[str]:
 
 def id_columns(table: Table, asked: str) -> list[str]:
     """Return the columns that may hold ids, whose types are not to be guessed."""
-    return likely_ids(table.columns) if asked == USUAL_ID and asked not in table.columns else [asked]
+    is_free = isinstance(table.source, Text) and asked == USUAL_ID and asked not in table.columns
+    return likely_ids(table.columns) if is_free else [asked]
 
 
 def id_column(table: Table, asked: str) -> str | None:
@@ -75,13 +78,14 @@ def _of_values(column: pl.Series) -> str:
     """Propose a column with a few values as the domain; the rarest may be the target. Return "" for another."""
     if column.dtype.is_float() or column.n_unique() > MOST_VALUES:
         return ""
-    values = column.drop_nulls().cast(pl.String).alias("value")
+    values = column.cast(pl.String).alias("value")
+    values = values.filter(~spells_missing(values))
     counts = values.value_counts(name="rows").sort("rows", "value", descending=[True, False])
     if counts.height < 2 or counts["rows"].max() == 1:
         return ""
     shown = [f"{value!r} ({counted(count, 'row')})" for value, count in counts.iter_rows()]
     rest = f" and {len(shown) - MOST_PROPOSED} more" if len(shown) > MOST_PROPOSED else ""
-    target = counts["value"][-1]
+    target = counts.filter(pl.col("rows") >= MIN_SHARE * len(values))["value"][-1]
     return f"{column.name!r} holds {', '.join(shown[:MOST_PROPOSED])}{rest}: domain={column.name!r}, target={target!r}"
 
 

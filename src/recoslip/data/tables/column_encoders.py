@@ -183,7 +183,8 @@ class CategoryEncoder(ColumnEncoder):
         shape = (len(series), len(self.values) + bool(self.rare))
         features = sp.csr_array((np.ones(known.sum()), (rows[known], code[known])), shape=shape)
         if self.separator is not None:  # several rare members count once
-            features.data = (1 / np.sqrt(np.diff(features.indptr))).repeat(np.diff(features.indptr))
+            count = np.diff(features.indptr)
+            features.data = np.repeat(np.maximum(count, 1) ** -0.5, count)
         return features
 
     @property

@@ -184,7 +184,7 @@ def _guess_number(column: Column, series: pl.Series) -> Column:
         if distinct > max(MAX_CATEGORIES, len(series) // 20):
             return Column(name, "unused", f"an identifier with {distinct:,} values", option=as_number)
         return Column(name, "category", f"an identifier with {distinct:,} values", option=as_number)
-    if is_whole and COUNTER.search(name) and bool((present.diff().drop_nulls() == 1).all()):
+    if is_whole and COUNTER.search(name) and bool((present.diff().drop_nulls() > 0).all()):
         return Column(name, "unused", "it counts the rows", option=as_number)
     reason = column.reason
     if missing:
@@ -220,7 +220,7 @@ def _guess_list(name: str, series: pl.Series) -> Column | None:
     lists = members(series, separator).drop_nulls()
     every = lists.explode(empty_as_null=False) if len(lists) else pl.Series([], dtype=pl.String)
     distinct, cells = every.n_unique(), lists.list.sort().list.join("\0").n_unique()
-    recur = distinct < cells and len(every) >= MIN_OCCURRENCES * distinct
+    recur = distinct <= cells and len(every) >= MIN_OCCURRENCES * distinct
     if not recur or distinct > max(MAX_CATEGORIES, len(series) // 20):
         return None
     by = f" separated by {separator!r}" if separator else ""

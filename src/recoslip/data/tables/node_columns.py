@@ -240,13 +240,13 @@ def _with_values(table: Table, name: str) -> tuple[Table, str]:
     if not kept.height:
         raise TableError(f"the nodes table's column {name!r} is empty in every row; name another column, or fill it")
     first = table.origin.first(table[name].to_frame().select(~is_kept).to_series())
-    rows = "1 row has" if missing == 1 else f"{missing:,} of {table.height:,} rows have"
-    return kept, f"{rows} no value in {name!r} (first: {first}; {table.origin.counting}) and left out."
+    rows = f"{missing:,} of {table.height:,} rows {'is' if missing == 1 else 'are'} left out"
+    return kept, f"{rows}: they have no value in {name!r} (first: {first}; {table.origin.counting})."
 
 
 def _rest_is_source(table: Table, options: ReadOptions) -> str:
     """Say which values of the domain column are source, where there are several."""
-    if options.time is not None:
+    if options.time is not None or options.target is None:
         return ""
     counts = dict(table[options.domain].cast(pl.String).value_counts(sort=True).iter_rows())
     wanted = str(options.target)

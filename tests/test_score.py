@@ -327,13 +327,15 @@ def test_an_old_graph_of_another_encoder_is_refused(world, fitted):
         read_table(fitted, world.new, None, old_nodes=other)
 
 
-def test_a_repeated_id_and_a_missing_id_column_are_refused(world, fitted):
+def test_a_repeated_id_is_refused_and_rows_without_ids_are_numbered(world, fitted):
     with pytest.raises(TableError, match="unique"):
         read_table(fitted, pl.concat([world.new, world.new.head(1)]), world.new_edges)
     with pytest.raises(GraphError, match="unique"):
         read_table(fitted, pl.concat([world.new, world.new.head(1)]), None)
-    with pytest.raises(TableError, match="no column 'id'"):
-        read_table(fitted, world.new.drop("id"), None)
+    numbered = read_table(fitted, world.new.drop("id"), None)
+    assert numbered.graph.ids[0] == "new row 0"
+    with pytest.raises(TableError, match="no column 'ids'"):
+        read_table(fitted, world.new, None, id="ids")
 
 
 def test_a_number_too_large_for_single_precision_is_refused_in_our_words(world, fitted):

@@ -14,9 +14,7 @@ from arrays import dense_x
 from recoslip import read_graph
 from recoslip.base.errors import TableError
 from recoslip.data.options import ReadOptions
-from recoslip.data.tables.columns import describe
 from recoslip.data.tables.edges import EdgeReader
-from recoslip.data.tables.node_columns import node_rows
 from recoslip.data.tables.table import Table
 
 NODES = pl.DataFrame(
@@ -83,9 +81,8 @@ def test_pandas_frames_are_read():
     assert isinstance(NODES.to_pandas(), pd.DataFrame)
 
 
-def test_numbers_are_scaled_and_categories_become_columns(caplog):
-    with caplog.at_level(logging.INFO, logger="recoslip"):
-        graph = read_graph(NODES, EDGES)
+def test_numbers_are_scaled_and_categories_become_columns():
+    graph = read_graph(NODES, EDGES)
     names = list(graph.feature_names)
     x = dense(graph)
     assert names == ["price", "brand=x", "brand=y", "brand=z"]
@@ -93,9 +90,12 @@ def test_numbers_are_scaled_and_categories_become_columns(caplog):
     assert x[:, 0].std().item() == pytest.approx(1, abs=1e-6)
     brand = np.array([0, 0, 1, 1, 0, 0]) * graph.encoding["brand"]["weight"]
     np.testing.assert_allclose(x[:, names.index("brand=y")], brand, rtol=1e-6)
-    assert "features: price (number), brand (category); unused: title (6 different texts; text=['title'] uses it)" in (
-        caplog.messages
-    )
+    read_as = {each.column: each.read_as for each in graph.reading.columns}
+    assert read_as | {"id": "id", "domain": "domain"} == read_as
+    assert read_as | {"price": "number", "brand": "category", "title": "left out"} == read_as
+    assert graph.reading.columns[NODES.columns.index("title")][2:] == (
+        "6 different texts; text=['title'] uses it", "text=['title']"
+    )  # fmt: skip
 
 
 def test_large_numbers_that_hardly_differ_are_scaled_like_small_ones():
@@ -248,17 +248,20 @@ def test_semicolons_are_separators(tmp_path):
     assert read_graph(tmp_path / "n.csv", None).num_nodes == 3
 
 
-def test_missing_values_are_filled_when_asked():
+def test_missing_values_are_filled_unless_they_are_to_be_refused():
     frame = NODES.select("id", "domain").with_columns(
         n=pl.Series([1.0, None, 3.0, 5.0, 7.0, float("nan")]), c=pl.Series(["u", "u", None, "u", "v", "v"])
     )
     with pytest.raises(
         TableError, match=r"'n' in 2 rows \(first: row 1\); 'c' in 1 rows \(first: row 2\).*impute=True"
     ):
-        read_graph(frame, EDGES)
-    graph = read_graph(frame, EDGES, impute=True)
-    x = dense(graph)[:, 0]
-    assert x[1] == x[5]
+        read_graph(frame, EDGES, impute=False)
+    graph = read_graph(frame, EDGES)
+    x = dense(graph)
+    assert x[1, 0] == x[5, 0] == pytest.approx(x[2:4, 0].mean(), abs=1e-6)  # 3 and 5, around the median
+    assert graph.feature_names[:2] == ("n", "n=(missing)")
+    assert np.flatnonzero(x[:, 1]).tolist() == [1, 5]
+    assert graph.missing == {"n": 2, "c": 1}
     assert "c=(missing)" in graph.feature_names
 
 
@@ -271,11 +274,11 @@ def frame(**columns):
     [
         (frame(), EDGES, {"id": "name"}, "no column 'name'"),
         (frame(), EDGES, {"domain": "domian"}, "no column 'domian' .did you mean 'domain'"),
-        (frame(domain=[1, 1, 1]), None, {}, "must hold two values.*got '1'"),
-        (frame(domain=[1, 2, 3]), None, {}, "must hold two values"),
+        (frame(domain=[1, 1, 1]), None, {}, "must hold a value for source and one for target; got '1'"),
+        (frame(domain=[1, 2, 3]), None, {}, "say which one is the target"),
         (frame(domain=["east", "east", "west"]), None, {}, "say which one is the target .target='east'"),
         (frame(domain=["east", "east", "west"]), None, {"target": "north"}, "not 'north'"),
-        (frame(domain=[0, None, 1]), None, {}, "empty in 1 rows"),
+        (frame(domain=[None, None, None]), None, {}, "'domain' is empty in every row"),
         (frame(id=["a", "a", "c"]), EDGES, {}, "unique; 1 are repeated .first: 'a'"),
         (frame(id=["a", None, "c"]), None, {}, "is empty in 1 rows .first: row 1"),
         (frame(id=[0.5, 1.5, 2.5]), None, {}, "text or whole numbers"),
@@ -291,13 +294,13 @@ def frame(**columns):
         (frame(t=["x", "y", "z"]), None, {"time": "t", "since": "2007-01-01"}, "must hold numbers or dates"),
         (frame(v=[1.0, float("inf"), 2.0]), None, {}, "infinite"),
         (frame(v=[1.0, 1e200, 2.0]), None, {}, "column 'v' holds infinite or extreme values"),
-        (frame(y=[2000.0, float("nan"), 2009.0]), None, {"time": "y", "since": 2007}, "'y' is empty in 1 rows"),
+        (frame(y=[float("nan")] * 3), None, {"time": "y", "since": 2007}, "'y' is empty in every row"),
         (frame(t=["02/03/2007"] * 3), None, {"time": "t", "since": "2007-01-01"}, "may be 2007-03-02 or 2007-02-03"),
         (frame(), EDGES, {"edge_from": "to", "edge_to": "to"}, "cannot be in one column"),
         (frame(), None, {"features": "v"}, "a list of column names"),
         (frame(id=[b"a", b"b", b"c"]), None, {}, "text or whole numbers"),
         (frame(tags=[["x"], ["y"], ["z"]]), None, {"text": ["tags"]}, "must hold one text per row"),
-        (frame(domain=["Target", "source", "other"]), None, {}, "must hold two values"),
+        (frame(domain=["Target", "source", "other"]), None, {}, "say which one is the target"),
         (frame(v=[[1.0], [1.0, 2.0], [1.0]]), None, {}, "must have one length"),
         (frame().clear(), None, {}, "has no rows"),
         ("nowhere.csv", None, {}, "there is no file nowhere.csv"),
@@ -330,12 +333,6 @@ def test_a_category_column_is_kept_for_scoring_and_is_no_feature():
     graph = read_graph(NODES, EDGES, category="brand")
     assert graph.feature_names == ("price",)
     assert np.array_equal(graph.categories, NODES["brand"].to_numpy())
-
-
-def test_of_many_columns_the_first_are_described():
-    frame = pl.DataFrame({"id": range(60), "domain": [0, 1] * 30, **{f"x{k}": range(60) for k in range(30)}})
-    options = ReadOptions()
-    assert describe(node_rows(options, Table("nodes", frame)).columns).endswith("x19 (number) and 10 more")
 
 
 @pytest.mark.parametrize("ids", [["a", "b", "c", "10"], [1, 2, 3, 10]], ids=["texts", "numbers"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +34,22 @@ class Permutable(Protocol):
 Derived = TypeVar("Derived", bound=Permutable)
 
 
+class ReadColumn(NamedTuple):
+    """How a column of a table was read."""
+
+    column: str
+    read_as: str  # "id", "domain", "date", "number", "category", "list", "text", "vector" or "left out"
+    why: str = ""
+    option: str = ""  # what reads it in another way, as an argument of Python
+
+
+class Reading(NamedTuple):
+    """How a nodes table was read."""
+
+    columns: tuple[ReadColumn, ...]  # of the whole table
+    notes: tuple[str, ...] = ()  # what was left out or assumed, a sentence each
+
+
 class NodeGraph:
     """An undirected graph with node features, each node *source* (known world) or *target* (new world).
 
@@ -52,6 +68,7 @@ class NodeGraph:
         columns: values that are shown beside the nodes and no detector sees, one per node, by the column's name.
         label: which of these columns names the nodes.
         terms: what sentences call the domains and the nodes.
+        reading: of features made of table columns: how the table was read.
         one_domain: allow a graph of one domain, which can be scored and not fitted.
 
     >>> graph = NodeGraph([[0.0], [1.0], [1.0]], [[0, 1, 1], [1, 0, 2]], [False, False, True])
@@ -63,7 +80,7 @@ class NodeGraph:
 
     FIELDS = (
         "categories", "columns", "edge_index", "edge_weight", "encoding", "feature_names", "ids", "is_target", "label",
-        "missing", "repairs", "terms", "times", "x",
+        "missing", "reading", "repairs", "terms", "times", "x",
     )  # fmt: skip
     __slots__ = (*FIELDS, "_derived")
 
@@ -80,6 +97,7 @@ class NodeGraph:
     columns: dict[str, NDArray[Any]]  # name -> (nodes,); None for a missing value
     label: str | None  # the column that names the nodes
     terms: Terms  # what sentences call the domains and the nodes
+    reading: Reading | None  # how the table was read
     repairs: EdgeRepairs
     _derived: dict[str, Any]
 
@@ -99,6 +117,7 @@ class NodeGraph:
         columns: Mapping[str, ArrayLike] | None = None,
         label: str | None = None,
         terms: Terms | None = None,
+        reading: Reading | None = None,
         one_domain: bool = False,
     ) -> None:
         features = check_features(x)
@@ -118,6 +137,7 @@ class NodeGraph:
             "columns": (shown := validation.check_columns(columns, nodes)),
             "label": validation.check_label(label, shown),
             "terms": terms or Terms(),
+            "reading": reading,
             "repairs": repairs,
         }
         self.__setstate__(fields)

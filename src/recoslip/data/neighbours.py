@@ -6,12 +6,31 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import polars as pl
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from recoslip.data.graph import NodeGraph
 
 LARGEST = 1e30  # weight in a sum of products; larger ones overflow in single precision
+
+
+def nearest_edges(x: Any, ids: pl.Series, count: int) -> NDArray[np.int64]:
+    """Return edges from each row of a feature matrix to those nearest by the cosine, (2, edges).
+
+    Args:
+        x: the features, (nodes, features), dense or sparse.
+        ids: the ids, by which rows are sorted first: ties depend on the order.
+        count: how many others each node is joined to.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    order = ids.arg_sort().to_numpy().astype(np.int64)
+    count = min(count, len(order) - 1)
+    if count < 1:
+        return np.empty((2, 0), dtype=np.int64)
+    nearest = NearestNeighbors(n_neighbors=count, metric="cosine").fit(x[order]).kneighbors(return_distance=False)
+    return np.stack([np.repeat(order, count), order[nearest.ravel()]])
 
 
 def adjacency_of(graph: NodeGraph) -> sp.csr_array:

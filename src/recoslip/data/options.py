@@ -14,12 +14,13 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from recoslip.base.errors import SettingError, TableError, nearest
 
-Kind: TypeAlias = Literal["text", "value", "names", "numbers", "switch"]
+Kind: TypeAlias = Literal["text", "value", "names", "numbers", "pairs", "count", "switch"]
 Since: TypeAlias = "int | float | str | date"  # a datetime is a date
 P = ParamSpec("P")
 R = TypeVar("R")
 
 BLOCKS = ("number", "category", "text", "vector")
+READ_AS = ("number", "category", "list", "text")  # how a column may be read as asked
 SEQUENCES = ("features", "ignore", "text", "keep", "edge_features")
 
 
@@ -42,7 +43,7 @@ def option(
 ) -> Any:
     """Declare an option: see `Option`."""
     metadata = {"option": Option(help, kind, more, old)}
-    if kind == "numbers":
+    if kind in ("numbers", "pairs"):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
 
@@ -52,32 +53,44 @@ class ReadOptions:
     """Which columns of the tables to read, and how."""
 
     id: str = option(
-        "Column of the nodes table with the ids.", "id", more="Text or whole numbers; 1.0 is the same as 1."
+        "Column of the nodes table with the ids.",
+        "id",
+        more="Text or whole numbers; 1.0 is the same as 1. Where there is no such column, it is the first that is "
+        "called like an identifier and has another value in every row; else rows are numbered.",
     )
     domain: str = option(
         "Column of the nodes table that separates source from target.",
         "domain",
-        more="It holds true/false, 0/1, source/target, or any two values with `target`.",
+        more="It holds true/false, 0/1, source/target, or any values with `target`. Rows without a value are left out.",
     )
-    target: Any = option("Value of the domain column that means target.", kind="value", old="target_value")
+    target: Any = option(
+        "Value of the domain column that means target; all others are source.", kind="value", old="target_value"
+    )
     time: str | None = option(
         "Column of the nodes table with times, which replaces the domain: nodes are target from `since` on.",
-        more='A column called "domain" is then no feature.',
+        more='A column called "domain" is then no feature. Rows without a time are left out.',
     )
     since: Since | None = option(
-        "First time that is target: a number or a date.",
-        more="Such as 2007-01-31, 31.01.2007 or 2007-01-31T12:00. Dates such as 1/31/2007 are read where some value "
-        "tells which part is the day. Times with an offset from UTC are compared as instants; `since` must have an "
-        "offset where the column has one.",
+        "First time that is target: a number, a date, or a year.",
+        more="Such as 2007, 2007-01-31, 31.01.2007, January 31, 2007 or 2007-01-31T12:00. Dates such as 1/31/2007 are "
+        "read where some value tells which part is the day. Times with an offset from UTC are compared as instants; "
+        "`since` must have an offset where the column has one.",
     )
     category: str | None = option(
         "Column of the nodes table with true categories, kept for evaluation and never used as a feature."
     )
     features: Sequence[str] | None = option(
-        "Columns to use as features; default: all that are suitable.", kind="names", more="They are logged."
+        "Columns to use as features; default: all that are suitable.", kind="names", more="`recoslip check` lists them."
     )
     ignore: Sequence[str] = option("Columns not to use as features.", (), "names")
-    text: Sequence[str] = option("Columns of free text, encoded as tf-idf weights of words.", (), "names")
+    text: Sequence[str] = option(
+        "Columns of free text, encoded as tf-idf weights of words; default: those with long texts.", (), "names"
+    )
+    read_as: Mapping[str, str] = option(
+        "How columns are read instead of as guessed, such as year=category: number, category, list or text.",
+        kind="pairs",
+        more="A list is several categories in one cell, such as 'Drama, Comedy'.",
+    )
     edge_from: str | None = option(
         "Column of the edges table with one end of each edge; default: the first that holds ids of nodes.",
         old="source_column",
@@ -88,12 +101,17 @@ class ReadOptions:
     )
     weight: str | None = option("Column of the edges table with the weights of the edges, which are positive.")
     drop_unknown: bool = option("Leave out edges to unknown nodes instead of refusing them.", False, "switch")
-    impute: bool = option(
-        "Fill missing values instead of refusing them.",
-        False,
+    neighbours: int | None = option(
+        "For a table without edges: join each node to so many others whose features are most like its own.",
+        kind="count",
+        more="By the cosine of their features.",
+    )
+    impute: bool | None = option(
+        "Fill missing values, which is the default; otherwise they are refused.",
+        None,
         "switch",
-        more="Numbers by the median, vectors by the mean, categories by a category of their own, text by the empty "
-        "text.",
+        more="Numbers by the median, with a feature that says where; vectors by the mean, categories by a category of "
+        "their own, text by the empty text. Where new nodes are read, True also fills columns that are not there.",
     )
     block_weights: Mapping[str, float] = option(
         "Weights of number, category, text and vector columns on top of equal ones, such as text=2; default: 1.",
@@ -128,6 +146,11 @@ class ReadOptions:
             if isinstance(value := getattr(self, name), str):
                 raise TableError(f"{name} must be a list of column names; got the text {value!r}, write [{value!r}]")
         check_block_weights(self.block_weights)
+        for name, kind in self.read_as.items():
+            if kind not in READ_AS:
+                raise TableError(f"column {name!r} may be read as {', '.join(READ_AS)}; got {kind!r}")
+        if self.neighbours is not None and (isinstance(self.neighbours, bool) or self.neighbours < 1):
+            raise TableError(f"neighbours must be a whole number from 1 on; got {self.neighbours!r}")
         if self.encoding is not None:
             check_encoding(self.encoding)
         if (self.time is None) != (self.since is None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -13,7 +14,7 @@ from recoslip.base.text import NAMED, capitalised, named, percent
 from recoslip.data.alignment import aligned
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import MIN_SOURCE
-from recoslip.inference.columns import ColumnDifference, ColumnsCheck, check_columns
+from recoslip.inference.columns import ColumnDifference, ColumnsCheck, OneDomain, check_columns
 from recoslip.inference.separability import APART, Mixing, measure_mixing
 from recoslip.learning.methods import DEFAULT
 
@@ -22,6 +23,7 @@ Remedy: TypeAlias = Literal["aligned", "without edges"]
 
 ALIGN = ("off", "on", "auto")
 MENDED = 0.75  # AU-ROC within regions up to which the domains count as aligned
+MOST_COLUMNS = 30  # of a table, that have a line each
 JOINED = 0.1  # edges between the domains, relative to chance, from which on edges join them
 
 
@@ -130,7 +132,9 @@ class Check:
             ),
             ("columns", _columns_sentence(columns)),
         ]
+        rows += _reading_rows(graph)
         rows += [("leak", leak_sentence(each)) for each in columns.leaks]
+        rows += [("one domain", _one_domain_sentence(each)) for each in columns.one_domain[:NAMED]]
         if columns.constant:
             rows.append(("constant", f"{named(columns.constant)}: the same in all nodes, and not used."))
         if graph.missing:
@@ -142,7 +146,13 @@ class Check:
             if 2 * count > graph.num_features
         ]
         if mixing.edges is None:
-            rows.append(("edges", "There are no edges. Only features are compared."))
+            rows.append(
+                (
+                    "edges",
+                    "There are no edges, so features alone are compared: what only neighbours tell cannot be found. "
+                    "neighbours=10 joins each node to those most like it.",
+                )
+            )
         else:
             rows.append(("edges", f"{_against_chance(mixing.edges)} edges join {terms.both} as by chance."))
         if mixing.neighbours is not None:
@@ -180,6 +190,9 @@ class Check:
             "columns": [asdict(each) for each in self.columns.differences[:20]],
             "constant": list(self.columns.constant),
             "missing": dict(self.graph.missing or {}),
+            "one_domain": [asdict(each) for each in self.columns.one_domain],
+            "reading": None if self.graph.reading is None else [each._asdict() for each in self.graph.reading.columns],
+            "notes": [] if self.graph.reading is None else list(self.graph.reading.notes),
             "lowest_p_value": self.lowest_p_value(),
             "size": self.size(),
             "rows": [list(row) for row in self.rows()],
@@ -232,6 +245,31 @@ def leak_sentence(column: ColumnDifference) -> str:
     """Say that a column identifies the domain."""
     same = "exactly the same" if column.auroc == 1 else "almost the same"
     return f"Column {column.column!r} says {same} as the domain (AU-ROC {column.auroc:.3f})."
+
+
+def _one_domain_sentence(column: OneDomain) -> str:
+    """Say that many values of a column occur in one domain only."""
+    return (
+        f"Column {column.column!r} nearly is the domain: {percent(column.target)} of the target and "
+        f"{percent(column.source)} of the source nodes have values that the other domain never has (such as "
+        f"{', '.join(column.examples)}). ignore=[{column.column!r}] leaves it out."
+    )
+
+
+def _reading_rows(graph: NodeGraph) -> list[tuple[str, str]]:
+    """Say how the table was read: what was left out or assumed, and each column on a line, the first of many."""
+    if graph.reading is None:
+        return []
+    columns = graph.reading.columns
+    rows = [("rows", note) for note in graph.reading.notes]
+    for each in columns[:MOST_COLUMNS]:
+        option = "" if each.option in each.why else f"; or {each.option}"
+        rows.append(("column", f"{each.column}: {each.read_as}{f' ({each.why})' if each.why else ''}{option}"))
+    if len(columns) > MOST_COLUMNS:
+        kinds = Counter(each.read_as for each in columns[MOST_COLUMNS:])
+        more = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+        rows.append(("column", f"and {len(columns) - MOST_COLUMNS:,} more: {more}"))
+    return rows
 
 
 def _columns_sentence(columns: ColumnsCheck) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +24,9 @@ MIN_DEVIATIONS = 5.0  # standard deviations that it must be above chance: of few
 MAX_NODES = 5000  # of each domain that columns are compared on
 RANKED_DENSITY = 0.2  # fraction of non-zeros from which the values of a sparse feature are ranked, not their presence
 BLOCK = 256  # features that are ranked at a time
+MIN_ALONE = 0.5  # fraction of a domain's nodes whose values the other domain never has, from which on a column is named
+CHANCE = 1e-3  # probability up to which it is no chance that a value occurs in one domain alone
+EXAMPLES = 3  # of such values
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,23 @@ class ColumnDifference:
 
 
 @dataclass(frozen=True)
+class OneDomain:
+    """A column many of whose values occur in one domain only, whatever their order."""
+
+    column: str
+    source: float  # fraction of the source nodes whose value no target node has
+    target: float  # fraction of the target nodes whose value no source node has
+    examples: tuple[str, ...]  # such values, the most frequent first
+
+
+@dataclass(frozen=True)
 class ColumnsCheck:
     """What stands out about the columns."""
 
     differences: tuple[ColumnDifference, ...]  # of all columns, those that say most about the domain first
     constant: tuple[str, ...]  # features with one value in all nodes
     empty: dict[str, int]  # features that are zero in all nodes of one domain: how many, by the name of the domain
+    one_domain: tuple[OneDomain, ...] = ()  # columns with values of one domain only
 
     @property
     def leaks(self) -> tuple[ColumnDifference, ...]:
@@ -82,7 +96,8 @@ def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
     for column, own in columns.items():
         best = own[int(np.argmax(np.abs(auroc[own] - 0.5)))]
         value, feature = auroc[best], names[best]
-        if len(own) > 1 and (graph.encoding or {}).get(column, {}).get("encoding") == "category":
+        state = (graph.encoding or {}).get(column, {})
+        if len(own) > 1 and state.get("encoding") == "category" and "separator" not in state:
             value, feature = _category_auroc(x[:, own], is_target), column
         value = float(max(value, 1 - value))
         says_the_same = value >= max(LEAK, 0.5 + MIN_DEVIATIONS * deviation)
@@ -98,7 +113,38 @@ def check_columns(graph: NodeGraph, *, seed: int = 0) -> ColumnsCheck:
         if (own & ~other).any()
     }
     found.sort(key=lambda difference: -difference.auroc)
-    return ColumnsCheck(tuple(found), constant, empty)
+    return ColumnsCheck(tuple(found), constant, empty, _of_one_domain(x, is_target, columns, names, graph.encoding))
+
+
+def _of_one_domain(
+    x: Any, is_target: Mask, columns: Mapping[str, list[int]], names: Sequence[str], encoding: Mapping[str, Any] | None
+) -> tuple[OneDomain, ...]:
+    """Return the columns of numbers or categories with values that occur in one domain only, and not by chance.
+
+    A column of years separates domains by another time, say, although not by its order.
+    """
+    found = []
+    for column, own in columns.items():
+        state = (encoding or {}).get(column, {})
+        if state.get("encoding") not in ("number", "category"):
+            continue
+        block = x[:, own] if isinstance(x, np.ndarray) else x[:, own].toarray()
+        if state["encoding"] == "number":
+            values, code = np.unique(block[:, 0], return_inverse=True)
+            has_value: Any = sp.csr_array((np.ones(len(code)), (np.arange(len(code)), code)))
+            said = [f"{v:.6g}" for v in values / state["weight"] * state["scale"] + state["mean"] + state["median"]]
+        else:
+            has_value, said = sp.csr_array(block != 0, dtype=float), [names[k].removeprefix(f"{column}=") for k in own]
+        target = has_value.T @ is_target.astype(float)
+        count = np.asarray(has_value.sum(axis=0))
+        share = is_target.mean()
+        alone = [(target == 0) & ((1 - share) ** count <= CHANCE), (target == count) & (share**count <= CHANCE)]
+        rows = has_value[~is_target], has_value[is_target]
+        source_alone, target_alone = (float((of @ each > 0).mean()) for of, each in zip(rows, alone, strict=True))
+        if max(source_alone, target_alone) >= MIN_ALONE:
+            most = [k for k in np.argsort(-count, kind="stable") if alone[target_alone >= source_alone][k]]
+            found.append(OneDomain(column, source_alone, target_alone, tuple(said[k] for k in most[:EXAMPLES])))
+    return tuple(sorted(found, key=lambda each: -max(each.source, each.target)))
 
 
 def column_of(feature: str, encoding: Mapping[str, Any] | None) -> str:

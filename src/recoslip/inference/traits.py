@@ -68,7 +68,8 @@ def feature_units(graph: NodeGraph) -> list[Unit]:
 
 def _column_units(column: ColumnEncoder, weight: float) -> list[Unit]:
     if isinstance(column, NumberEncoder):
-        return [Unit(factor=column.scale / weight, offset=column.mean + column.median)]
+        indicator = [] if column.missing is None else [Unit(is_share=True)]
+        return [Unit(factor=column.scale / weight, offset=column.mean + column.median), *indicator]
     if isinstance(column, CategoryEncoder):
         return [Unit(is_share=True)] * len(column.feature_names)
     unweighted = Unit(factor=1 / weight)

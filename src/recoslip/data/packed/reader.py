@@ -16,7 +16,7 @@ from recoslip.base.errors import GraphError
 from recoslip.base.files import ManifestError, check_manifest, printable
 from recoslip.base.json_files import JsonFileError, read_json
 from recoslip.base.text import Terms
-from recoslip.data.graph import NodeGraph
+from recoslip.data.graph import NodeGraph, ReadColumn, Reading
 from recoslip.data.tables.files import frame_within_memory
 from recoslip.data.tables.node_columns import column_arrays
 from recoslip.data.validation import EdgeRepairs
@@ -80,8 +80,14 @@ def _graph(folder: Path, index: dict[str, Any], files: Collection[str]) -> NodeG
         columns={name.removeprefix(KEPT): values for name, values in column_arrays(frame, kept).items()},
         label=index["label"],
         terms=Terms(**index.get("terms", {})),
+        reading=_reading(index.get("reading")),
         repairs=EdgeRepairs(*index["repairs"]),
     )
+
+
+def _reading(said: Any) -> Reading | None:
+    """Return how the nodes table was read; None where the folder does not say."""
+    return None if said is None else Reading(tuple(ReadColumn(*each) for each in said[0]), tuple(said[1]))
 
 
 def _features(folder: Path, index: dict[str, Any], files: Collection[str]) -> Any:

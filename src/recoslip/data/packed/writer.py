@@ -27,6 +27,7 @@ from recoslip.base.progress import Phases, Progress
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.packed import reader as packed_files
 from recoslip.data.packed.reader import CHUNK_ROWS, create_array, map_array
+from recoslip.data.tables.candidates import id_columns
 from recoslip.data.tables.column_encoders import ColumnEncoder, VectorEncoder, fit_column
 from recoslip.data.tables.columns import Column, refuse_missing
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
@@ -64,6 +65,8 @@ def pack(
         chunk_rows: rows of a table to hold in memory at a time.
     """
     read_options = ReadOptions(**options)
+    if read_options.neighbours is not None:
+        raise TableError("neighbours joins the nodes of a table without edges; leave it out")
     if read_options.is_relational:
         raise TableError(
             "nodes and edges of several kinds, and features of edges, cannot be packed; give the tables to detect"
@@ -82,11 +85,11 @@ def _write_arrays(
         open_table(nodes, "nodes", options, on_disk=True) as given_nodes,
         open_table(edges, "edges", options, on_disk=True) as given_edges,
     ):
-        node_table = given_nodes.stored([options.id], _store(packed, "nodes"))
-        rows = node_rows(options, node_table)
+        rows = node_rows(options, given_nodes.stored(id_columns(given_nodes, options.id), _store(packed, "nodes")))
+        node_table = rows.table
         options = choose_ends(given_edges.head(SAMPLE_EDGES), rows.ids, options)
         edge_table = given_edges.stored([options.edge_from, options.edge_to], _store(packed, "edges"))
-    reader = EdgeReader(edge_table, rows.ids, options)
+    reader = EdgeReader(edge_table, rows.ids, options, rows.given_ids)
     used = [column for column in rows.columns if column.encoding != "unused"]
     phases = Phases(progress, node_table.height * len(used) + 2 * edge_table.height)
     encoders, matrices = [], []
@@ -108,6 +111,7 @@ def _write_arrays(
         "encoding": table_encoder.to_json(),
         "label": rows.label,
         "terms": asdict(rows.terms),
+        "reading": rows.reading,
         "repairs": [repairs.mirrored, repairs.merged, repairs.loops],
     }
 
@@ -135,14 +139,14 @@ def _write_edges(
 
 
 def _encode(
-    table: Table, column: Column, impute: bool, folder: Folder, stem: str, chunk_rows: int
+    table: Table, column: Column, impute: bool | None, folder: Folder, stem: str, chunk_rows: int
 ) -> tuple[ColumnEncoder, Any]:
     """Encode a column; return its features as a dense or a CSR matrix that is mapped from files."""
     if column.encoding == "vector":
         return _encode_vectors(table, column.name, impute, folder.path(f"{stem}.npy", WORK), chunk_rows)
     given = table[column.name]
     series = column.read(given)
-    if not impute:
+    if impute is False:
         refuse_missing([series], table.origin, [given])
     encoder, matrix = fit_column(column, series)
     if not sp.issparse(matrix):
@@ -159,14 +163,14 @@ def _stored(array: NDArray[Any], path: Path) -> NDArray[Any]:
 
 
 def _encode_vectors(
-    table: Table, name: str, impute: bool, path: Path, chunk_rows: int
+    table: Table, name: str, impute: bool | None, path: Path, chunk_rows: int
 ) -> tuple[VectorEncoder, NDArray[np.float32]]:
     """Copy a column of vectors chunk by chunk; a missing vector is replaced by the mean of the others."""
 
     def chunks() -> Iterator[pl.Series]:
         offset = 0
         for frame in table.chunks(chunk_rows, [name]):
-            if not impute:
+            if impute is False:
                 refuse_missing([frame[name]], table.origin.from_row(offset))
             yield frame[name]
             offset += frame.height

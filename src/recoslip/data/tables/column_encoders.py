@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
-from recoslip.data.tables.columns import MAX_CATEGORIES, Column, Encoding
+from recoslip.data.tables.columns import MAX_CATEGORIES, Column, Encoding, members
 from recoslip.data.tables.numbers import DecimalMark, are_numbers, decimal_marks, to_numbers, two_readings
 
 MIN_FREQUENCY = 5  # values of a category column that occur in fewer rows are pooled
@@ -86,7 +86,10 @@ class ColumnEncoder:
 
 @dataclass(frozen=True)
 class NumberEncoder(ColumnEncoder):
-    """A number, shifted and scaled to mean 0 and variance 1; the median stands for missing ones."""
+    """A number, shifted and scaled to mean 0 and variance 1; the median stands for missing ones.
+
+    Where some were missing when it was fitted, a second feature is 1 where one is.
+    """
 
     encoding: ClassVar[Encoding] = "number"
 
@@ -94,6 +97,7 @@ class NumberEncoder(ColumnEncoder):
     mean: float  # of the values less the median
     scale: float
     decimal: DecimalMark | None = None  # of numbers that came as text with commas
+    missing: float | None = None  # fraction of the rows, where there are some
 
     @classmethod
     def fit(cls, series: pl.Series) -> Self:
@@ -106,7 +110,8 @@ class NumberEncoder(ColumnEncoder):
         median = median if isinstance(median, float) else 0.0
         # Fitted to the sorted values, for sums in another order are rounded in another way.
         scaler = StandardScaler().fit((values - median).fill_null(0.0).sort().to_numpy()[:, None])
-        return cls(series.name, median, float(scaler.mean_[0]), float(scaler.scale_[0]))
+        missing = values.null_count() / len(values) if values.null_count() else None
+        return cls(series.name, median, float(scaler.mean_[0]), float(scaler.scale_[0]), missing=missing)
 
     def read(self, series: pl.Series, hint: DecimalMark | None = None) -> pl.Series:
         """Return numbers, also where they came as text; with the decimal mark that they had when it was fitted."""
@@ -114,53 +119,73 @@ class NumberEncoder(ColumnEncoder):
 
     def transform(self, series: pl.Series) -> Matrix:
         """Return the features of rows."""
-        centred = (_numbers(series) - self.median).fill_null(0.0).to_numpy()
-        return np.asarray((centred - self.mean) / self.scale)[:, None]
+        values = _numbers(series)
+        centred = (values - self.median).fill_null(0.0).to_numpy()
+        scaled = np.asarray((centred - self.mean) / self.scale)[:, None]
+        return scaled if self.missing is None else np.column_stack([scaled, values.is_null().to_numpy()])
 
     @property
     def feature_names(self) -> list[str]:
         """One name per feature."""
-        return [self.name]
+        return [self.name] if self.missing is None else [self.name, f"{self.name}={MISSING}"]
 
     def drift(self, series: pl.Series, features: Matrix) -> Drift:
         """Compare other rows with those it was fitted on."""
-        return Drift(deviations=_deviations_beyond_chance(np.asarray(features.mean(axis=0)), features.shape[0]))
+        return Drift(deviations=_deviations_beyond_chance(np.asarray(features.mean(axis=0))[:1], features.shape[0]))
 
 
 @dataclass(frozen=True)
 class CategoryEncoder(ColumnEncoder):
-    """A category as one feature per value; rare ones share one, which unknown ones join; without it these have none."""
+    """A category as one feature per value; rare ones share one, which unknown ones join; without it these have none.
+
+    A list has one feature per member, and norm 1.
+    """
 
     encoding: ClassVar[Encoding] = "category"
 
     values: list[str]
     rare: list[str]
     shares: list[float]  # fraction of the rows with each feature
+    separator: str | None = None  # of the members of a list
 
     @classmethod
-    def fit(cls, series: pl.Series) -> Self:
-        """Learn from a column."""
+    def fit(cls, series: pl.Series, separator: str | None = None) -> Self:
+        """Learn from a column; of lists if there is a separator."""
         from sklearn.preprocessing import OneHotEncoder
 
-        texts = _texts(series, MISSING)
+        texts, _ = cls(series.name, [], [], [], separator)._values(series)
         min_frequency = min(MIN_FREQUENCY, max(1, len(series) // 20))
         encoder = OneHotEncoder(min_frequency=min_frequency, max_categories=MAX_CATEGORIES)
         encoder.fit(texts.to_numpy().astype(object)[:, None])
         rare = encoder.infrequent_categories_[0]
         pooled = [] if rare is None else rare.tolist()
         values = sorted(set(encoder.categories_[0].tolist()) - set(pooled))
-        counts = np.asarray(cls(series.name, values, pooled, []).transform(series).sum(axis=0)).ravel()
-        return cls(series.name, values, pooled, (counts / len(series)).tolist())
+        features = cls(series.name, values, pooled, [], separator).transform(series)
+        counts = np.bincount(features.indices, minlength=features.shape[1])
+        return cls(series.name, values, pooled, (counts / len(series)).tolist(), separator)
 
-    def transform(self, series: pl.Series) -> Matrix:
+    def _values(self, series: pl.Series) -> tuple[pl.Series, NDArray[np.int64]]:
+        """Return the values of all rows, one after the other, and the row of each."""
+        rows = np.arange(len(series))
+        if self.separator is None:
+            return _texts(series, MISSING), rows
+        lists = members(series, self.separator)
+        lists = lists.zip_with(lists.is_not_null(), pl.Series([[MISSING]]))
+        return lists.explode(), np.repeat(rows, lists.list.len().to_numpy())
+
+    def transform(self, series: pl.Series) -> sp.csr_array:
         """Return the features of rows."""
         position = {value: k for k, value in enumerate(self.values)}
         rest = len(self.values) if self.rare else -1
-        texts = _texts(series, MISSING)
+        texts, rows = self._values(series)
         code = texts.replace_strict(position, default=rest, return_dtype=pl.Int64).to_numpy()
-        rows = np.flatnonzero(code >= 0)
+        known = code >= 0
         shape = (len(series), len(self.values) + bool(self.rare))
-        return sp.csr_array((np.ones(len(rows)), (rows, code[rows])), shape=shape)
+        features = sp.csr_array((np.ones(known.sum()), (rows[known], code[known])), shape=shape)
+        if self.separator is not None:  # several rare members count once
+            count = np.diff(features.indptr)
+            features.data = np.repeat(np.maximum(count, 1) ** -0.5, count)
+        return features
 
     @property
     def feature_names(self) -> list[str]:
@@ -169,8 +194,9 @@ class CategoryEncoder(ColumnEncoder):
 
     def drift(self, series: pl.Series, features: Matrix) -> Drift:
         """Compare other rows with those it was fitted on."""
-        seen = _texts(series, MISSING).is_in([*self.values, *self.rare])
-        unknown = int((~seen).sum())
+        texts, rows = self._values(series)
+        seen = texts.is_in([*self.values, *self.rare]).to_numpy()
+        unknown = len(np.unique(rows[~seen]))
         return Drift(moved=_moved_beyond_chance(features, self.shares), unknown=unknown)
 
 
@@ -304,6 +330,9 @@ ENCODERS: Mapping[Encoding, type[ColumnEncoder]] = {
 
 def fit_column(column: Column, series: pl.Series) -> tuple[ColumnEncoder, Matrix]:
     """Fit the encoder of a column to its values, as `Column.read` returned them, and return their features, too."""
+    if column.encoding == "category":
+        lists = CategoryEncoder.fit(series, column.separator)
+        return lists, lists.transform(series)
     encoder, matrix = ENCODERS[column.encoding].fit_transform(series)
     return (replace(encoder, decimal=column.decimal) if isinstance(encoder, NumberEncoder) else encoder), matrix
 
@@ -339,6 +368,8 @@ def _numbers(series: pl.Series, known: DecimalMark | None = None, hint: DecimalM
 def _texts(series: pl.Series, missing: str) -> pl.Series:
     if series.dtype.is_nested() or series.dtype == pl.Binary:
         raise TableError(f"column {series.name!r} must hold one text per row; got {series.dtype}")
+    if series.dtype.is_float() and bool((series == series.round()).all()):
+        series = series.cast(pl.Int64)  # 1.0 is the same as 1
     return series.cast(pl.String).fill_null(missing)
 
 

@@ -96,9 +96,10 @@ class EdgeReader:
         table: the edges table; rows are given to `read`.
         ids: the ids of the nodes, as text.
         options: which columns to read.
+        given_ids: the ids of all rows of the nodes table, as text; edges of those that were left out are left out.
     """
 
-    def __init__(self, table: Table, ids: pl.Series, options: ReadOptions) -> None:
+    def __init__(self, table: Table, ids: pl.Series, options: ReadOptions, given_ids: pl.Series | None = None) -> None:
         columns, name, sample = table.columns, table.name, table.head(SAMPLE_EDGES)
         for column in (options.edge_from, options.edge_to, options.weight):
             if column is not None:
@@ -115,6 +116,7 @@ class EdgeReader:
         self.name, self.ids, self.weight, self.drop_unknown = name, ids, options.weight, options.drop_unknown
         self.origin = table.origin
         require_unique(ids)
+        self.left_out = ids.clear() if given_ids is None else given_ids.filter(~given_ids.is_in(ids.implode()))
         self.dropped = 0  # edges with an unknown end that were dropped so far
         if table.path is not None and ids.is_in([left]).any() and ids.is_in([right]).any():
             raise TableError(f"{name}: the first line, {left!r} and {right!r}, is an edge; add a header")
@@ -147,10 +149,13 @@ class EdgeReader:
         columns = [frame[name] for name in (self.left, self.right)]
         ends = [self._find(checked_ids(column, "edges", origin or self.origin)) for column in columns]
         known = ends[0].is_not_null() & ends[1].is_not_null()
-        dropped = int((~known).sum())
-        if dropped and not self.drop_unknown:
-            self._refuse_unknown(columns, ends, dropped)
-        self.dropped += dropped
+        unknown = ~known
+        for column in columns if len(self.left_out) else ():
+            texts, own = column.cast(pl.String), self.left_out.implode()
+            unknown &= ~(texts.is_in(own) | texts.str.extract(WHOLE).is_in(own).fill_null(False))
+        if unknown.any() and not self.drop_unknown:
+            self._refuse_unknown(columns, ends, unknown)
+        self.dropped += int((~known).sum())
         return np.stack([position.filter(known).to_numpy().astype(np.int64) for position in ends]), known
 
     def refuse_no_edge(self, frame: pl.DataFrame) -> NoReturn:
@@ -195,13 +200,13 @@ class EdgeReader:
                 break
         return seed, hashes, positions
 
-    def _refuse_unknown(self, columns: Sequence[pl.Series], ends: Sequence[pl.Series], edges: int) -> NoReturn:
-        lost = [each.filter(place.is_null()).cast(pl.String) for each, place in zip(columns, ends, strict=True)]
+    def _refuse_unknown(self, columns: Sequence[pl.Series], ends: Sequence[pl.Series], rows: pl.Series) -> NoReturn:
+        lost = [each.filter(rows & place.is_null()).cast(pl.String) for each, place in zip(columns, ends, strict=True)]
         unknown = pl.concat(lost).unique(maintain_order=True)
         first = ", ".join(map(repr, unknown.head(3)))
         raise TableError(
             f"{self.name} names {len(unknown)} ids that the nodes table does not have (first: {first}), in "
-            f"{edges} edges. The ends are in its columns {self.left!r} and "
+            f"{rows.sum()} edges. The ends are in its columns {self.left!r} and "
             f"{self.right!r}, and the nodes table has ids such as {self._example()}; add those nodes or pass "
             "drop_unknown=True, or name other columns (edge_from=..., edge_to=...)"
         )

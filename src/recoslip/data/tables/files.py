@@ -147,7 +147,9 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     )
 
 
-def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes) -> Iterator[bytes]:
+def utf8_blocks(
+    file: IO[bytes], what: str, encoding: str | None, block: bytes, guessed: list[str] | None = None
+) -> Iterator[bytes]:
     """Yield the text of a file in UTF-8.
 
     Args:
@@ -155,12 +157,15 @@ def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes) 
         what: how messages call it.
         encoding: the one that the user named.
         block: what was read of the file already.
+        guessed: takes the encoding that was recognised where the file is no UTF-8; without it, that is an error.
     """
     encoding = None if _is_utf8(block, encoding) else encoding
     if encoding is None and 0 in block and (likely := likely_encoding(block[:CONTEXT])).startswith("utf-"):
-        raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass encoding={likely!r}")
+        if guessed is None:
+            raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass encoding={likely!r}")
+        guessed.append(encoding := likely)
     decoder = codecs.getincrementaldecoder(encoding or "utf-8-sig")()
-    lines = 1
+    lines, is_ascii = 1, True
     while True:
         try:
             text = decoder.decode(block, final=not block)
@@ -168,16 +173,46 @@ def utf8_blocks(file: IO[bytes], what: str, encoding: str | None, block: bytes) 
             content, start = getattr(problem, "object", block), getattr(problem, "start", 0)
             lines += content[:start].decode(encoding or "utf-8", "ignore").count("\n")
             likely = likely_encoding(content[max(0, start - CONTEXT) : start + CONTEXT])
-            raise TableError(
-                f"{what} is no {(encoding or 'utf-8').upper()} text: line {lines:,} holds the bytes "
-                f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass encoding={likely!r}, or the "
-                "encoding that it was saved in"
-            ) from problem
+            decoder = codecs.getincrementaldecoder(likely)()
+            may_guess = guessed is not None and encoding is None and is_ascii and content[:start].isascii()
+            read = _decoded(decoder, content, not block) if may_guess else None
+            if read is None:
+                raise TableError(
+                    f"{what} is no {(encoding or 'utf-8').upper()} text: line {lines:,} holds the bytes "
+                    f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass encoding={likely!r}, or the "
+                    "encoding that it was saved in"
+                ) from problem
+            text = read
+            guessed.append(encoding := likely)  # type: ignore[union-attr]
+        is_ascii = is_ascii and text.isascii()
         lines += text.count("\n")
         yield text.encode(errors="replace")  # a few encodings can hold half of a character
         if not block:
             return
         block = file.read(BLOCK)
+
+
+def _decoded(decoder: codecs.IncrementalDecoder, content: bytes, final: bool) -> str | None:
+    """Return the text of some bytes; None where they are none."""
+    try:
+        return decoder.decode(content, final)
+    except UnicodeError:
+        return None
+
+
+def _rest_is_utf8(file: IO[bytes], start: bytes) -> bool:
+    """Return whether a file of which `start` was read is UTF-8 to its end, and go back to where it was."""
+    decoder, block = codecs.getincrementaldecoder("utf-8")(), start
+    try:
+        while block:
+            decoder.decode(block)
+            block = file.read(BLOCK)
+        decoder.decode(b"", final=True)
+    except UnicodeError:
+        return False
+    finally:
+        file.seek(len(start))
+    return True
 
 
 def _is_utf8(start: bytes, encoding: str | None) -> bool:
@@ -201,7 +236,7 @@ def likely_encoding(sample: bytes) -> str:
 
 @contextmanager
 def utf8_file(
-    file: IO[bytes], what: str, encoding: str | None, start: bytes, factor: int
+    file: IO[bytes], what: str, encoding: str | None, start: bytes, factor: int, guessed: list[str]
 ) -> Iterator[tuple[IO[bytes], bytes]]:
     """Yield a text as a file in UTF-8, which is a copy where it is compressed or encoded, and its first bytes.
 
@@ -211,15 +246,17 @@ def utf8_file(
         encoding: the one that the user named.
         start: its first bytes.
         factor: bytes of memory per byte of it that must be free; 0 where it stays on disk.
+        guessed: takes the encoding that was recognised, where it is no UTF-8 and none was named.
     """
-    if isinstance(file, io.BufferedReader) and _is_utf8(start, encoding):
+    is_plain = isinstance(file, io.BufferedReader) and _is_utf8(start, encoding) and 0 not in start
+    if is_plain and _rest_is_utf8(file, start):
         require_memory(factor * os.fstat(file.fileno()).st_size, what)
-        start = next(utf8_blocks(file, what, encoding, start))  # raises if they are not UTF-8
+        start = start.removeprefix(codecs.BOM_UTF8)
         file.seek(0)
         yield file, start
         return
     with tempfile.TemporaryFile() as copy:
-        for block in utf8_blocks(file, what, encoding, start):
+        for block in utf8_blocks(file, what, encoding, start, guessed):
             require_memory(factor * (copy.tell() + len(block)), what)
             if shutil.disk_usage(tempfile.gettempdir()).free < LEAST_ROOM + len(block):
                 raise TableError(

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
 
 from recoslip.base.errors import TableError
-from recoslip.base.text import Terms
+from recoslip.base.text import Terms, counted, named
+from recoslip.data.graph import ReadColumn, Reading
 from recoslip.data.options import ReadOptions, Since
-from recoslip.data.tables.columns import Column, describe, is_missing, plan_columns, require_column
+from recoslip.data.tables.candidates import id_column, numbered_ids, propose_domains
+from recoslip.data.tables.columns import Column, is_missing, plan_columns, require_column
+from recoslip.data.tables.numbers import MISSING_SPELLINGS
 from recoslip.data.tables.table import Origin, Table
 from recoslip.data.tables.times import target_from_times
 
-log = logging.getLogger("recoslip")
-
 WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # how a whole number is written that became a float
 MAX_WHOLE = 2**53  # up to which floats hold every whole number
+MOST_SHOWN = 5  # values of a domain column, in a message
 
 
 def checked_ids(column: pl.Series, table: str, origin: Origin) -> pl.Series:
@@ -50,8 +52,16 @@ def require_values(column: pl.Series, name: str, origin: Origin, remedy: str) ->
         )
 
 
-def own_ids(table: Table, name: str) -> pl.Series:
-    """Return the ids of nodes as text or whole numbers; where every one is written as 1.0, without the .0."""
+def own_ids(table: Table, name: str | None, numbered: str = "row") -> pl.Series:
+    """Return the ids of nodes as text or whole numbers; where every one is written as 1.0, without the .0.
+
+    Args:
+        table: the nodes table.
+        name: the column that holds them; None to number the rows.
+        numbered: what is before the numbers of rows.
+    """
+    if name is None:
+        return numbered_ids(table, numbered)
     require_column(table.columns, name, "nodes")
     ids = checked_ids(table[name], "nodes", table.origin)
     if ids.dtype == pl.String and len(ids) and ids.str.contains(WHOLE).all():
@@ -74,21 +84,19 @@ PLAIN_DOMAINS = (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "targ
 
 
 def domains_from_column(table: Table, name: str, target: object) -> NDArray[np.bool_]:
-    """Return which rows are target by a column of two values."""
-    require_column(table.columns, name, "nodes")
+    """Return which rows are target by a column of two values, or of several of which the target is named."""
     column = table[name].cast(pl.String)
-    require_values(column, f"the domain column {name!r}", table.origin, "give every node a domain")
     values = sorted(column.unique().to_list(), key=lambda value: (_plain(value), value))
-    if len(values) != 2:
-        shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
+    shown = named([*map(repr, values)], MOST_SHOWN)
+    if len(values) < 2 or (len(values) > 2 and target is None):
         raise TableError(
-            f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}; leave "
-            "the rows of others out, or write two values into a column of their own and name it (domain=...)"
+            f"the domain column {name!r} must hold a value for source and one for target; got {shown}; "
+            + ("say which one is the target (target=...); all others are source" if values[1:] else "name another")
         )
     if target is None and [_plain(value) for value in values] in PLAIN_DOMAINS:
         return np.asarray(column == values[1])
-    given = f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}"
-    either = f"(target={values[0]!r} or target={values[1]!r})"
+    given = f"the domain column {name!r} holds {shown}"
+    either = f"(target={values[0]!r} or target={values[1]!r}{', ...' if len(values) > 2 else ''})"
     if target is None:
         raise TableError(f"{given}: say which one is the target {either}")
     wanted = str(target)
@@ -105,8 +113,6 @@ def _plain(value: str) -> str:
 
 def domains_from_time(table: Table, name: str, since: Since | None) -> NDArray[np.bool_]:
     """Return which rows are target: those with a time from `since` on."""
-    require_column(table.columns, name, "nodes")
-    require_values(table[name], f"the time column {name!r}", table.origin, "give every node a time")
     return target_from_times(table[name], since)
 
 
@@ -175,15 +181,27 @@ def terms_of(table: Table, options: ReadOptions, is_target: NDArray[np.bool_]) -
     if options.time is not None:
         return Terms.given(f"before {options.since}", f"{options.since} and later", options.noun, by_time=True)
     column = table[options.domain].cast(pl.String)
-    source, target = (column.filter(pl.Series(is_target == side))[0] for side in (False, True))
+    others, own = (column.filter(pl.Series(is_target == side)) for side in (False, True))
+    source, target = str(others[0]) if others.n_unique() == 1 else Terms.source, str(own[0])
     if sorted(map(_plain, (source, target))) in PLAIN_DOMAINS:
         source, target = Terms.source, Terms.target
     return Terms.given(source, target, options.noun)
 
 
+def has_value(name: str, dtype: pl.DataType) -> pl.Expr:
+    """Return which rows have a value in a column: others are empty, or spell that one is missing."""
+    column = by_name(name)
+    present = column.is_not_null()
+    if dtype == pl.String:
+        return present & ~column.str.strip_chars().str.to_lowercase().is_in(MISSING_SPELLINGS)
+    return present & column.is_not_nan() if dtype.is_float() else present
+
+
 class NodeRows(NamedTuple):
     """The ids and domains of a nodes table, one per row, how its other columns are encoded, and which are kept."""
 
+    table: Table  # without the rows that have no domain
+    given_ids: pl.Series  # as text, of all rows
     ids: pl.Series  # as text
     names: pl.Series  # the ids as text or whole numbers
     is_target: NDArray[np.bool_]
@@ -191,22 +209,73 @@ class NodeRows(NamedTuple):
     kept: list[str]  # columns that are shown beside the nodes
     label: str | None  # the one of these that names the nodes
     terms: Terms  # what sentences call the domains and the nodes
+    reading: Reading
 
 
 def node_rows(options: ReadOptions, table: Table) -> NodeRows:
     """Read ids and domains of a nodes table, and decide how its other columns are encoded."""
-    names = own_ids(table, options.id)
+    ids = id_column(table, options.id)
+    given_ids = own_ids(table, ids).cast(pl.String)
+    if options.time is None and options.domain == ReadOptions.domain and options.domain not in table.columns:
+        proposed = propose_domains(table, ids)
+        raise TableError(
+            "the nodes table has no column 'domain', which separates source from target; name another (domain=..., "
+            f"target=...), or a column of times (time=..., since=...). {proposed or 'No column has few values.'}"
+        )
+    by = options.domain if options.time is None else options.time
+    require_column(table.columns, by, "nodes")
+    table, left_out = _with_values(table, by)
+    names = own_ids(table, ids)
     if options.time is None:
-        is_target = domains_from_column(table, options.domain, options.target)
+        is_target = domains_from_column(table, by, options.target)
     else:
-        is_target = domains_from_time(table, options.time, options.since)
+        is_target = domains_from_time(table, by, options.since)
     if options.category is not None:
         require_column(table.columns, options.category, "nodes")
         if (dtype := table.schema[options.category]).is_nested():
             raise TableError(f"the category column {options.category!r} must hold one value per row; got {dtype}")
-    reserved = {options.id, options.category, options.time, options.domain, options.node_type} - {None}
+    reserved = {ids, options.category, options.time, options.domain, options.node_type} - {None}
     columns = plan_columns(table, reserved, options)
-    log.info("features: %s", describe(columns))
     label = choose_label(table, reserved, options.label)
-    kept = choose_kept(table, options.keep, label)
-    return NodeRows(names.cast(pl.String), names, is_target, columns, kept, label, terms_of(table, options, is_target))
+    numbered = "There is no column of ids, so rows go by their numbers (id=...)." if ids is None else ""
+    notes = (table.note, numbered, left_out, _rest_is_source(table, options))
+    kinds = {ids: "id", by: "domain" if options.time is None else "date", options.category: "categories"}
+    reading = Reading(_read_columns(table, columns, kinds), tuple(filter(None, notes)))
+    kept, terms = choose_kept(table, options.keep, label), terms_of(table, options, is_target)
+    return NodeRows(table, given_ids, names.cast(pl.String), names, is_target, columns, kept, label, terms, reading)
+
+
+def _with_values(table: Table, name: str) -> tuple[Table, str]:
+    """Return the rows that have a value in a column, and a sentence about the others."""
+    is_kept = has_value(name, table.schema[name])
+    kept = table.where(is_kept)
+    missing = table.height - kept.height
+    if not missing:
+        return table, ""
+    if not kept.height:
+        raise TableError(f"the nodes table's column {name!r} is empty in every row; name another column, or fill it")
+    first = table.origin.first(table[name].to_frame().select(~is_kept).to_series())
+    rows = f"{missing:,} of {table.height:,} rows {'is' if missing == 1 else 'are'} left out"
+    return kept, f"{rows}: they have no value in {name!r} (first: {first}; {table.origin.counting})."
+
+
+def _rest_is_source(table: Table, options: ReadOptions) -> str:
+    """Say which values of the domain column are source, where there are several."""
+    if options.time is not None or options.target is None:
+        return ""
+    counts = dict(table[options.domain].cast(pl.String).value_counts(sort=True).iter_rows())
+    wanted = str(options.target)
+    others = [value for value in counts if value != wanted and (wanted in counts or _plain(value) != _plain(wanted))]
+    if len(others) < 2:
+        return ""
+    shown = named([f"{value!r} ({counted(counts[value], 'row')})" for value in others], MOST_SHOWN)
+    return f"All values of {options.domain!r} but {options.target!r} are source: {shown}."
+
+
+def _read_columns(table: Table, columns: Sequence[Column], kinds: Mapping[str | None, str]) -> tuple[ReadColumn, ...]:
+    """Return how every column was read, in the order of the table."""
+    planned = {column.name: column.reading for column in columns}
+    return tuple(
+        planned.get(name) or ReadColumn(name, kinds.get(name, "left out"), "" if name in kinds else "not a feature")
+        for name in table.columns
+    )

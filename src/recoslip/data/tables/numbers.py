@@ -1,4 +1,4 @@
-"""Text -> the numbers that it spells, with decimal points or commas, thousands set apart, and missing values.
+"""Text -> the numbers that it spells: decimal points or commas, thousands set apart, units, and missing values.
 
 No other place reads numbers from text: a model that was fitted reads tomorrow's table as it read today's.
 """
@@ -21,6 +21,9 @@ MISSING_SPELLINGS = (
 _SPACES = "[ \u00a0\u2009\u202f'’]"  # between thousands
 _MINUS = "−"  # as typeset
 _CODE = r"^[+-]?0[0-9]"  # 007 is not written to be reckoned with
+_CURRENCY = r"(?:[$€£¥₹]|\b(?:USD|EUR|GBP|CHF|JPY)\b)"
+_UNIT = rf"(?:{_CURRENCY}|%)"
+SURE = 50  # values such as 1,234, beside some without a comma, from which on the comma separates thousands
 
 
 def _pattern(decimal: str, thousands: str) -> str:
@@ -42,13 +45,28 @@ def are_codes(texts: pl.Series) -> bool:
     return bool(texts.str.contains(_CODE).any())
 
 
+def without_units(texts: pl.Series) -> pl.Series:
+    """Return texts without blanks around them, and without a currency or a percent sign.
+
+    >>> without_units(pl.Series(["$1,200", "-€ 5", "12 %", "7 USD", "x"])).to_list()
+    ['1,200', '-5', '12', '7', 'x']
+    """
+    bare = texts.str.strip_chars().str.replace(rf"^([+{_MINUS}-]?)\s*{_CURRENCY}\s*([^\s])", "${1}${2}")
+    return bare.str.replace(rf"([^\s])\s*{_UNIT}$", "${1}")
+
+
+def units_of(texts: pl.Series) -> list[str]:
+    """Return the currencies and percent signs that texts hold."""
+    return texts.str.extract(f"({_UNIT})").drop_nulls().unique().sort().to_list()
+
+
 def are_numbers(texts: pl.Series, mark: DecimalMark) -> pl.Series:
     """Return for each text whether it is a number with this decimal mark; true where it is missing.
 
-    >>> are_numbers(pl.Series(["12,5", "1.234,56", "1 234", "12.5", "x"]), ",").to_list()
-    [True, True, True, False, False]
+    >>> are_numbers(pl.Series(["12,5", "1.234,56", "1 234", "€ 5", "12.5", "x"]), ",").to_list()
+    [True, True, True, True, False, False]
     """
-    return texts.str.strip_chars().str.contains(_PATTERNS[mark]) | spells_missing(texts)
+    return without_units(texts).str.contains(_PATTERNS[mark]) | spells_missing(texts)
 
 
 def decimal_marks(
@@ -68,10 +86,14 @@ def decimal_marks(
     if known in marks:
         return [known]
     if len(marks) == 2:
-        if not texts.str.contains(",", literal=True).any():
+        commas = texts.str.contains(",", literal=True).fill_null(False)
+        if not commas.any():
             return ["."]
         if hint is not None:
             return [hint]
+        others = texts.filter(~commas & ~spells_missing(texts))
+        if commas.sum() >= SURE and len(others) and not others.str.contains(".", literal=True).any():
+            return ["."]  # decimals would have other numbers of digits now and then
     return marks
 
 
@@ -81,7 +103,7 @@ def to_numbers(texts: pl.Series, mark: DecimalMark) -> pl.Series:
     >>> to_numbers(pl.Series(["12,5", "1.234,56", "NA", None]), ",").to_list()
     [12.5, 1234.56, None, None]
     """
-    plain = texts.str.strip_chars().str.replace_all(_SPACES, "").str.replace(_MINUS, "-", literal=True)
+    plain = without_units(texts).str.replace_all(_SPACES, "").str.replace(_MINUS, "-", literal=True)
     plain = plain.str.replace_all("." if mark == "," else ",", "", literal=True).str.replace(",", ".", literal=True)
     values = plain.cast(pl.Float64, strict=False)
     is_number = are_numbers(texts, mark) & ~spells_missing(texts)

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.data.graph import NodeGraph
+from recoslip.data.neighbours import nearest_edges
 from recoslip.data.options import ReadOptions, reads
 from recoslip.data.tables import node_columns
+from recoslip.data.tables.candidates import id_column, id_columns
 from recoslip.data.tables.cells import cell_tables
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
 from recoslip.data.tables.graph_tables import edge_table, graph_tables, require_weights
@@ -68,12 +70,16 @@ def read_graph(
     with table_errors():
         if options.is_relational:
             nodes, edges, options = _relational_tables(nodes, edges, options)
-        table = open_nodes(nodes, options)
-        rows = node_rows(options, table)
+        if options.neighbours is not None and edges is not None:
+            raise TableError("neighbours joins the nodes of a table without edges; leave it or the edges out")
+        rows = node_rows(options, open_nodes(nodes, options))
+        table = rows.table
         encoder, encoded = fit_encoder(
             table.frame, rows.columns, impute=options.impute, weights=options.block_weights, origin=table.origin
         )
-        edge_index, edge_weight, _ = read_edges(edges, rows.ids, options)
+        edge_index, edge_weight, _ = read_edges(edges, rows.ids, options, given_ids=rows.given_ids)
+        if options.neighbours is not None:
+            edge_index = nearest_edges(encoded.matrix, rows.ids, options.neighbours)
         return NodeGraph(
             encoded.matrix,
             edge_index,
@@ -88,6 +94,7 @@ def read_graph(
             columns=column_arrays(table, rows.kept),
             label=rows.label,
             terms=rows.terms,
+            reading=rows.reading,
         )
 
 
@@ -96,7 +103,7 @@ def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl
     if edges is None:
         raise TableError("several kinds of nodes or edges need a table of edges")
     table = open_nodes(nodes, options)
-    ids = own_ids(table, options.id).cast(pl.String)
+    ids = own_ids(table, id_column(table, options.id)).cast(pl.String)
     edge_rows, reader = open_edges(edges, ids, options)
     found = add_relations(table, edge_rows, reader, options)
     own = options.features if options.features is None else [n for n in options.features if n in found.nodes.columns]
@@ -108,6 +115,7 @@ def _relational_tables(nodes: Any, edges: Any, options: ReadOptions) -> tuple[pl
             features=None if own is None else [*own, *found.added],
             ignore=[name for name in options.ignore if name in found.nodes.columns],
             text=[name for name in options.text if name in found.nodes.columns],
+            read_as={name: kind for name, kind in options.read_as.items() if name in found.nodes.columns},
             edge_from=reader.left,
             edge_to=reader.right,
         ),
@@ -123,31 +131,41 @@ def open_nodes(given: GivenTable, options: ReadOptions, as_text: Collection[str]
         as_text: columns of a text file whose types are not to be guessed, besides the ids.
     """
     with open_table(given, "nodes", options) as table:
-        return table.typed([options.id, *as_text])
+        return table.typed([*id_columns(table, options.id), *as_text])
 
 
-def open_edges(given: GivenTable, ids: pl.Series, options: ReadOptions) -> tuple[Table, EdgeReader]:
+def open_edges(
+    given: GivenTable, ids: pl.Series, options: ReadOptions, given_ids: pl.Series | None = None
+) -> tuple[Table, EdgeReader]:
     """Open an edges table, and return it with the reader of its rows; the arguments are those of `read_edges`."""
-    given, own_weight = edge_table(given, ids)
+    given, own_weight = edge_table(given, ids if given_ids is None else given_ids)
     options = replace(options, weight=options.weight or own_weight)
     with open_table(given, "edges", options) as opened:
         options = choose_ends(opened.head(SAMPLE_EDGES), ids, options)
         table = opened.typed([options.edge_from, options.edge_to])
-    return table, EdgeReader(table, ids, options)
+    return table, EdgeReader(table, ids, options, given_ids)
 
 
-def read_edges(given: GivenTable | None, ids: pl.Series, options: ReadOptions, *, may_drop_all: bool = False) -> Edges:
+def read_edges(
+    given: GivenTable | None,
+    ids: pl.Series,
+    options: ReadOptions,
+    *,
+    given_ids: pl.Series | None = None,
+    may_drop_all: bool = False,
+) -> Edges:
     """Edges between ids -> edges between node positions, (2, edges), their weights, and how many were dropped.
 
     Args:
         given: the edges table.
         ids: the ids of the nodes, as text.
         options: which columns to read.
+        given_ids: the ids of all rows of the nodes table, where some were left out.
         may_drop_all: whether it is no error if every edge names an unknown node and is dropped.
     """
     if given is None:
         return NO_EDGES, None, 0
-    table, reader = open_edges(given, ids, options)
+    table, reader = open_edges(given, ids, options, given_ids)
     if not table.height:
         return NO_EDGES, None, 0
     edge_index, edge_weight = reader.read(table.frame)
@@ -169,7 +187,11 @@ class EncodedNodes(NamedTuple):
 
 
 def encode_nodes(
-    given: GivenTable, options: ReadOptions, encoder: TableEncoder, rename: Mapping[str, str] | None = None
+    given: GivenTable,
+    options: ReadOptions,
+    encoder: TableEncoder,
+    rename: Mapping[str, str] | None = None,
+    numbered: str | None = None,
 ) -> EncodedNodes:
     """Read a nodes table with the encoder of another.
 
@@ -178,9 +200,10 @@ def encode_nodes(
         options: which columns to read.
         encoder: fitted on the other table.
         rename: names of the table's columns -> the names that the encoder knows them by.
+        numbered: what is before the numbers of rows, which are ids where no column holds any; None to refuse that.
     """
     table = open_nodes(given, options, encoder.text_columns(rename))
-    ids = own_ids(table, options.id)
+    ids = own_ids(table, id_column(table, options.id) if numbered else options.id, numbered or "")
     features = encoder.transform(table.frame, impute=options.impute, rename=rename, origin=table.origin)
     return EncodedNodes(table, ids, features)
 
@@ -228,9 +251,10 @@ def read_new_nodes(
     if old_edges is not None and (old_nodes is None or isinstance(old_nodes, NodeGraph)):
         raise TableError("old edges go with a table of old nodes; a packed graph has its own edges")
     with table_errors():
-        table, own, features = encode_nodes(nodes, options, encoder, rename)
+        table, own, features = encode_nodes(nodes, options, encoder, rename, "new row")
         node_columns.require_unique(own.cast(pl.String))
-        naming = choose_label(table, {options.id}, options.label)
+        ids = id_column(table, options.id)
+        naming = choose_label(table, {ids} - {None}, options.label)
         columns = column_arrays(table, node_columns.choose_kept(table, options.keep, naming))
         x, names, old, old_index, old_weight = features.matrix, own.to_numpy(), None, NO_EDGES, None
         if old_nodes is None:
@@ -265,7 +289,7 @@ def read_new_nodes(
             terms=None if old is None else old.terms,
             one_domain=True,
         )
-    used = {column.name for column in encoder.columns} | {options.id, *(rename or {}), *columns}
+    used = {column.name for column in encoder.columns} | {ids, *(rename or {}), *columns}
     return NewNodes(
         graph=graph,
         is_new=np.arange(graph.num_nodes) >= graph.num_nodes - table.height,
@@ -292,7 +316,7 @@ def _old_graph(
                 "was fitted on, or its tables"
             )
         return nodes
-    table, names, features = encode_nodes(nodes, options, encoder)
+    table, names, features = encode_nodes(nodes, options, encoder, numbered="row")
     ids = names.cast(pl.String)
     index, weight, _ = read_edges(edges, ids, options)
     return NodeGraph(

@@ -6,12 +6,14 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
 
 from recoslip.base.errors import TableError
@@ -47,13 +49,17 @@ class Origin:
     first_row: int = 0
     counting: str = "rows are counted from 0"
     decimal: DecimalMark | None = None
+    kept: NDArray[np.int64] | None = field(default=None, compare=False)  # positions of rows, if some are left out
 
     def first(self, rows: pl.Series) -> str:
         """Name the first row for which a column of true and false is true: "row 7"."""
-        return f"row {self.first_row + int(rows.arg_max() or 0)}"
+        position = int(rows.arg_max() or 0)
+        return f"row {self.first_row + (position if self.kept is None else int(self.kept[position]))}"
 
     def from_row(self, position: int) -> Origin:
         """Return the origin of the rows from a position on."""
+        if self.kept is not None:
+            return replace(self, kept=self.kept[position:])
         return replace(self, first_row=self.first_row + position)
 
 
@@ -76,6 +82,7 @@ class Table:
     source: pl.DataFrame | pl.LazyFrame | Text
     origin: Origin = FRAME
     path: Path | None = None
+    note: str = ""  # what was assumed when it was opened
 
     @property
     def name(self) -> str:
@@ -139,6 +146,12 @@ class Table:
             return self.source[name]
         return self._lazy.select(by_name(name)).collect()[name]
 
+    def where(self, is_kept: pl.Expr) -> Table:
+        """Return some of the rows."""
+        kept = np.flatnonzero(self._lazy.select(is_kept).collect().to_series().to_numpy())
+        assert not isinstance(self.source, Text)
+        return replace(self, source=self.source.filter(is_kept), origin=replace(self.origin, kept=kept))
+
     def head(self, count: int) -> pl.DataFrame:
         """Return the first rows, those of a text file as text."""
         return self.source.rows(count) if isinstance(self.source, Text) else self._lazy.head(count).collect()
@@ -173,12 +186,14 @@ def open_table(given: Any, kind: TableName, options: ReadOptions, *, on_disk: bo
             form = _check_path(path, kind)
             file = stack.enter_context(open_bytes(path) if form == "text" else path.open("rb"))
             start, what = file.read(BLOCK), f"{kind}: {printable(path)}"
+            guessed: list[str] = []
             _check_content(path, kind, start)
             if form == "text":
-                opened = utf8_file(file, what, options.encoding, start, 0 if on_disk else FACTOR)
+                opened = utf8_file(file, what, options.encoding, start, 0 if on_disk else FACTOR, guessed)
                 text = Text.parse(*stack.enter_context(opened), "\t" if extension(path) in ("tsv", "txt") else ",")
                 origin = replace(SHEET, decimal="," if text.separator == ";" else None)
-                table = Table(kind, text, origin, path)
+                note = [f"{what} is no UTF-8 text; it was read as {name}, a guess (encoding=...)." for name in guessed]
+                table = Table(kind, text, origin, path, *note)
             elif form == "excel":
                 table = Table(kind, files.read_excel(file, what), SHEET, path)
             else:

@@ -59,7 +59,7 @@ class TableEncoder:
         self,
         table: pl.DataFrame,
         *,
-        impute: bool = False,
+        impute: bool | None = None,
         rename: Mapping[str, str] | None = None,
         origin: Origin = FRAME,
     ) -> TableFeatures:
@@ -70,7 +70,8 @@ class TableEncoder:
 
         Args:
             table: the table.
-            impute: fill missing values, by what was learned, and columns that are missing altogether.
+            impute: whether missing values are filled by what was learned, which is the default; True also fills columns
+                that are missing altogether.
             rename: names of the table's columns -> the names that they had in the table it was fitted on.
             origin: where the table comes from.
         """
@@ -88,7 +89,7 @@ class TableEncoder:
                     "or fill it: impute=True"
                 )
         series = [column.read(values, origin.decimal) for column, values in zip(self.columns, given, strict=True)]
-        if not impute:
+        if impute is False:
             refuse_missing(series, origin, given)
         blocks = [column.transform(values) for column, values in zip(self.columns, series, strict=True)]
         parts = zip(self.columns, series, blocks, strict=True)
@@ -116,7 +117,7 @@ def fit_encoder(
     table: pl.DataFrame,
     columns: Sequence[Column],
     *,
-    impute: bool,
+    impute: bool | None,
     weights: Mapping[str, float],
     spare_words: int = 0,
     origin: Origin = FRAME,
@@ -126,14 +127,14 @@ def fit_encoder(
     Args:
         table: the nodes table.
         columns: what becomes of each of its columns.
-        impute: whether missing values are filled; otherwise they are refused.
+        impute: False to refuse missing values, which are filled otherwise.
         weights: of the blocks, see `block_weights`.
         spare_words: features of each text column that words share which this table does not have.
         origin: where the table comes from.
     """
     used = [column for column in columns if column.encoding != "unused"]
     series = {column.name: column.read(table[column.name]) for column in used}
-    if not impute:
+    if impute is False:
         refuse_missing(list(series.values()), origin, [table[column.name] for column in used])
     encoders: list[ColumnEncoder] = []
     blocks: list[Any] = []

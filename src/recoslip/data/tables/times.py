@@ -28,6 +28,9 @@ _SPELLINGS = (  # each with a day, a month and a year
     r"^\s*(?<day>[0-9]{1,2})\.(?<month>[0-9]{1,2})\." + _REST,
     rf"^\s*{_WORD} {_DAY},? {_REST}",
     rf"^\s*{_DAY}\.?[ -]{_WORD},?[ -]{_REST}",
+    r"^\s*(?<year>[0-9]{4})/(?<month>[0-9]{1,2})/(?<day>[0-9]{1,2})(?<rest>(?:[T ].*)?)$",
+    rf"^\s*{_WORD},? (?<year>[0-9]{{4}})(?<day>)(?<rest>)$",  # a month is its first day
+    r"^\s*(?<year>[0-9]{4})-(?<month>0?[1-9]|1[0-2])(?<day>)(?<rest>)$",
 )
 _SHORT_YEAR = r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2}(?:[T ]|$)"
 _TEXT = (
@@ -140,17 +143,20 @@ def _common_times(column: pl.Series, since: Since | None) -> tuple[Times, Times]
 def year_first(texts: pl.Series, order: Order | None) -> pl.Series:
     """Write dates such as 31.12.2006, December 31, 2006, and 31/12/2006 in the given order as 2006-12-31.
 
-    Other texts stay as they are.
+    A month is its first day. Other texts stay as they are.
 
     >>> year_first(pl.Series(["31.1.2007", "1/31/2007 12:00", "2007-01-31", "January 31, 2007"]), "month").to_list()
     ['2007-01-31', '2007-01-31 12:00', '2007-01-31', '2007-01-31']
+    >>> year_first(pl.Series(["2007/1/31", "Jan 2007", "2007-1"]), None).to_list()
+    ['2007-01-31', '2007-01-01', '2007-01-01']
     """
     first, second = ("month", "day") if order == "month" else ("day", "month")
     slashes = _SLASHES.replace("<a>", f"<{first}>").replace("<b>", f"<{second}>")
     for pattern in (*_SPELLINGS, slashes):
         parts = texts.str.extract_groups(pattern).struct.unnest()
         month = parts["month"].str.to_lowercase().str.slice(0, 3).replace(_MONTHS, _NUMBERS).str.zfill(2)
-        written = parts["year"] + "-" + month + "-" + parts["day"].str.zfill(2) + parts["rest"]
+        day = parts["day"].replace("", "1").str.zfill(2)
+        written = parts["year"] + "-" + month + "-" + day + parts["rest"]
         texts = written.zip_with(written.is_not_null(), texts)
     return texts
 
@@ -201,7 +207,7 @@ def _read_texts(column: pl.Series, order: Order | None) -> Times:
         is_short = pl.Series([text]).str.contains(_SHORT_YEAR)[0]
         raise TableError(
             f"the time column {column.name!r} must hold numbers or dates such as 2007-01-31; got {text!r}"
-            + ("; write years with four digits" if is_short else "")
+            + ("; write years with four digits, such as 2007" if is_short else "")
         )
     if has_offset.any() and not has_offset.all():
         raise TableError(

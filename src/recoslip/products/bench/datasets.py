@@ -25,7 +25,7 @@ from recoslip.products.cli.options import NOT_LISTED, read_toml
 DEFAULT_SPLIT = "own"  # the split that a dataset comes with: the authors' for the paper's graphs
 _USER_SPLIT_SEED = 42  # the seed that stands for the default split of a user's dataset
 _READ = {name: option for name, (_, option) in declared().items()}
-_KINDS = {"names": list, "switch": bool, "numbers": dict, "text": str, "value": object}
+_KINDS = {"names": list, "switch": bool, "numbers": dict, "text": str, "value": object, "pairs": dict, "count": int}
 _TYPES = {name: _KINDS[option.kind] for name, option in _READ.items()} | {"since": object}
 _TYPES |= {"nodes": str, "edges": str, "novel": object, "settings": dict}
 

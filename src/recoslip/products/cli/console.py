@@ -52,6 +52,8 @@ def with_flags(message: str) -> str:
         option, value = OPTIONS.get(match["name"]), match["value"]
         if option is None or value in ("True", "..."):
             return option or match[0]
+        if value == "False":
+            return option.replace("--", "--no-", 1)
         text = _option_text(value)
         return f"{option}{'=' if text.startswith('-') else ' '}{_shell_word(text)}"
 
@@ -162,7 +164,7 @@ def print_check(rows: list[tuple[str, str]], console: Console) -> None:
     """Print what was found before training."""
     table = tabulate("check", "found")
     for what, said in rows:
-        table.add_row(escape(what), escape(said), style="bold yellow" if what == "leak" else None)
+        table.add_row(escape(what), escape(with_flags(said)), style="bold yellow" if what == "leak" else None)
     console.print(table)
     console.print()
 

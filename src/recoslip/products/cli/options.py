@@ -67,7 +67,7 @@ def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             for name, (_, declaration) in chosen.items():
                 current, old = values.pop(name), values.pop(declaration.old, None)
                 given = old if current is None else current
-                if given is not None and given is not False:
+                if given is not None and (given is not False or chosen[name][0].default is None):
                     read[name] = _parse(declaration, name, given)
             return command(**values, read=read)
 
@@ -82,10 +82,14 @@ def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def _parameters(own: Field[Any], declaration: Option) -> list[inspect.Parameter]:
     """Return the parameter of an option, and a hidden one for the name that it had before."""
     text = re.sub(r"`(\w+)`", r"--\1", declaration.help)
-    text += " Separated by commas." if declaration.kind in ("names", "numbers") else ""
+    text += " Separated by commas." if declaration.kind in ("names", "numbers", "pairs") else ""
     text += f" Default: {own.default}." if own.default and isinstance(own.default, str) else ""
-    kind, default = (bool, False) if declaration.kind == "switch" else (str | None, None)
-    shown = option(text, _flag(own.name), rich_help_panel="Reading the tables", show_default=False)
+    kind: Any = {"switch": bool, "count": int}.get(declaration.kind, str)
+    default = own.default if declaration.kind == "switch" else None
+    is_either = declaration.kind == "switch" and default is None  # yes, no, or as it is by default
+    flag = _flag(own.name) + (f"/{_flag(f'no_{own.name}')}" if is_either else "")
+    kind = kind if default is False else kind | None
+    shown = option(text, flag, rich_help_panel="Reading the tables", show_default=False)
     given = {own.name: shown} | ({declaration.old: option("", hidden=True)} if declaration.old else {})
     return [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, each])
@@ -96,6 +100,8 @@ def _parameters(own: Field[Any], declaration: Option) -> list[inspect.Parameter]
 def _parse(declaration: Option, name: str, given: Any) -> Any:
     if declaration.kind == "names":
         return split_names(given)
+    if declaration.kind == "pairs":
+        return parse_pairs(_flag(name), given)
     return parse_numbers(_flag(name), given) if declaration.kind == "numbers" else given
 
 

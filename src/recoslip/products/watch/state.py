@@ -58,7 +58,7 @@ class Settings:
     max_growth: float  # how many times as frequent as before a known category may become without an alarm
     window: int  # batches that are recent
     keep: int  # earlier nodes that are kept at most
-    impute: bool
+    impute: bool | None  # whether missing values are filled, unless it is False; True: missing columns, too
 
 
 @dataclass(frozen=True)

@@ -175,8 +175,13 @@ class Watch:
             encoder = TableEncoder.from_json(state.encoding)
             options = ReadOptions(id=settings.id, drop_unknown=drop_unknown, encoding=encoding, impute=True)
             table, ids, features = encode_nodes(nodes, options, encoder)
-            if features.missing and not settings.impute:
-                lacking = [f"{name!r} in {counted(count, 'row')}" for name, count in features.missing.items()]
+            refused = features.missing.items() if not settings.impute else ()
+            lacking = [
+                f"{name!r} in {counted(count, 'row')}"
+                for name, count in refused
+                if settings.impute is False or name not in table.columns
+            ]
+            if lacking:
                 raise WatchError(
                     f"the batch lacks {named(lacking)}; add these values to the table, or begin another watch with "
                     "impute=True; nothing was changed"

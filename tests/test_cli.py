@@ -259,7 +259,7 @@ def test_hostile_names_are_printed_as_text(run, tmp_path):
     rows = ["id,domain,v", *(f"[red]n{k}:heart:[/oops],{k % 2},{k}" for k in range(12))]
     (tmp_path / "nodes.csv").write_text("\n".join(rows))
     result = run("detect", "nodes.csv", "--out", "out", "--method", "lp-pul", "--max-fpr", "1", cwd=tmp_path)
-    assert "[red]n1:heart:[/oops]" in result.stdout
+    assert re.search(r"\[red\]n\d+:heart:\[/oops\]", result.stdout)
 
 
 def test_demo_finds_the_nines_and_writes_what_detect_writes(run, tmp_path):

@@ -207,6 +207,8 @@ def print_result(
     say(console, said["advice"] if has_report else result.guarantee)
     if said.get("inspect_first_labels"):
         say(console, f"Inspect these first: {'; '.join(said['inspect_first_labels'][: shown or MAX_GROUPS])}")
+    if has_report:
+        say(console, f"{said['list']} {result.guarantee}", "dim")
     console.print()
     for reservation in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
         note(console, with_flags(reservation))

@@ -143,7 +143,7 @@ def _of_one_domain(
         parts = [float((own_rows @ each > 0).mean()) for own_rows, each in zip(rows, alone, strict=True)]
         if max(parts) >= MIN_ALONE:
             most = [k for k in np.argsort(-count, kind="stable") if alone[parts[1] >= parts[0]][k]]
-            found.append(OneDomain(column, *parts, tuple(said[k] for k in most[:EXAMPLES])))
+            found.append(OneDomain(column, parts[0], parts[1], tuple(said[k] for k in most[:EXAMPLES])))
     return tuple(sorted(found, key=lambda each: -max(each.source, each.target)))
 
 

@@ -63,7 +63,8 @@ def propose_domains(table: Table, ids: str | None) -> str:
     'sex' holds 'f' (2 rows), 'm' (1 row): domain='sex', target='m'; 'year' runs from 2007 to 2009: time='year', \
 since=2009
     """
-    few, times = [], []
+    few: list[str] = []
+    times: list[str] = []
     for name in table.columns:
         if name == ids or table.schema[name].is_nested():
             continue

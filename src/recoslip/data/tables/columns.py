@@ -146,7 +146,7 @@ def _guess_encoding(name: str, table: Table, *, is_chosen: bool, may_be_text: bo
     if dtype.is_numeric() or dtype == pl.Boolean:
         return Column(name, "number", "as asked") if is_chosen else _guess_number(Column(name, "number"), table[name])
     if isinstance(dtype, pl.List | pl.Array):
-        if dtype.inner.is_numeric():  # type: ignore[union-attr]
+        if dtype.inner.is_numeric():
             return Column(name, "vector", option=f"ignore={[name]!r}")
         if dtype.inner == pl.String and isinstance(dtype, pl.List):
             return _guess_list(name, table[name]) or Column(name, "unused", "lists of many different texts")

@@ -163,7 +163,8 @@ def utf8_blocks(
     if encoding is None and 0 in block and (likely := likely_encoding(block[:CONTEXT])).startswith("utf-"):
         if guessed is None:
             raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass encoding={likely!r}")
-        guessed.append(encoding := likely)
+        guessed.append(likely)
+        encoding = likely
     decoder = codecs.getincrementaldecoder(encoding or "utf-8-sig")()
     lines, is_ascii = 1, True
     while True:
@@ -181,7 +182,8 @@ def utf8_blocks(
                     f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass encoding={likely!r}, or the "
                     "encoding that it was saved in"
                 ) from problem
-            guessed.append(encoding := likely)  # type: ignore[union-attr]
+            encoding = likely
+            guessed.append(likely)  # type: ignore[union-attr]
         is_ascii = is_ascii and text.isascii()
         lines += text.count("\n")
         yield text.encode(errors="replace")  # a few encodings can hold half of a character

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.data.tables.columns import MAX_CATEGORIES, Column, Encoding, members
+from recoslip.data.tables.drift import Drift, deviations_beyond_chance, moved_beyond_chance
 from recoslip.data.tables.numbers import DecimalMark, are_numbers, decimal_marks, to_numbers, two_readings
 
 MIN_FREQUENCY = 5  # values of a category column that occur in fewer rows are pooled
@@ -26,15 +27,6 @@ MAX_NUMBER = 1e100  # larger numbers are refused: their squares may overflow
 MISSING = "(missing)"  # the category of missing values
 
 Matrix: TypeAlias = "NDArray[np.float64] | sp.csr_array"
-
-
-@dataclass(frozen=True)
-class Drift:
-    """How far the values of a column are from those that its encoder was fitted on, beyond chance."""
-
-    deviations: float | None = None  # of numbers: by how many standard deviations their mean moved
-    moved: float | None = None  # of categories and words: the fraction of them that would have to change
-    unknown: int = 0  # rows with a category that was not seen, or with a text of which no word was
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,7 @@ class NumberEncoder(ColumnEncoder):
 
     def drift(self, series: pl.Series, features: Matrix) -> Drift:
         """Compare other rows with those it was fitted on."""
-        return Drift(deviations=_deviations_beyond_chance(np.asarray(features.mean(axis=0))[:1], features.shape[0]))
+        return Drift(deviations=deviations_beyond_chance(np.asarray(features.mean(axis=0))[:1], features.shape[0]))
 
 
 @dataclass(frozen=True)
@@ -197,7 +189,7 @@ class CategoryEncoder(ColumnEncoder):
         texts, rows = self._values(series)
         seen = texts.is_in([*self.values, *self.rare]).to_numpy()
         unknown = len(np.unique(rows[~seen]))
-        return Drift(moved=_moved_beyond_chance(features, self.shares), unknown=unknown)
+        return Drift(moved=moved_beyond_chance(features, self.shares), unknown=unknown)
 
 
 @dataclass(frozen=True)
@@ -268,7 +260,7 @@ class TextEncoder(ColumnEncoder):
         """Compare other rows with those it was fitted on."""
         known = sp.csr_array(features)[:, : len(self.words)]
         without_words = int((np.diff(known.indptr) == 0).sum())
-        return Drift(moved=_moved_beyond_chance(known, self.shares), unknown=without_words)
+        return Drift(moved=moved_beyond_chance(known, self.shares), unknown=without_words)
 
 
 @dataclass(frozen=True)
@@ -320,7 +312,7 @@ class VectorEncoder(ColumnEncoder):
         spread = np.asarray(self.deviation)
         varies = spread > 0
         moved = (np.asarray(features.mean(axis=0)) - self.mean)[varies] / spread[varies]
-        return Drift(deviations=_deviations_beyond_chance(moved, features.shape[0]) if varies.any() else 0.0)
+        return Drift(deviations=deviations_beyond_chance(moved, features.shape[0]) if varies.any() else 0.0)
 
 
 ENCODERS: Mapping[Encoding, type[ColumnEncoder]] = {
@@ -400,17 +392,3 @@ def _vectors(series: pl.Series, name: str, length: int | None = None) -> tuple[N
             "replace them or ignore the column"
         )
     return lists.is_not_null().to_numpy(), values
-
-
-def _deviations_beyond_chance(moved: NDArray[np.float64], rows: int) -> float:
-    """Return how far means moved, in standard deviations, in the root mean square, less what is expected of `rows`."""
-    return float(np.sqrt(max(0.0, float((moved**2).mean()) - 1 / max(1, rows))))
-
-
-def _moved_beyond_chance(features: Any, shares: Sequence[float]) -> float:
-    """Return half the sum of the differences of shares, less what is expected of so many rows, against their sum."""
-    rows, fitted = features.shape[0], np.asarray(shares)
-    now = np.bincount(sp.csr_array(features).indices, minlength=len(fitted)) / max(1, rows)
-    chance = np.sqrt(2 * fitted * (1 - fitted) / (np.pi * max(1, rows)))
-    beyond = float(np.abs(now - fitted).sum() - chance.sum())
-    return max(0.0, beyond) / max(1e-12, 2 * float(fitted.sum()))

@@ -163,7 +163,8 @@ def utf8_blocks(
     if encoding is None and 0 in block and (likely := likely_encoding(block[:CONTEXT])).startswith("utf-"):
         if guessed is None:
             raise TableError(f"{what} is no UTF-8 text: it looks like {likely.upper()}; pass encoding={likely!r}")
-        guessed.append(encoding := likely)
+        guessed.append(likely)
+        encoding = likely
     decoder = codecs.getincrementaldecoder(encoding or "utf-8-sig")()
     lines, is_ascii = 1, True
     while True:

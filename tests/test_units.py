@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from recoslip import NodeGraph, read_graph
-from recoslip.inference.groups import nearest_to_group
+from recoslip.inference.groups import most_like
 from recoslip.inference.traits import FeatureStatistics, numbers_in_words
 
 PRICES = [10.0, 20.0, 30.0, 40.0, 500.0, 700.0]
@@ -67,5 +67,5 @@ def test_numbers_get_the_digits_that_tell_them_apart():
 def test_a_group_is_compared_with_the_source_nodes_most_like_it():
     similarity = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.8, 0.2], [0.1, 0.9]], dtype=np.float32)
     is_target = np.array([False, False, False, True, True])
-    assert nearest_to_group(similarity, np.array([3]), is_target, count=2).tolist() == [0, 1]
-    assert nearest_to_group(similarity, np.array([4]), is_target, count=1).tolist() == [2]
+    assert most_like(similarity, np.array([3]), np.flatnonzero(~is_target), count=2).tolist() == [0, 1]
+    assert most_like(similarity, np.array([4]), np.flatnonzero(~is_target), count=1).tolist() == [2]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 NAMED = 3  # things that a sentence names
+MAX_TERM = 40  # characters of a name that the user gave
 
 
 def percent(fraction: float) -> str:
@@ -68,6 +70,100 @@ def counted(number: int, noun: str) -> str:
     ('1 source node', '1,200 source nodes')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def singular(noun: str) -> str:
+    """Return the singular of a regular English plural.
+
+    >>> [singular(noun) for noun in ("titles", "entries", "boxes", "species", "people")]
+    ['title', 'entry', 'box', 'species', 'people']
+    """
+    if noun.endswith(("ss", "us", "series", "species")) or not noun.endswith("s"):
+        return noun
+    if noun.endswith("ies"):
+        return f"{noun[:-3]}y"
+    return noun[:-2] if noun.endswith(("sses", "xes", "ches", "shes")) else noun[:-1]
+
+
+def shortened(text: str, length: int) -> str:
+    """Cut a text.
+
+    >>> shortened("a long title", 7), shortened("short", 7)
+    ('a long…', 'short')
+    """
+    return f"{text[: length - 1]}…" if len(text) > length else text
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the user calls the two domains and the nodes.
+
+    >>> terms = Terms("south", "north", "products")
+    >>> terms.sources(), terms.targets(1), terms.nodes(1200), terms.in_source
+    ('south products', '1 north product', '1,200 products', 'in south')
+    >>> terms = Terms("before 2020", "2020 and later", "titles", by_time=True)
+    >>> terms.sources(), terms.targets(1), terms.in_source, terms.in_target
+    ('titles from before 2020', '1 title from 2020 and later', 'before 2020', 'in 2020 and later')
+    """
+
+    source: str = "source"
+    target: str = "target"
+    noun: str = "nodes"
+    by_time: bool = False  # whether the domains are named by times
+
+    @classmethod
+    def given(cls, source: object, target: object, noun: str, *, by_time: bool = False) -> Terms:
+        """Build from values of a table: on one line, without characters that cannot be seen, and not too long."""
+        return cls(_one_line(source), _one_line(target), _one_line(noun), by_time)
+
+    def nodes(self, number: int | None = None) -> str:
+        """Write nodes, or a number of them."""
+        return self._counted("", number)
+
+    def sources(self, number: int | None = None) -> str:
+        """Write source nodes, or a number of them."""
+        return self._counted(self.source, number)
+
+    def targets(self, number: int | None = None) -> str:
+        """Write target nodes, or a number of them."""
+        return self._counted(self.target, number)
+
+    def _counted(self, name: str, number: int | None) -> str:
+        noun = singular(self.noun) if number == 1 else self.noun
+        named = f"{noun} from {name}" if self.by_time and name else f"{name} {noun}".strip()
+        return named if number is None else f"{number:,} {named}"
+
+    @property
+    def the_source(self) -> str:
+        """The source, as a noun."""
+        return "the source" if self.source == Terms.source else self.source
+
+    @property
+    def the_target(self) -> str:
+        """The target, as a noun."""
+        return "the target" if self.target == Terms.target else self.target
+
+    @property
+    def both(self) -> str:
+        """The source and the target."""
+        return f"{self.the_source} and {self.the_target}"
+
+    @property
+    def in_source(self) -> str:
+        """Where source nodes are."""
+        return self.source if self.by_time else f"in {self.the_source}"
+
+    @property
+    def in_target(self) -> str:
+        """Where target nodes are."""
+        return f"in {self.the_target}"
+
+
+PLAIN = Terms()
+
+
+def _one_line(value: object) -> str:
+    return shortened(" ".join("".join(c if c.isprintable() else " " for c in str(value)).split()), MAX_TERM)
 
 
 def named(names: Sequence[str], most: int = NAMED) -> str:

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from recoslip.base.errors import GraphError, need
+from recoslip.base.text import Terms
 from recoslip.data import validation
 from recoslip.data.validation import EdgeRepairs, check_domains, check_feature_names, check_features
 
@@ -50,6 +51,7 @@ class NodeGraph:
         missing: of features made of table columns: how many values were filled, by column.
         columns: values that are shown beside the nodes and no detector sees, one per node, by the column's name.
         label: which of these columns names the nodes.
+        terms: what sentences call the domains and the nodes.
         one_domain: allow a graph of one domain, which can be scored and not fitted.
 
     >>> graph = NodeGraph([[0.0], [1.0], [1.0]], [[0, 1, 1], [1, 0, 2]], [False, False, True])
@@ -61,7 +63,7 @@ class NodeGraph:
 
     FIELDS = (
         "categories", "columns", "edge_index", "edge_weight", "encoding", "feature_names", "ids", "is_target", "label",
-        "missing", "repairs", "times", "x",
+        "missing", "repairs", "terms", "times", "x",
     )  # fmt: skip
     __slots__ = (*FIELDS, "_derived")
 
@@ -77,6 +79,7 @@ class NodeGraph:
     missing: dict[str, int] | None  # values of table columns that were filled
     columns: dict[str, NDArray[Any]]  # name -> (nodes,); None for a missing value
     label: str | None  # the column that names the nodes
+    terms: Terms  # what sentences call the domains and the nodes
     repairs: EdgeRepairs
     _derived: dict[str, Any]
 
@@ -95,6 +98,7 @@ class NodeGraph:
         missing: Mapping[str, int] | None = None,
         columns: Mapping[str, ArrayLike] | None = None,
         label: str | None = None,
+        terms: Terms | None = None,
         one_domain: bool = False,
     ) -> None:
         features = check_features(x)
@@ -113,6 +117,7 @@ class NodeGraph:
             "missing": None if missing is None else dict(missing),
             "columns": (shown := validation.check_columns(columns, nodes)),
             "label": validation.check_label(label, shown),
+            "terms": terms or Terms(),
             "repairs": repairs,
         }
         self.__setstate__(fields)
@@ -231,6 +236,12 @@ class NodeGraph:
     def with_target(self, is_target: ArrayLike) -> Self:
         """Return the same graph with other domains; everything else is shared."""
         other = self._with(is_target=check_domains(is_target, self.num_nodes))
+        object.__setattr__(other, "_derived", self._derived)
+        return other
+
+    def called(self, terms: Terms) -> Self:
+        """Return the same graph with other words for its domains and nodes; everything else is shared."""
+        other = self._with(terms=terms)
         object.__setattr__(other, "_derived", self._derived)
         return other
 

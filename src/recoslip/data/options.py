@@ -102,6 +102,7 @@ class ReadOptions:
     label: str | None = option(
         'Column that names the nodes in the report; default: one that is called so, such as title; "" for none.'
     )
+    noun: str = option("What a node is called in sentences, in the plural, such as titles.", "nodes")
     keep: Sequence[str] = option(
         "Columns to keep beside the nodes, in the report and in the table of scores.", (), "names"
     )

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from recoslip._version import __version__
 from recoslip.base.errors import GraphError
 from recoslip.base.settings import json_params
-from recoslip.base.text import counted
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Mask
 from recoslip.data.vectors import Vectors
@@ -25,7 +24,7 @@ from recoslip.inference.evidence import BinCounts
 from recoslip.inference.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
 from recoslip.inference.novel_share import NovelShare, novel_share
 from recoslip.inference.traits import FeatureStatistics
-from recoslip.inference.verdict import Verdict, decide, guarantee
+from recoslip.inference.verdict import Verdict, decide, guarantee, make_surer
 from recoslip.learning.base import Scores
 
 RESERVED = ("uncertainty", "holds_up_to", "group")  # columns of a table of scores that some have
@@ -59,15 +58,26 @@ class Findings:
 
     def list_sentence(self) -> str:
         """Say how many nodes are listed, and in how many groups."""
-        listed, targets = int(self.listed.sum()), int(self.graph.is_target.sum())
+        listed, targets = int(self.listed.sum()), self.graph.terms.targets(int(self.graph.is_target.sum()))
         if not listed:
-            return f"None of the {counted(targets, 'target node')} is listed."
+            return f"None of the {targets} is listed."
         groups = f", in {self.partition.count} groups" if self.partition.has_structure else ""
-        return f"{listed:,} of {counted(targets, 'target node')} {'is' if listed == 1 else 'are'} listed{groups}."
+        return f"{listed:,} of {targets} {'is' if listed == 1 else 'are'} listed{groups}."
 
     def inspect_first(self) -> tuple[int, ...]:
         """Return the nodes to inspect first: the highest of each group in turn, if anything stands out."""
         return inspect_first(self.groups)
+
+    def label_of(self, node: int) -> str:
+        """Return what a person calls a node: its value in the column that names nodes, or else its id."""
+        graph = self.graph
+        label = None if graph.label is None else graph.columns[graph.label][node]
+        return str(graph.ids[node] if label is None else label)
+
+    def nearest_known(self, group: Group) -> str | None:
+        """Return the name of the cluster of known nodes that a group is most like."""
+        names = {cluster.label: cluster.name for cluster in self.diagnosis.clusters}
+        return names.get(group.nearest_bin)
 
     def table(self) -> pl.DataFrame:
         """List all nodes, target nodes first and the highest scores on top.
@@ -153,7 +163,7 @@ def analyse(
     partition = find_groups(graph, listed) if grouped else single_group(listed)
     earlier = earlier_step(graph, model.scores) if share.low > 0 else None
     verdict = decide(model, listed, fdr, share, bins, diagnosis, check, earlier)
-    guaranteed = guarantee(model, fdr, supported=verdict.supported)
+    guaranteed = guarantee(model, fdr, supported=verdict.supported, terms=graph.terms)
     evident = bins if verdict.stands_out else None
     groups = profile_groups(graph, model.scores, listed, partition, similarity, features, evident)
     return Findings(
@@ -247,16 +257,23 @@ def summarise(findings: Findings) -> dict[str, Any]:
 
 def facts(findings: Findings) -> dict[str, Any]:
     """Return what the findings add to a run's summary, as JSON values."""
-    model, share = findings.model, findings.novel_share
+    model, share, terms = findings.model, findings.novel_share, findings.graph.terms
+    first = findings.inspect_first()
     partition, diagnosis, check = findings.partition, findings.diagnosis, findings.check.to_dict()
     return {
         "verdict": findings.verdict.kind,
         "headline": findings.headline(),
         "advice": findings.verdict.advice,
+        "conditions": findings.verdict.conditions,
+        "figures": [asdict(figure) for figure in findings.verdict.figures],
+        "label": findings.graph.label,
+        "surer": make_surer(findings.verdict, terms),
+        "terms": asdict(terms),
         "supported": findings.verdict.supported,
         "stands_out": findings.verdict.stands_out,
         "list": findings.list_sentence(),
-        "inspect_first": [str(findings.graph.ids[node]) for node in findings.inspect_first()],
+        "inspect_first": [str(findings.graph.ids[node]) for node in first],
+        "inspect_first_labels": [findings.label_of(node) for node in first],
         "guarantee": findings.guarantee,
         "calibrated": model.guaranteed,
         "fdr": findings.fdr,
@@ -269,12 +286,19 @@ def facts(findings: Findings) -> dict[str, Any]:
         "groups": {
             "count": partition.count,
             "has_structure": partition.has_structure,
-            "found": [group.to_dict() for group in findings.groups],
+            "found": [
+                group.to_dict()
+                | {
+                    "typical": [findings.label_of(node) for node in group.typical],
+                    "nearest": findings.nearest_known(group),
+                }
+                for group in findings.groups
+            ],
         },
         "check": check | {"rows": [*map(list, findings.before_scoring), *check["rows"]]},
         "diagnosis": {
-            "shift": diagnosis.shift() if findings.verdict.supported else None,
-            "grown": [cluster.sentence() for cluster in diagnosis.grown] if findings.verdict.supported else [],
+            "shift": diagnosis.shift(terms) if findings.verdict.supported else None,
+            "grown": [cluster.sentence(terms) for cluster in diagnosis.grown] if findings.verdict.supported else [],
             "warnings": list(diagnosis.warnings),
         },
     }

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import scipy.sparse as sp
 
 from recoslip.base.errors import GraphError, SettingError
-from recoslip.base.text import NAMED, named, percent
+from recoslip.base.text import NAMED, capitalised, named, percent
 from recoslip.data.alignment import aligned
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import MIN_SOURCE
@@ -56,27 +56,34 @@ class Check:
         """Say how far source and target differ."""
         mixing = self.mixing
         source, target = mixing.mixed_share()
-        mixed = f"{percent(source)} of the source and {percent(target)} of the target nodes"
+        terms, both = self.graph.terms, capitalised(self.graph.terms.both)
+        mixed = f"{percent(source)} of the {terms.sources()} and {percent(target)} of the {terms.targets()}"
         match mixing.situation:
             case "too few":
-                return "There are too few source or target nodes to measure whether the domains are separable."
+                few = f"There are too few {terms.sources()} or {terms.targets()}"
+                return f"{few} to measure whether the domains are separable."
             case "proportions":
                 return (
-                    f"Source and target are not separable: in regions with {mixed} they share groups of similar nodes "
+                    f"{both} are not separable: in regions with {mixed} they share groups of similar {terms.noun} "
                     f"(AU-ROC at most {APART}). They may differ in proportions."
                 )
             case "new kind":
                 alone = sum(region.target for region in mixing.regions if region.is_target_alone)
                 return (
-                    f"Source and target are not separable in regions with {mixed}. Regions with {percent(alone)} of "
-                    "the target nodes hold hardly any source node: a novel category, or a known one that grew."
+                    f"{both} are not separable in regions with {mixed}. Regions with {percent(alone)} of "
+                    f"the {terms.targets()} hold hardly any of the {terms.sources()}: a novel category, or a known one "
+                    "that grew."
                 )
         where = f"except in regions with {mixed}" if source or target else "in every region"
-        return f"Source and target are separable (covariate shift) {where}. {self._what_was_done()}"
+        return f"{both} are separable (covariate shift) {where}. {self._what_was_done()}"
 
     def _what_was_done(self) -> str:
         if self.remedied and self.remedy == "aligned":
-            return "After alignment (the target's features get the mean and the scale of the source's) they are not."
+            terms = self.graph.terms
+            return (
+                f"After alignment (features {terms.in_target} get the mean and the scale of those {terms.in_source}) "
+                "they are not."
+            )
         if self.remedied:
             return "By their features alone they are not, so the edges are left out."
         if self.remedy == "aligned":
@@ -89,7 +96,7 @@ class Check:
         named = ", ".join(f"{each.feature} (AU-ROC {each.auroc:.2f})" for each in strongest)
         parts = [f"the columns that predict the domain best are {named}" if named else "no single column stands out"]
         if self.mixing.edges is not None and self.mixing.edges < JOINED:
-            parts.append("hardly any edge joins source and target")
+            parts.append(f"hardly any edge joins {self.graph.terms.both}")
         return "; ".join(parts)
 
     def lowest_p_value(self) -> float:
@@ -112,12 +119,12 @@ class Check:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the check as a table: what was checked, and what was found."""
-        graph, mixing, columns = self.graph, self.mixing, self.columns
+        graph, mixing, columns, terms = self.graph, self.mixing, self.columns, self.graph.terms
         size = self.size()
         rows = [
             (
                 "size",
-                f"{size['source']:,} source and {size['target']:,} target nodes, {size['edges']:,} edges, "
+                f"{terms.sources(size['source'])}, {terms.targets(size['target'])}, {size['edges']:,} edges, "
                 f"{size['features']:,} feature columns with {size['values']:,} stored values: "
                 f"{size['bytes'] / 1e6:,.2f} MB",
             ),
@@ -130,19 +137,20 @@ class Check:
             filled = tuple(f"{name} ({count:,} rows)" for name, count in graph.missing.items())
             rows.append(("missing", f"{named(filled)}: missing values were filled."))
         rows += [
-            ("empty", f"{count:,} features are zero in all {domain} nodes and not in the others.")
+            ("empty", f"{count:,} features are zero in all {getattr(terms, f'{domain}s')()} and not in the others.")
             for domain, count in columns.empty.items()
             if 2 * count > graph.num_features
         ]
         if mixing.edges is None:
             rows.append(("edges", "There are no edges. Only features are compared."))
         else:
-            rows.append(("edges", f"{_against_chance(mixing.edges)} edges between source and target as by chance."))
+            rows.append(("edges", f"{_against_chance(mixing.edges)} edges join {terms.both} as by chance."))
         if mixing.neighbours is not None:
             rows.append(
                 (
                     "neighbours",
-                    f"{_against_chance(mixing.neighbours)} pairs of similar nodes are of both domains as by chance.",
+                    f"{_against_chance(mixing.neighbours)} pairs of similar {terms.noun} join {terms.both} as by "
+                    "chance.",
                 )
             )
         rows.append(("separability", self.situation()))
@@ -152,7 +160,7 @@ class Check:
     def _p_value_limit(self) -> str:
         source = int((~self.graph.is_target).sum())
         if source < MIN_SOURCE:
-            return f"{source} source nodes are too few for any p-value."
+            return f"{self.graph.terms.sources(source)} are too few for any p-value."
         return f"No p-value can be below {self.lowest_p_value():.2g}."
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.base.text import at_least, counted, times
+from recoslip.base.text import PLAIN, Terms, at_least, times
 from recoslip.data.graph import NodeGraph
 from recoslip.data.partitions import Partitions
 from recoslip.data.split import Mask
@@ -46,6 +46,16 @@ def least_growth(source: float, target: float, sources: int, targets: int, confi
     return float(probability / (1 - probability) * sources / max(1, targets))
 
 
+def most_growth(source: float, target: float, sources: int, targets: int, confidence: float = 0.95) -> float:
+    """Return an upper confidence bound of the ratio that `least_growth` bounds from below.
+
+    >>> round(most_growth(100, 300, 1000, 1000), 2)
+    3.66
+    """
+    least = least_growth(target, source, targets, sources, confidence)  # of the domains in each other's place
+    return 1 / least if least > 0 else float("inf")
+
+
 DEPTH = 2  # of the bins that are compared: about 16 of them
 MIN_SOURCE = 10  # source nodes of a cluster whose growth is estimated
 MIN_TARGET_FRACTION = 0.01  # of the target nodes, in a cluster that is said to have grown
@@ -66,14 +76,20 @@ class Cluster:
     growth: float | None  # how many times as frequent its known nodes are in the target as in the source
     least_growth: float  # lower confidence bound of the growth (95 %, one-sided)
     name: str | None  # the features that its source nodes have more of than others, where features have names
+    most_growth: float = float("inf")  # upper confidence bound of the growth (95 %, one-sided)
+    label: int = -1  # the bin
 
-    def sentence(self) -> str:
+    @property
+    def kind(self) -> str:
+        """Which nodes it holds, after the noun."""
+        return f"like {self.name!r}" if self.name else "of one cluster"
+
+    def sentence(self, terms: Terms = PLAIN) -> str:
         """Say how much it grew."""
         assert self.growth is not None
-        like = f"like {self.name!r}" if self.name else "of one cluster"
         return (
-            f"known nodes {like} are {times(self.growth)} times as frequent in the target as in the source "
-            f"(95 % bound: at least {at_least(self.least_growth)} times; {counted(self.source, 'source node')})"
+            f"{terms.noun} {self.kind} are {times(self.growth)} times as frequent {terms.in_target} as "
+            f"{terms.in_source} (95 % bound: at least {at_least(self.least_growth)} times)"
         )
 
 
@@ -111,6 +127,8 @@ def find_clusters(
                 growth=None if known is None else known / targets / (source / sources),
                 least_growth=0.0 if known is None else least_growth(source / 2, known / 2, sources, targets),
                 name=features.name(np.flatnonzero(inside & ~is_target)),
+                most_growth=np.inf if known is None else most_growth(source / 2, known / 2, sources, targets),
+                label=int(k),
             )
         )
     return tuple(sorted(clusters, key=lambda cluster: -(cluster.growth or 0)))
@@ -161,13 +179,13 @@ class Diagnosis:
         """The clusters whose known nodes can be said to have grown."""
         return grown(self.clusters)
 
-    def shift(self) -> str:
+    def shift(self, terms: Terms = PLAIN) -> str:
         """Say how far the proportions of known categories shifted."""
         if self.unevenness is None:
-            return "The shift of known categories is not estimated: too few target nodes look known."
-        moved = f"{100 * self.unevenness:.0f} % of the source nodes would have to change cluster to match the target"
+            return f"The shift of known categories is not estimated: too few {terms.targets()} look known."
+        moved = f"{100 * self.unevenness:.0f} % of the {terms.sources()} would have to change cluster to match"
         if self.unevenness < 0.1:
-            return f"Known categories have similar proportions in source and target: {moved}."
+            return f"Known categories have similar proportions {terms.in_source} and {terms.in_target}: {moved}."
         how = "somewhat" if self.unevenness < 0.3 else "strongly"
         return f"The proportions of known categories shifted {how}: {moved}."
 
@@ -188,18 +206,18 @@ def diagnose(model: Calibrated, graph: NodeGraph, listed: Mask, features: Featur
     return Diagnosis(
         unevenness=unevenness(clusters),
         clusters=clusters,
-        warnings=tuple(_data_warnings(is_target, Vectors.of(graph).own, joined=joined)),
+        warnings=tuple(_data_warnings(is_target, Vectors.of(graph).own, graph.terms, joined=joined)),
     )
 
 
-def _data_warnings(is_target: Mask, own: NDArray[np.float32], *, joined: bool) -> list[str]:
+def _data_warnings(is_target: Mask, own: NDArray[np.float32], terms: Terms, *, joined: bool) -> list[str]:
     """Say what the graph itself cannot support."""
     source = int((~is_target).sum())
     warnings = []
     if source < FEW_SOURCE:
-        warnings.append(f"There are only {source} source nodes. They may not represent all known categories.")
+        warnings.append(f"There are only {terms.sources(source)}. They may not represent all known categories.")
     if not joined:
-        warnings.append("No edge joins two target nodes, so edges do not show which target nodes belong together.")
+        warnings.append(f"No edge joins two {terms.targets()}, so edges do not show which of them belong together.")
     if np.ptp(own, axis=0).max(initial=0) < 1e-6:
-        warnings.append("All nodes have the same features. Only edges can distinguish them.")
+        warnings.append(f"All {terms.noun} have the same features. Only edges can distinguish them.")
     return warnings

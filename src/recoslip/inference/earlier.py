@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recoslip.base.text import at_least_percent, counted, times
+from recoslip.base.errors import TableError
+from recoslip.base.text import PLAIN, Terms, at_least_percent, times
 from recoslip.data.graph import NodeGraph
-from recoslip.data.tables.times import read_times
+from recoslip.data.tables.times import read_times, slash_order
 from recoslip.inference.evidence import ERROR, BinCounts
 from recoslip.inference.hiding import match_domains
 
@@ -30,26 +31,24 @@ class EarlierStep:
     target: int  # nodes in it
     low: float  # at least this fraction of them is unlike those before
     holds_up_to: float  # growth of known categories up to which some are
-    late: (
-        float  # how many times as frequent the latest quarter of the source is among its fifth with the highest scores
-    )
+    late: float  # how many times as frequent the latest quarter of the source is among its fifth with high scores
     drifts: bool  # whether known content seems to change steadily, by either
 
-    def sentence(self) -> str:
+    def sentence(self, terms: Terms = PLAIN) -> str:
         """Say what was found."""
         found = f"at least {at_least_percent(self.low)} were" if self.low > 0 else "nothing stood out"
-        return f"One step earlier, of {counted(self.target, 'node')} ({self.period}) against those before, {found}."
+        return f"One step earlier, of {terms.nodes(self.target)} ({self.period}) against those before, {found}."
 
-    def drift(self) -> str:
+    def drift(self, terms: Terms = PLAIN) -> str:
         """Say what speaks for a steady change."""
         if self.low > 0:
             return (
-                f"so were at least {at_least_percent(self.low)} of the nodes one step earlier ({self.period}), against "
-                "those before"
+                f"so were at least {at_least_percent(self.low)} of the {terms.noun} one step earlier ({self.period}), "
+                "against those before"
             )
         return (
-            "what stands out went on since before: the latest quarter of the source is "
-            f"{times(self.late)} times as frequent among its nodes with the highest scores"
+            f"the latest quarter of the {terms.sources()} is {times(self.late)} times as frequent as the others among "
+            "those with the highest scores"
         )
 
 
@@ -64,7 +63,10 @@ def earlier_step(graph: NodeGraph, scores: NDArray[np.float64]) -> EarlierStep |
     """
     if graph.times is None:
         return None
-    time = _numbers(graph.times)
+    try:
+        time = time_numbers(graph.times)
+    except TableError:  # which part of a date is the day was told by `since` alone
+        return None
     nodes = np.flatnonzero(~graph.is_target & np.isfinite(time))
     if len(nodes) < 2 * FEWEST:
         return None
@@ -98,12 +100,17 @@ def lateness(scores: NDArray[np.float64], time: NDArray[np.float64]) -> tuple[fl
     return ratio, bool(hypergeom.sf(both - 1, *sizes) <= ERROR)
 
 
-def _numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
+def time_numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
     """Return times as numbers that are in the same order."""
     if np.issubdtype(times.dtype, np.number):
         return times.astype(np.float64)
+    if np.issubdtype(times.dtype, np.datetime64):
+        return np.asarray(read_times(pl.Series("time", times)).ticks, dtype=np.float64)
     column = pl.Series("time", times.tolist(), strict=False)
-    return np.asarray(read_times(column).ticks, dtype=np.float64)
+    if column.dtype == pl.String and (numbers := column.cast(pl.Float64, strict=False)).null_count() == 0:
+        return numbers.to_numpy()
+    order = slash_order(column, "the time column") if column.dtype == pl.String else None
+    return np.asarray(read_times(column, order).ticks, dtype=np.float64)
 
 
 def _period(given: NDArray[np.generic], order: NDArray[np.float64]) -> str:

@@ -9,13 +9,13 @@ so they hold for any nodes that are chosen afterwards (Durand, Blanchard, Neuvia
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.base.text import at_least, counted, times
+from recoslip.base.text import PLAIN, Terms, at_least, times
 from recoslip.data.graph import NodeGraph
 from recoslip.data.partitions import Partitions, share_bound
 from recoslip.data.split import Mask
@@ -38,6 +38,7 @@ class Evidence:
     target: int
     least_growth: float  # if they are known, such nodes are this many times as frequent as in the source, or more
     view: int = OWN  # what they are alike in: a place of `VIEWS`
+    terms: Terms = field(default=PLAIN, repr=False)
 
     @property
     def is_convincing(self) -> bool:
@@ -46,16 +47,16 @@ class Evidence:
 
     def sentence(self) -> str:
         """Say what follows."""
-        are = "is" if self.source == 1 else "are"
+        are, terms = "is" if self.source == 1 else "are", self.terms
         similar = (
-            f"Of {counted(self.source + self.target, 'node')} with similar {VIEWS[self.view]}, {self.source:,} {are} "
-            "source."
+            f"Of {terms.nodes(self.source + self.target)} with similar {VIEWS[self.view]}, {self.source:,} {are} from "
+            f"{terms.the_source}."
         )
         if not self.is_convincing:
             return f"{similar} These counts do not show that they are novel."
         return (
-            f"{similar} If they are known, such nodes are at least {at_least(self.least_growth)} times as frequent as "
-            "in the source (95 % bound for all groups of similar nodes at once)."
+            f"{similar} If they are known, such {terms.noun} are at least {at_least(self.least_growth)} times as "
+            f"frequent as {terms.in_source}."
         )
 
 
@@ -67,22 +68,23 @@ class Bound:
     new: int  # at least, if no known category grew more than `max_growth` times
     max_growth: float
     holds_up_to: float  # growth of known categories up to which at least one is new; 1: none, even without growth
+    terms: Terms = field(default=PLAIN, repr=False)
 
     @property
     def sentence(self) -> str:
         """Say what follows."""
-        these = f"these {counted(self.size, 'target node')}"
+        these = f"these {self.terms.targets(self.size)}"
         if self.new:
             return (
                 f"At least {self.new:,} of {these} are new (95 % confidence), unless a known category is more than "
-                f"{times(self.max_growth)} times as frequent as in the source."
+                f"{times(self.max_growth)} times as frequent as {self.terms.in_source}."
             )
         if self.holds_up_to > 1:
             return (
                 f"Some of {these} are new (95 % confidence), unless a known category is more than "
-                f"{at_least(self.holds_up_to)} times as frequent as in the source."
+                f"{at_least(self.holds_up_to)} times as frequent as {self.terms.in_source}."
             )
-        return f"Counts of similar nodes do not show that any of {these} are new."
+        return f"Counts of similar {self.terms.noun} do not show that any of {these} are new."
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +107,16 @@ class BinCounts:
     is_target: Mask  # (nodes,)
     follows_edges: bool  # whether the domains do
     allowed: float  # growth of known categories, or what looks like it, that a verdict allows for
+    terms: Terms = field(default=PLAIN, repr=False)
 
     @classmethod
     def of(cls, graph: NodeGraph, hiding: Hiding | None = None) -> BinCounts:
         """Count the domains of a graph in its bins."""
         partitions, is_target = Partitions.of(graph), graph.is_target
         if hiding is None or not hiding.follows_edges:
-            return cls(partitions, partitions.count(is_target), is_target, False, ALLOWED_GROWTH)
+            return cls(partitions, partitions.count(is_target), is_target, False, ALLOWED_GROWTH, graph.terms)
         partitions = partitions.of_view(OWN)
-        result = cls(partitions, partitions.count(is_target), is_target, True, ALLOWED_GROWTH)
+        result = cls(partitions, partitions.count(is_target), is_target, True, ALLOWED_GROWTH, graph.terms)
         reached = [result._placebo(hiding.part(graph, 0, k, is_target.mean())) for k in range(PLACEBOS)]
         return replace(result, allowed=max(ALLOWED_GROWTH, *reached))
 
@@ -167,7 +170,7 @@ class BinCounts:
         for _ in range(12 if self._least_new(held, 1.0) else 0):
             middle = float(np.sqrt(low * high))
             low, high = (middle, high) if self._least_new(held, middle) else (low, middle)
-        return Bound(len(chosen), self._least_new(held, growth), growth, low)
+        return Bound(len(chosen), self._least_new(held, growth), growth, low, self.terms)
 
     def _least_new(self, held: NDArray[np.int64], growth: float) -> int:
         """Return how many target nodes are new at least, of so many in each bin."""
@@ -227,7 +230,7 @@ class BinCounts:
 
     def _of_bins(self, bins: Sequence[int] | NDArray[np.int64]) -> list[Evidence]:
         return [
-            Evidence(int(source), int(target), float(growth), int(view))
+            Evidence(int(source), int(target), float(growth), int(view), self.terms)
             for (source, target), growth, view in zip(
                 self.counts[bins], self.least_growth[bins], self.partitions.view[bins], strict=True
             )

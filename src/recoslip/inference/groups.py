@@ -16,6 +16,7 @@ from recoslip.data.ids import id_hashes
 from recoslip.data.neighbours import Neighbours
 from recoslip.data.partitions import Partitions
 from recoslip.data.split import Mask
+from recoslip.inference.diagnosis import DEPTH
 from recoslip.inference.evidence import BinCounts, Evidence
 from recoslip.inference.traits import FeatureStatistics, Trait
 from recoslip.learning.base import Scores
@@ -102,6 +103,7 @@ MAX_EXEMPLARS = 12
 INSPECT_FIRST = 10  # nodes to look at first
 REFERENCES = 50  # source nodes that a group is compared with
 TRAITS = 6  # of a group
+TYPICAL = 3  # members that stand for a group, and source nodes that are most like it
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,9 @@ class Group:
     size: int
     name: str | None  # the features that it has more of than the source, where features have names
     exemplars: tuple[int, ...]  # nodes, the highest scores first
+    typical: tuple[int, ...]  # nodes, those that are most like all others first
+    nearest: tuple[int, ...]  # source nodes, those that are most like the group first
+    nearest_bin: int  # the coarse bin that holds most of the source nodes that the group is compared with
     traits: tuple[Trait, ...]  # against the source nodes most like it
     references: int  # how many those are
     internal_edges: int
@@ -139,13 +144,13 @@ def profile_groups(
 
     Without counts in bins there is no evidence: nodes that are listed by chance lie where no source node is, by chance.
     """
-    neighbours = Neighbours(graph)
+    neighbours, coarse = Neighbours(graph), Partitions.of(graph).at_depth(DEPTH)
     is_target, label = graph.is_target, partition.label
     groups = []
     for number in range(1, partition.count + 1):
         members = np.flatnonzero(label == number)
         _, far_ends = neighbours.of(members)  # internal edges occur twice
-        nearest = nearest_to_group(similarity, members, is_target)
+        nearest = most_like(similarity, members, np.flatnonzero(~is_target), REFERENCES)
         by_score = members[np.argsort(-scores[members], kind="stable")]
         groups.append(
             Group(
@@ -153,6 +158,9 @@ def profile_groups(
                 size=len(members),
                 name=features.name(members),
                 exemplars=tuple(by_score[:MAX_EXEMPLARS].tolist()),
+                typical=tuple(most_like(similarity, members, members, TYPICAL).tolist()),
+                nearest=tuple(nearest[:TYPICAL].tolist()),
+                nearest_bin=int(np.bincount(coarse[nearest]).argmax()) if len(nearest) else -1,
                 traits=tuple(features.traits(members.tolist(), nearest.tolist(), TRAITS)),
                 references=len(nearest),
                 internal_edges=int((label[far_ends] == number).sum()) // 2,
@@ -165,13 +173,12 @@ def profile_groups(
     return tuple(sorted(groups, key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0)))
 
 
-def nearest_to_group(
-    similarity: NDArray[np.float32], members: NDArray[np.int64], is_target: Mask, count: int = REFERENCES
+def most_like(
+    similarity: NDArray[np.float32], members: NDArray[np.int64], among: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
-    """Return the source nodes that are most like the members of a group, on average."""
-    source = np.flatnonzero(~is_target)
-    alike = similarity[source] @ similarity[members].mean(axis=0)
-    return source[np.argsort(-alike, kind="stable")[:count]]
+    """Return those of some nodes that are most like the members of a group, on average."""
+    alike = similarity[among] @ similarity[members].mean(axis=0)
+    return among[np.argsort(-alike, kind="stable")[:count]]
 
 
 def inspect_first(groups: Sequence[Group], count: int = INSPECT_FIRST) -> tuple[int, ...]:

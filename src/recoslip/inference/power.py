@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recoslip.base.text import counted, percent
+from recoslip.base.text import PLAIN, Terms, percent
 from recoslip.inference.evidence import BinCounts
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)  # of the target, of the groups that are shown as new
@@ -31,24 +31,24 @@ class Power:
         """Whether a large novel category would have been noticed."""
         return self.share is not None
 
-    def sentence(self) -> str:
+    def sentence(self, terms: Terms = PLAIN) -> str:
         """Say what would have been noticed."""
         share = percent(SHARES[-1] if self.share is None else self.share)
         if self.suffices:
             return (
-                f"A novel category of {share} of the target nodes would have been noticed: {self.noticed} of "
-                f"{self.planted} groups of similar nodes that were shown as new for a test were."
+                f"A novel category of {share} of the {terms.targets()} would have been noticed: {self.noticed} of "
+                f"{self.planted} groups of similar {terms.noun} that were shown as new for a test were."
             )
         return (
-            f"A novel category of {share} of the target nodes may have been missed: {self.noticed} of {self.planted} "
-            "groups of similar nodes that were shown as new for a test were noticed."
+            f"A novel category of {share} of the {terms.targets()} may have been missed: {self.noticed} of "
+            f"{self.planted} groups of similar {terms.noun} that were shown as new for a test were noticed."
         )
 
-    def advice(self) -> str:
+    def advice(self, terms: Terms = PLAIN) -> str:
         """Say what would settle it."""
         if self.more_source is None:
-            return "More nodes, or features that tell categories apart better, would settle it."
-        return f"About {counted(self.more_source, 'more source node')} would settle it."
+            return f"More {terms.noun}, or features that tell categories apart better, would settle it."
+        return f"About {self.more_source:,} more {terms.sources()} would settle it."
 
 
 def measure_power(bins: BinCounts, seed: int = 0) -> Power:

@@ -16,7 +16,33 @@ from recoslip.data.graph import NodeGraph
 from recoslip.data.tables.column_encoders import CategoryEncoder, ColumnEncoder, NumberEncoder, TextEncoder
 from recoslip.data.tables.table_encoder import TableEncoder
 
+UNCLEAR = ("true", "false", "yes", "no", "(rare)")  # values that say nothing without the name of their column
 MIN_DIGITS, MAX_DIGITS = 3, 9  # significant digits of a number that is shown
+
+
+def plain_names(graph: NodeGraph) -> list[str | None]:
+    """Return what a person calls having much of each feature, without the column's name where the value is enough.
+
+    None for a part of a vector and for a feature that several words share.
+    """
+    names, encoding = feature_names(graph), graph.encoding
+    if encoding is None:
+        return list(names)
+    columns = [each for each in TableEncoder.from_json(encoding).columns for _ in each.feature_names]
+    return [_plain_name(column, name) for column, name in zip(columns, names, strict=True)]
+
+
+def _plain_name(column: ColumnEncoder, feature: str) -> str | None:
+    value = feature[len(column.name) + 1 :]
+    match column:
+        case NumberEncoder():
+            return f"high {column.name}"
+        case CategoryEncoder():
+            says_enough = any(map(str.isalpha, value)) and value.lower() not in UNCLEAR
+            return value if says_enough else f"{column.name} {value}"
+        case TextEncoder():
+            return None if value.startswith("(unseen") else value
+    return None
 
 
 @dataclass(frozen=True)
@@ -136,6 +162,11 @@ class FeatureStatistics:
         ]
 
     @cached_property
+    def plain_names(self) -> list[str | None]:
+        """What a person calls having much of each feature."""
+        return plain_names(self.graph)
+
+    @cached_property
     def units(self) -> list[Unit]:
         """How to read each feature."""
         return feature_units(self.graph)
@@ -155,13 +186,14 @@ class FeatureStatistics:
         return numbers_in_words([unit.factor * float(mean[k]) + unit.offset for mean in means])
 
     def name(self, nodes: NDArray[np.int64]) -> str | None:
-        """Name nodes by the features that they have most more of than the source; None where features have no names."""
+        """Name nodes by what they have most more of than the source; None where features have no names."""
         if not self.has_names or not len(nodes):
             return None
         nodes = nodes[:: -(-len(nodes) // MAX_MEASURED)]
         strength = (self._mean(nodes) - self.source_mean) / self.scale
-        strongest = np.argsort(-strength, kind="stable")[:NAME_LENGTH]
-        return ", ".join(self.names[k] for k in strongest if strength[k] >= MIN_NAME_STRENGTH) or None
+        order = np.argsort(-strength, kind="stable")[: NAME_LENGTH * NAME_LENGTH]
+        names = (self.plain_names[k] for k in order if strength[k] >= MIN_NAME_STRENGTH)
+        return ", ".join([*dict.fromkeys(name for name in names if name)][:NAME_LENGTH]) or None
 
     def _mean(self, nodes: Sequence[int] | NDArray[np.int64], power: int = 1) -> NDArray[np.float64]:
         rows = self.x[list(nodes)].astype(np.float64)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from recoslip.base.text import at_least, at_least_percent, capitalised, counted, percent, times
+from recoslip.base.text import PLAIN, Terms, at_least, at_least_percent, capitalised, percent, singular, times
 from recoslip.data.split import MIN_SOURCE, Mask
 from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
@@ -16,38 +16,41 @@ from recoslip.inference.earlier import EarlierStep
 from recoslip.inference.evidence import ALLOWED_GROWTH, MIN_GROWTH, BinCounts
 from recoslip.inference.novel_share import NovelShare, most_by_chance
 from recoslip.inference.p_values import ROUNDING
-from recoslip.inference.power import measure_power
+from recoslip.inference.power import Power, measure_power
 
 
-def guarantee(model: Calibrated, fdr: float | None, *, supported: bool) -> str:
+def guarantee(model: Calibrated, fdr: float | None, *, supported: bool, terms: Terms = PLAIN) -> str:
     """State the guarantee of the list and its assumption.
 
     Args:
         model: calibrated on the graph.
         fdr: the false-discovery rate that the list was made by; None if it was made by the model's `max_fpr`.
         supported: whether the data support a guarantee at all.
+        terms: what the domains and the nodes are called.
     """
     if not supported:
         return "No statistical guarantee."
     if model.hiding.follows_edges:
         return (
-            "No statistical guarantee of the rate: the domains follow the edges. The list compares target nodes with "
-            "parts of the source that follow the edges as much."
+            f"No statistical guarantee of the rate: the domains follow the edges. The list compares {terms.targets()} "
+            f"with parts of the {terms.sources()} that follow the edges as much."
         )
     kind, rate = ("positive", model.max_fpr) if fdr is None else ("discovery", fdr)
     guaranteed = (
-        f"Expected false-{kind} rate ≤ {100 * rate:.3g} %, assuming known target nodes are distributed as the hidden "
-        "source nodes."
+        f"Expected false-{kind} rate ≤ {100 * rate:.3g} %, assuming known {terms.targets()} are distributed as the "
+        f"hidden {terms.sources()}."
     )
     if model.transferred:
         guaranteed += (
-            " The new nodes took no part in the fit, and the source nodes that they are compared with did, so the rate "
-            "is measured and not proven."
+            f" The {terms.targets()} took no part in the fit, and the {terms.sources()} that they are compared with "
+            "did, so the rate is measured and not proven."
         )
     return guaranteed
 
 
-def reachable_rate(calibration: int, max_fpr: float, fdr: float | None) -> tuple[float, tuple[str, ...]]:
+def reachable_rate(
+    calibration: int, max_fpr: float, fdr: float | None, terms: Terms = PLAIN
+) -> tuple[float, tuple[str, ...]]:
     """Return a false-positive rate that so many calibration nodes can reach, and in words what this changes.
 
     A false-discovery rate stays as it is.
@@ -58,7 +61,7 @@ def reachable_rate(calibration: int, max_fpr: float, fdr: float | None) -> tuple
     lowest, asked = 1 / (calibration + 1), max_fpr if fdr is None else fdr
     if asked >= lowest:
         return max_fpr, ()
-    compared = f"With {calibration:,} source nodes to compare with, no p-value is below {lowest:.2g}"
+    compared = f"With {terms.sources(calibration)} to compare with, no p-value is below {lowest:.2g}"
     if fdr is not None:
         return max_fpr, (f"{compared}: nothing can be listed at fdr={fdr:g}. Give a higher fdr, or max_fpr instead.",)
     return lowest, (f"{compared}: the list was made with max_fpr={lowest:.3g} instead of {asked:g}.",)
@@ -71,14 +74,24 @@ MAX_GROWN = 3  # clusters that a verdict names
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A number to read first, and what it counts."""
+
+    value: str
+    caption: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the findings come to."""
 
     kind: Kind
     sentence: str
-    advice: str  # what it rests on, and what to do next
+    advice: str  # what to do next
     supported: bool = True  # whether the data support a novel share at all
     stands_out: bool = False  # whether something does, more than expected by chance
+    conditions: str = ""  # what it rests on
+    figures: tuple[Figure, ...] = ()  # how many nodes are new, how sure that is, how much known categories may grow
 
 
 def decide(
@@ -92,115 +105,189 @@ def decide(
     earlier: EarlierStep | None = None,
 ) -> Verdict:
     """Choose the verdict: what the data do not support comes first, then what is novel, then what grew."""
-    targets, count = int(model.is_target.sum()), int(listed.sum())
-    unsupported = _unsupported(model, fdr, check, targets)
+    targets, count, terms = int(model.is_target.sum()), int(listed.sum()), bins.terms
+    unsupported = _unsupported(model, fdr, check, targets, terms)
     if unsupported is not None:
-        return unsupported
+        return replace(unsupported, figures=_no_figures(count, terms))
     if share.low > 0:
-        return _novel(share, bins, count, fdr, earlier)
-    if count > _by_chance(model, fdr, targets):
-        stand = "stands" if count == 1 else "stand"
+        found = _novel(share, bins, count, fdr, earlier)
+        return replace(found, figures=_figures_of_new(share, targets, terms))
+    by_chance = _by_chance(model, fdr, targets)
+    if count > by_chance:
+        one = count == 1
+        elsewhere = f", or known {terms.noun} in another part of the graph" if bins.follows_edges else ""
         return Verdict(
             "inconclusive",
-            f"Inconclusive: {count:,} of {counted(targets, 'target node')} {stand} out, more than expected by chance. "
-            f"{'It' if count == 1 else 'They'} may be novel, or known nodes that became more frequent"
-            f"{', or known nodes in another part of the graph' if bins.follows_edges else ''}.",
-            f"{_needed(share)} Inspect a few of them; a domain expert can tell.",
+            f"Inconclusive: {count:,} of {terms.targets(targets)} {'stands' if one else 'stand'} out, more than "
+            f"expected by chance, and may be novel or known.",
+            f"Inspect {'it' if one else 'a few of them'}; a domain expert can tell.",
             stands_out=True,
+            conditions=f"Known {terms.noun} that became more frequent may stand out too{elsewhere}. "
+            f"{_needed(share, terms)}",
+            figures=(
+                Figure(f"{count:,}", f"of {terms.targets(targets)} stand out; by chance, up to {by_chance:,} would"),
+                NOT_SURE,
+                _growth_figure(share.holds_up_to, terms),
+            ),
         )
-    among = f"the {counted(targets, 'target node')}"
+    return _nothing_new(count, targets, bins, diagnosis)
+
+
+def _nothing_new(count: int, targets: int, bins: BinCounts, diagnosis: Diagnosis) -> Verdict:
+    """Return the verdict where no more is listed than by chance."""
+    terms, power, changed = bins.terms, measure_power(bins), diagnosis.grown[:MAX_GROWN]
+    among = f"the {terms.targets(targets)}"
     chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than expected by chance. " if count else ""
-    power = measure_power(bins)
-    changed = diagnosis.grown[:MAX_GROWN]
+    conditions = f"{chance}{power.sentence(terms)}"
+    shown = Figure("0", f"of {terms.targets(targets)} are shown to be new")
     if changed:
-        sentences = "; ".join(cluster.sentence() for cluster in changed)
+        growth = Figure(
+            f"{times(changed[0].growth or 0)} times",
+            f"as frequent {terms.in_target} as {terms.in_source}; 95 % bound: at least "
+            f"{at_least(changed[0].least_growth)} times",
+        )
+        every = " ".join(f"{capitalised(cluster.sentence(terms))}." for cluster in changed)
         return Verdict(
             "grown",
-            f"Known categories grew: {sentences}. Nothing new stands out among {among}.",
-            f"{chance}{power.sentence()}",
+            f"Known categories grew, {terms.noun} {changed[0].kind} most of all. Nothing new stands out among {among}.",
+            "Check whether this growth is expected.",
+            conditions=f"{every} {conditions}",
+            figures=(shown, _power_figure(power, terms), growth),
         )
+    figures = (shown, _power_figure(power, terms), _growth_figure(1.0, terms))
     if not power.suffices:
         sentence = f"Inconclusive: nothing stands out among {among}, but too little can be seen in these data."
-        return Verdict("inconclusive", sentence, f"{chance}{power.sentence()} {power.advice()}")
+        return Verdict("inconclusive", sentence, power.advice(terms), conditions=conditions, figures=figures)
     unseen = "A novel category that looks like a known one remains possible."
-    return Verdict("nothing", f"Nothing stands out among {among}.", f"{chance}{power.sentence()} {unseen}")
+    sentence = f"Nothing stands out among {among}."
+    return Verdict("nothing", sentence, "Nothing has to be done.", conditions=f"{conditions} {unseen}", figures=figures)
 
 
 def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, earlier: EarlierStep | None) -> Verdict:
     """Return the verdict where known categories do not explain the target."""
-    lowest = at_least_percent(share.low)
-    confidence = (
+    terms, lowest = bins.terms, at_least_percent(share.low)
+    conditions = (
         f"The lower bound has {100 * share.confidence:.0f} % confidence, unless a known category is more than "
-        f"{times(share.max_growth)} times as frequent as in the source. That something is new holds up to "
-        f"{at_least(share.holds_up_to)} times."
+        f"{times(share.max_growth)} times as frequent as {terms.in_source}. The estimate is {percent(share.estimate)}."
     )
     if share.max_growth > ALLOWED_GROWTH and bins.follows_edges:
-        confidence += (
-            " The domains follow the edges, so parts of the source that do so too were compared with the rest of it: "
-            "they seemed to have grown up to so many times."
+        conditions += (
+            f" The domains follow the edges, so parts of the {terms.sources()} that do so too were compared with the "
+            "rest of them: they seemed to have grown up to so many times."
         )
     if earlier is not None and earlier.drifts:
         return Verdict(
             "drift",
-            f"Drift: at least {lowest} of the target nodes are unlike anything in the source, but {earlier.drift()}.",
-            "Known content may change steadily. Look at the groups of listed nodes to see what is new in them.",
+            f"Drift: at least {lowest} of the {terms.targets()} are unlike anything {terms.in_source}, but "
+            f"{earlier.drift(terms)}.",
+            f"Known content may change steadily. Look at the groups of listed {terms.noun} to see what is new in them.",
             supported=False,
             stands_out=True,
+            conditions=conditions,
         )
     own = bins if bins.follows_edges else bins.of_own_vectors()
     what = "in their own features" if own.holds_up_to > share.max_growth else "in the features of their neighbours"
     return Verdict(
         "novel",
-        f"Something new: at least {lowest} of the target nodes, about {percent(share.estimate)}, are unlike anything "
-        f"in the source {what}.",
-        confidence
-        + ("" if earlier is None else f" {earlier.sentence()}")
-        + ("" if count else f" No single node can be listed at this level: ask for a higher {_option(fdr)}."),
+        f"Something new: at least {lowest} of the {terms.targets()} are unlike anything {terms.in_source} {what}.",
+        f"Inspect a few {terms.noun} of each group, and confirm or reject the groups in a review."
+        if count
+        else f"No single {singular(terms.noun)} can be listed at this level: ask for a higher {_option(fdr)}.",
         stands_out=True,
+        conditions=conditions + ("" if earlier is None else f" {earlier.sentence(terms)}"),
     )
 
 
-def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: int) -> Verdict | None:
+def make_surer(verdict: Verdict, terms: Terms) -> str:
+    """Say what would make a verdict surer."""
+    if not verdict.supported or (verdict.kind == "inconclusive" and not verdict.stands_out):
+        return verdict.advice
+    if verdict.stands_out:
+        return (
+            f"Decisions of a person on a random sample of the {terms.targets()}: a review draws one, and bounds how "
+            "many of the list and of the rest are new, whatever the method does."
+        )
+    return f"With more {terms.sources()}, smaller new categories would be noticed."
+
+
+NOT_SURE = Figure("not sure", "that any of them are new")
+
+
+def _figures_of_new(share: NovelShare, targets: int, terms: Terms) -> tuple[Figure, ...]:
+    """Return how many are new at least, how sure that is, and up to which growth something is."""
+    return (
+        Figure(f"at least {round(share.low * targets):,}", f"of {terms.targets(targets)} are new"),
+        Figure(
+            f"{100 * share.confidence:.0f} % sure",
+            f"unless a known category became more than {times(share.max_growth)} times as frequent",
+        ),
+        _growth_figure(share.holds_up_to, terms),
+    )
+
+
+def _growth_figure(holds_up_to: float, terms: Terms) -> Figure:
+    if holds_up_to < MIN_GROWTH:
+        return Figure("no growth", f"of a known category is needed to explain what is {terms.in_target}")
+    return Figure(f"{at_least(holds_up_to)}-fold", "growth of a known category would be needed to explain all of this")
+
+
+def _power_figure(power: Power, terms: Terms) -> Figure:
+    if power.share is None:
+        return Figure("20 %", f"of the {terms.targets()}: even a new category of this size may have been missed")
+    return Figure(
+        percent(power.share), f"of the {terms.targets()}: a new category of this size would have been noticed"
+    )
+
+
+def _no_figures(count: int, terms: Terms) -> tuple[Figure, ...]:
+    """Return what to read first where the data do not support a verdict."""
+    return (
+        Figure("not known", f"how many {terms.targets()} are new"),
+        Figure("no guarantee", "for the list: the ranking is a hint"),
+        Figure(f"{count:,}", f"{terms.noun if count != 1 else singular(terms.noun)} on the list"),
+    )
+
+
+def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: int, terms: Terms) -> Verdict | None:
     """Return the verdict where the data do not support any other; else None."""
     sources, hidden = len(model.is_target) - targets, int(model.calibration.sum())
     lowest, asked = 1 / (hidden + 1), model.max_fpr if fdr is None else fdr
+    conditions, alike = "", f"measured as the {terms.targets()} are"
     if sources < MIN_SOURCE:
-        reason = f"{counted(sources, 'source node')} are too few to learn from and to compare with"
-        advice = "Give more source nodes."
+        reason = f"{terms.sources(sources)} are too few to learn from and to compare with"
+        advice = f"Give more {terms.sources()}."
     elif not model.guaranteed:
-        reason = "no source nodes were hidden during the fit, so there is nothing to compare scores with"
+        reason = f"no {terms.sources()} were hidden during the fit, so there is nothing to compare scores with"
         advice = "Fit it with recoslip.calibrate, as recoslip.detect does."
     elif check.is_separable:
-        reason = (
-            "source and target are separable almost everywhere (covariate shift), so known target nodes may look novel "
-            "too"
+        reason = f"{terms.both} are separable almost everywhere (covariate shift)"
+        conditions = (
+            f"Known {terms.targets()} may look novel too, so the ranking is a hint and no p-value is valid. "
+            f"{capitalised(check.differences())}."
         )
         advice = (
-            f"{capitalised(check.differences())}. Leave out columns that describe the domain and not its nodes, such "
-            "as a date or a region; measure both domains in the same way; or add source nodes measured as the target "
-            "nodes are. Without that, the ranking is a hint and no p-value is valid."
+            f"Leave out columns that describe the domain and not its {terms.noun}, such as a date or a region; measure "
+            f"both domains in the same way; or add {terms.sources()} {alike}."
         )
     elif check.remedy == "aligned":
-        reason = (
-            "source and target were separable and had to be aligned, and hidden source nodes do not show how known "
-            "target nodes score after that"
+        reason = f"{terms.both} were separable and had to be aligned"
+        conditions = (
+            f"Hidden {terms.sources()} do not show how known {terms.targets()} score after alignment, so the ranking "
+            f"is a hint. {capitalised(check.differences())}."
         )
         advice = (
-            f"{capitalised(check.differences())}. The ranking is a hint: inspect the highest scores. Measure both "
-            "domains in the same way, or add source nodes measured as the target nodes are, for a verdict."
+            "Inspect the highest scores. For a verdict, measure both domains in the same way, or add "
+            f"{terms.sources()} {alike}."
         )
     elif np.ptp(model.scores[model.is_target | model.calibration]) == 0:
-        reason = "all target nodes and all source nodes that they are compared with have the same score"
-        advice = "Give the nodes features, or edges, that differ between categories."
+        reason = f"all {terms.targets()} and all {terms.sources()} that they are compared with have the same score"
+        advice = f"Give the {terms.noun} features, or edges, that differ between categories."
     elif lowest > asked * (1 + ROUNDING):
-        reason = (
-            f"with {counted(hidden, 'source node')} to compare with, no rate below {100 * lowest:.2g} % can be "
-            "guaranteed"
-        )
-        advice = f"Ask for a {_option(fdr)} of {_rounded_up(lowest)} or more, or give more source nodes."
+        reason = f"with {terms.sources(hidden)} to compare with, no rate below {100 * lowest:.2g} % can be guaranteed"
+        advice = f"Ask for a {_option(fdr)} of {_rounded_up(lowest)} or more, or give more {terms.sources()}."
     else:
         return None
-    return Verdict("inconclusive", f"Inconclusive: {reason}.", advice, supported=False)
+    return Verdict("inconclusive", f"Inconclusive: {reason}.", advice, supported=False, conditions=conditions)
 
 
 def _option(fdr: float | None) -> str:
@@ -217,13 +304,13 @@ def _by_chance(model: Calibrated, fdr: float | None, targets: int) -> int:
     return most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
 
 
-def _needed(share: NovelShare) -> str:
+def _needed(share: NovelShare, terms: Terms) -> str:
     """Say how much known categories must have grown to explain what stands out."""
     if share.holds_up_to < MIN_GROWTH:
         return "Very little growth of known categories, or none, would explain the list."
     return (
-        f"To explain the list, a known category would have to be {times(share.holds_up_to)} times as frequent as in "
-        f"the source. Up to {times(share.max_growth)} times is allowed for."
+        f"To explain the list, a known category would have to be {at_least(share.holds_up_to)} times as frequent as "
+        f"{terms.in_source}. Up to {times(share.max_growth)} times is allowed for."
     )
 
 

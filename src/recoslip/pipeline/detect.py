@@ -154,7 +154,7 @@ def detect(
     graph = found.prepared
     asked, sources = MAX_FPR if max_fpr is None else float(max_fpr), int((~graph.is_target).sum())
     fits_once = rotations is None and default_rotations(graph) == 1
-    rate, notes = (asked, ()) if fits_once else reachable_rate(sources, asked, fdr)
+    rate, notes = (asked, ()) if fits_once else reachable_rate(sources, asked, fdr, graph.terms)
     if notes:
         log.info(notes[0])
     with shown("fitting", "steps", progress) as steps:
@@ -170,7 +170,7 @@ def detect(
     seconds = time.perf_counter() - start
     compared = int(calibrated.calibration.sum())
     if calibrated.guaranteed and compared < sources:  # parts that follow the edges may leave out a few
-        rate, notes = reachable_rate(compared, asked, fdr)
+        rate, notes = reachable_rate(compared, asked, fdr, graph.terms)
         calibrated = replace(calibrated, max_fpr=rate)
     described = described_by_genes(cells, graph) if described_by is None and cells is not None else described_by
     findings = find(calibrated, graph, fdr=fdr, grouped=groups, check=found, described=described)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import polars as pl
 from recoslip.base.errors import RecoslipError, SettingError
 from recoslip.base.files import Kind, printable, put_right
 from recoslip.base.settings import Number
+from recoslip.base.text import Terms
 from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import hashes_of, id_hashes
 from recoslip.data.options import reads
@@ -27,7 +28,7 @@ from recoslip.inference.evidence import Bound
 from recoslip.inference.feedback import Feedback
 from recoslip.inference.novel_share import NovelShare
 from recoslip.inference.p_values import selected
-from recoslip.inference.verdict import Verdict
+from recoslip.inference.verdict import Figure, Verdict
 from recoslip.learning.base import Detector
 from recoslip.pipeline.folder import Format, graph_writers, paths, to_networkx, write
 from recoslip.pipeline.report.html import TITLE, Report, preview, saved_report
@@ -68,10 +69,17 @@ class Result:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict: its kind, a sentence, and what to do next."""
+        """The verdict: its kind, a sentence, three figures, what to do next, and what it rests on."""
         said = self.summary
-        stands_out = said.get("stands_out", said["verdict"] == "novel")
-        return Verdict(said["verdict"], said["headline"], said["advice"], said["supported"], stands_out)
+        return Verdict(
+            said["verdict"],
+            said["headline"],
+            said["advice"],
+            said["supported"],
+            said.get("stands_out", said["verdict"] == "novel"),
+            said.get("conditions", ""),
+            tuple(Figure(**each) for each in said.get("figures", ())),
+        )
 
     @property
     def guarantee(self) -> str:
@@ -305,11 +313,22 @@ def score(
     else:
         old_nodes, old_edges = open_packed(old) if isinstance(old, str | os.PathLike) else old, None
     new = read_for(model, nodes, edges, old_nodes=old_nodes, old_edges=old_edges, rename=rename, **read_options)
+    new = replace(new, graph=new.graph.called(_terms(result) or new.graph.terms))
     check = check_new(model, new)
     if checked is not None:
         checked(check)
     inputs = paths(getattr(result, "folder", result), nodes, edges, *(old if isinstance(old, tuple) else (old,)))
     return Result(*score_new(model, new, check, fdr=fdr, grouped=groups), inputs=inputs)
+
+
+def _terms(result: Any) -> Terms | None:
+    """Return what a result calls its domains and nodes; None where it does not say."""
+    if isinstance(result, str | os.PathLike):
+        folder = Path(result).expanduser()
+        summary = read_summary(folder) if (folder / "summary.json").exists() else {}
+    else:
+        summary = dict(result.summary) if isinstance(result, Result) else {}
+    return Terms(**summary["terms"]) if "terms" in summary else None
 
 
 def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Calibrated:

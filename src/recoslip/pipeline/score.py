@@ -11,7 +11,6 @@ import polars as pl
 from recoslip._version import __version__
 from recoslip.base.errors import TableError
 from recoslip.base.settings import json_params
-from recoslip.base.text import counted
 from recoslip.data.ids import id_hashes
 from recoslip.data.tables.read import GivenTable, NewNodes, read_new_nodes
 from recoslip.data.tables.table_encoder import TableEncoder
@@ -80,7 +79,7 @@ def score_new(
 
 def _summary(model: Calibrated, check: DriftCheck, table: pl.DataFrame) -> dict[str, Any]:
     """Summarise what new nodes scored, as JSON values."""
-    new, listed = check.rows_read, int(table["listed"].sum())
+    new, listed, terms = check.rows_read, int(table["listed"].sum()), check.new.graph.terms
     return {
         "recoslip": __version__,
         "method": model.name,
@@ -89,7 +88,7 @@ def _summary(model: Calibrated, check: DriftCheck, table: pl.DataFrame) -> dict[
         "check_before_scoring": check.to_dict(),
         "nodes": new,
         "listed": listed,
-        "list": f"{listed:,} of {counted(new, 'new node')} {'is' if listed == 1 else 'are'} listed.",
+        "list": f"{listed:,} of {terms.nodes(new)} {'is' if listed == 1 else 'are'} listed.",
     }
 
 
@@ -111,8 +110,8 @@ def _score_alone(model: Calibrated, check: DriftCheck, fdr: float | None) -> Sco
     )
     frame = with_columns_of(frame, graph, is_new)
     guarantee = (
-        "No statistical guarantee: the new nodes are compared with "
-        f"{counted(int(model.calibration.sum()), 'source node')} as these scored in the fit. Give the old nodes and "
+        f"No statistical guarantee: the new {graph.terms.noun} are compared with "
+        f"{graph.terms.sources(int(model.calibration.sum()))} as these scored in the fit. Give the old nodes and "
         "edges (old=...) to compare them in one graph."
         if is_target.any()
         else "All of these nodes were source nodes in the fit. They are known, so none can be listed."

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from recoslip.base.errors import GraphError
 from recoslip.base.files import ManifestError, check_manifest, printable
 from recoslip.base.json_files import JsonFileError, read_json
+from recoslip.base.text import Terms
 from recoslip.data.graph import NodeGraph
 from recoslip.data.tables.files import frame_within_memory
 from recoslip.data.tables.node_columns import column_arrays
@@ -78,6 +79,7 @@ def _graph(folder: Path, index: dict[str, Any], files: Collection[str]) -> NodeG
         missing=None,
         columns={name.removeprefix(KEPT): values for name, values in column_arrays(frame, kept).items()},
         label=index["label"],
+        terms=Terms(**index.get("terms", {})),
         repairs=EdgeRepairs(*index["repairs"]),
     )
 

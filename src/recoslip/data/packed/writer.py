@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,6 +107,7 @@ def _write_arrays(
         "feature_names": table_encoder.feature_names,
         "encoding": table_encoder.to_json(),
         "label": rows.label,
+        "terms": asdict(rows.terms),
         "repairs": [repairs.mirrored, repairs.merged, repairs.loops],
     }
 

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
+from recoslip.base.text import Terms
 from recoslip.data.options import ReadOptions, Since
 from recoslip.data.tables.columns import Column, describe, is_missing, plan_columns, require_column
 from recoslip.data.tables.table import Origin, Table
@@ -69,6 +70,9 @@ def require_unique(ids: pl.Series) -> None:
         )
 
 
+PLAIN_DOMAINS = (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"])  # values that name no domain
+
+
 def domains_from_column(table: Table, name: str, target: object) -> NDArray[np.bool_]:
     """Return which rows are target by a column of two values."""
     require_column(table.columns, name, "nodes")
@@ -81,8 +85,7 @@ def domains_from_column(table: Table, name: str, target: object) -> NDArray[np.b
             f"the domain column {name!r} must hold two values, one for source and one for target; got {shown}; leave "
             "the rows of others out, or write two values into a column of their own and name it (domain=...)"
         )
-    known = (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"])
-    if target is None and [_plain(value) for value in values] in known:
+    if target is None and [_plain(value) for value in values] in PLAIN_DOMAINS:
         return np.asarray(column == values[1])
     given = f"the domain column {name!r} holds {values[0]!r} and {values[1]!r}"
     either = f"(target={values[0]!r} or target={values[1]!r})"
@@ -167,6 +170,17 @@ def column_arrays(table: Table | pl.DataFrame, names: Sequence[str]) -> dict[str
     return arrays
 
 
+def terms_of(table: Table, options: ReadOptions, is_target: NDArray[np.bool_]) -> Terms:
+    """Return what sentences call the domains and the nodes: as the user's table and options do."""
+    if options.time is not None:
+        return Terms.given(f"before {options.since}", f"{options.since} and later", options.noun, by_time=True)
+    column = table[options.domain].cast(pl.String)
+    source, target = (column.filter(pl.Series(is_target == side))[0] for side in (False, True))
+    if sorted(map(_plain, (source, target))) in PLAIN_DOMAINS:
+        source, target = Terms.source, Terms.target
+    return Terms.given(source, target, options.noun)
+
+
 class NodeRows(NamedTuple):
     """The ids and domains of a nodes table, one per row, how its other columns are encoded, and which are kept."""
 
@@ -176,6 +190,7 @@ class NodeRows(NamedTuple):
     columns: list[Column]
     kept: list[str]  # columns that are shown beside the nodes
     label: str | None  # the one of these that names the nodes
+    terms: Terms  # what sentences call the domains and the nodes
 
 
 def node_rows(options: ReadOptions, table: Table) -> NodeRows:
@@ -193,4 +208,5 @@ def node_rows(options: ReadOptions, table: Table) -> NodeRows:
     columns = plan_columns(table, reserved, options)
     log.info("features: %s", describe(columns))
     label = choose_label(table, reserved, options.label)
-    return NodeRows(names.cast(pl.String), names, is_target, columns, choose_kept(table, options.keep, label), label)
+    kept = choose_kept(table, options.keep, label)
+    return NodeRows(names.cast(pl.String), names, is_target, columns, kept, label, terms_of(table, options, is_target))

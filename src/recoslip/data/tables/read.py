@@ -51,7 +51,8 @@ def read_graph(
     >>> read_graph(frame, pl.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}))
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
-    given = cell_tables(nodes, use_rep) or graph_tables(nodes)
+    cells = cell_tables(nodes, use_rep)
+    given = cells or graph_tables(nodes)
     if given is not None:
         if edges is not None:
             raise TableError("a graph or a file of cells has its own edges; leave the edges out")
@@ -60,7 +61,8 @@ def read_graph(
         nodes, edges = given.nodes, given.edges
         names = ("weight", "features", "node_type", "relation")
         of_graph = {name: value for name in names if (value := getattr(given, name)) is not None}
-        read = of_graph | {name: value for name, value in read.items() if value is not None}
+        called = {} if cells is None else {"noun": "cells"}
+        read = of_graph | called | {name: value for name, value in read.items() if value is not None}
     options = ReadOptions(**read)
     options = replace(options, weight=options.weight or None)
     with table_errors():
@@ -85,6 +87,7 @@ def read_graph(
             missing=encoded.missing,
             columns=column_arrays(table, rows.kept),
             label=rows.label,
+            terms=rows.terms,
         )
 
 
@@ -259,6 +262,7 @@ def read_new_nodes(
             missing=features.missing,
             columns=columns,
             label=naming,
+            terms=None if old is None else old.terms,
             one_domain=True,
         )
     used = {column.name for column in encoder.columns} | {options.id, *(rename or {}), *columns}

@@ -16,14 +16,8 @@ function fill(element, attributes, children) {
 const make = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
-const percent = (fraction) => `${(100 * fraction).toFixed(fraction < 0.1 ? 1 : 0)} %`;
-const atLeast = (bound) => percent(bound < 0.1 ? Math.floor(1000 * bound + 1e-9) / 1000 : Math.floor(100 * bound + 1e-9) / 100); // a lower bound is rounded down
-const levelPercent = (level) => `${Number((100 * level).toPrecision(3))} %`;
 const count = (number) => number.toLocaleString("en");
-const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
-const capitalised = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 const shortened = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
-const and = (words) => (words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${words.at(-1)}` : words.join(""));
 
 function announce(text) {
   $("announce").textContent = text;

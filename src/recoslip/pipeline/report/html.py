@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
 from recoslip.base.errors import RecoslipError
 from recoslip.base.files import printable, write_new
@@ -80,7 +80,7 @@ def _policy_hash(text: str) -> str:
 
 
 # One script of small files, in this order: what a file declares, those after it use.
-SCRIPTS = ("dom.js", "nodes.js", "level.js", "histogram.js", "map.js", "table.js", "groups.js", "detail.js", "page.js")
+SCRIPTS = ("dom.js", "nodes.js", "map.js", "table.js", "detail.js", "page.js")
 
 TITLE = "What is new in this graph"
 SHOWN = 10  # rows of a table in a notebook
@@ -137,7 +137,7 @@ def saved_report(folder: Path | None) -> Report:
         raise RecoslipError(f"{printable(folder)} holds no report.json; recoslip detect and demo write it") from problem
     except RecoslipError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, TemplateError) as problem:
         raise RecoslipError(
             f"{printable(folder)}/report.json cannot be read ({problem!r}); run detect again"
         ) from problem

@@ -8,7 +8,7 @@ const REACH = 14; // pixels within which a pointer means a node
 const CLICK = 4; // pixels that a pointer may move between down and up for a click
 const MARGIN = 16;
 const MAX_ZOOM = 200;
-const SHADES = 32; // steps of the score's colour scale
+const MAX_NAMES = 6; // of groups, on the map
 const TOOLTIP_COLUMNS = 6;
 const range = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
 const [[left, right], [low, high]] = [range(nodes.x), range(nodes.y)];
@@ -26,28 +26,19 @@ const toScreen = (k) => [(nodes.x[k] - view.x) * scale() + size.width / 2, (view
 
 // Kinds of nodes that are told apart: name, colour, shape, which nodes; groups are drawn last, the first of them on top.
 function kinds() {
-  if ($("colour").value === "domain") return [["source", "source", "circle", (k) => !nodes.target[k]], ["target", "target", "circle", (k) => nodes.target[k]]];
-  const groups = data.groups.map((g) => [`group ${g.number}`, hue(g.number), shape(g.number), (k) => list[k] && nodes.group[k] === g.number]);
   return [
-    ["source", "source", "circle", (k) => !nodes.target[k]],
-    ["target, not listed", "target", "circle", (k) => nodes.target[k] && !list[k]],
-    ["listed, in no group", "text", "circle", (k) => list[k] && !(nodes.group[k] > 0)],
-    ...groups,
+    [words.source, "source", "circle", (k) => !nodes.target[k]],
+    [words.not_listed, "target", "circle", (k) => nodes.target[k] && !list[k]],
+    [words.no_group, "text", "circle", (k) => list[k] && !(nodes.group[k] > 0)],
+    ...data.groups.map((g) => [groupName(g), g.hue, g.shape, (k) => list[k] && nodes.group[k] === g.number]),
   ];
 }
-
-// From the colour of low scores over that of middle ones to that of high ones.
-function shadeOf(score) {
-  const stops = ["low", "middle", "high"].map((name) => colour(`score-${name}`).match(/\w\w/g).map((part) => parseInt(part, 16)));
-  const at = Math.min(1, Math.max(0, score)) * 2;
-  const [from, to] = at < 1 ? [stops[0], stops[1]] : [stops[1], stops[2]];
-  return `rgb(${from.map((part, i) => Math.round(part + (to[i] - part) * (at < 1 ? at : at - 1))).join(" ")})`;
-}
+const groupName = (g) => shortened(g.name ?? say("group", { number: g.number }), 40);
 
 function trace(context, form, x, y, radius) {
   context.beginPath();
   if (form === "circle") context.arc(x, y, radius, 0, 2 * Math.PI);
-  else OUTLINES[form].split(" ").map((point) => point.split(",").map((part) => ((Number(part) - 6) * radius) / 5)).forEach(([u, v], i) => (i ? context.lineTo(x + u, y + v) : context.moveTo(x + u, y + v)));
+  else $(`shape-${form}`).firstElementChild.getAttribute("points").split(" ").map((point) => point.split(",").map((part) => ((Number(part) - 6) * radius) / 5)).forEach(([u, v], i) => (i ? context.lineTo(x + u, y + v) : context.moveTo(x + u, y + v)));
   context.closePath();
 }
 
@@ -73,16 +64,10 @@ function drawDots() {
     surface.globalAlpha = isFaded(k) ? 0.13 : 0.8;
     draw(x, y);
   };
-  if ($("colour").value === "score") {
-    const shades = Array.from({ length: SHADES + 1 }, (_, i) => sprite(shadeOf(i / SHADES), "circle", RADIUS + 0.5));
-    const rising = Array.from({ length: total }, (_, k) => k).sort((a, b) => nodes.score[a] - nodes.score[b]);
-    for (const k of rising) place(k, shades[Math.round(Math.min(1, Math.max(0, nodes.score[k])) * SHADES)]);
-  } else {
-    const [others, groups] = [kinds().filter(([, shade]) => !shade.startsWith("group")), kinds().filter(([, shade]) => shade.startsWith("group"))];
-    for (const [, shade, form, belongs] of [...others, ...groups.reverse()]) {
-      const draw = sprite(colour(shade), form, shade === "source" || shade === "target" ? RADIUS : RADIUS + 1.5);
-      for (let k = 0; k < total; k++) if (belongs(k)) place(k, draw);
-    }
+  const [others, grouped] = [kinds().slice(0, 3), kinds().slice(3)];
+  for (const [, shade, form, belongs] of [...others, ...grouped.reverse()]) {
+    const draw = sprite(colour(shade), form, shade === "source" || shade === "target" ? RADIUS : RADIUS + 1.5);
+    for (let k = 0; k < total; k++) if (belongs(k)) place(k, draw);
   }
   surface.globalAlpha = 1;
 }
@@ -92,6 +77,38 @@ function ring(k, radius, width) {
   surface.lineWidth = width;
   trace(surface, "circle", x, y, radius);
   surface.stroke();
+}
+
+// The names of the largest groups, each above the middle of its members and none over another.
+let places = null; // [group, x, y] on the map; null after another level was chosen
+function placesOfNames() {
+  const largest = data.groups.filter(({ evidence }) => evidence).sort((a, b) => b.size - a.size).slice(0, MAX_NAMES);
+  return largest.flatMap((g) => {
+    const members = positions((k) => nodes.group[k] === g.number && list[k]);
+    if (!members.length) return [];
+    const x = members.map((k) => nodes.x[k]).sort((a, b) => a - b);
+    return [[g, x[Math.floor(x.length / 2)], range(members.map((k) => nodes.y[k]))[1]]];
+  });
+}
+function drawNames() {
+  places ??= placesOfNames();
+  surface.font = "600 14px system-ui, sans-serif";
+  surface.textAlign = "center";
+  surface.lineJoin = "round";
+  surface.lineWidth = 4;
+  const taken = [];
+  for (const [g, u, v] of places) {
+    const text = shortened(groupName(g), size.width < 500 ? 24 : 40);
+    const half = surface.measureText(text).width / 2 + 4;
+    const x = Math.min(size.width - half, Math.max(half, (u - view.x) * scale() + size.width / 2));
+    const y = Math.max(18, (view.y - v) * scale() + size.height / 2 - 10);
+    if (y > size.height || taken.some(([left, top, other]) => Math.abs(left - x) < other + half && Math.abs(top - y) < 18)) continue;
+    taken.push([x, y, half]);
+    surface.strokeStyle = colour("back");
+    surface.strokeText(text, x, y);
+    surface.fillStyle = colour(g.hue);
+    surface.fillText(text, x, y);
+  }
 }
 
 function drawLines(k) {
@@ -137,6 +154,7 @@ function drawMap() {
   const opened = openNode();
   for (const k of new Set([hovered, opened])) if (k !== null) drawLines(k);
   drawDots();
+  drawNames();
   surface.strokeStyle = colour("text");
   if (found) for (let k = 0; k < total; k++) if (found[k]) ring(k, RADIUS + 4, 1.2);
   for (const k of new Set([hovered, opened])) if (k !== null) ring(k, RADIUS + 6, 2);
@@ -162,18 +180,11 @@ function drawLasso() {
 }
 
 function showLegend() {
-  const entries = $("colour").value === "score"
-    ? [0, 0.25, 0.5, 0.75, 1].map((score) => make("li", {}, scoreSwatch(score), `score ${score}`))
-    : kinds().map(([name, shade, form, belongs]) => [name, shade, form, nodes.id.reduce((sum, _, k) => sum + Boolean(belongs(k)), 0)])
-      .filter(([, , , number]) => number)
-      .map(([name, shade, form, number]) => make("li", {}, swatch(shade, form), `${name} (${count(number)})`));
-  $("map-legend").replaceChildren(...entries);
-  $("map-text").textContent = `The map shows ${counted(total, "node")}. The table below has the same nodes, with the same search and selection.`;
-}
-function scoreSwatch(score) {
-  const drawn = swatch("score");
-  drawn.setAttribute("fill", shadeOf(score));
-  return drawn;
+  $("map-legend").replaceChildren(...kinds()
+    .map(([name, shade, form, belongs]) => [name, shade, form, nodes.id.reduce((sum, _, k) => sum + Boolean(belongs(k)), 0)])
+    .filter(([, , , number]) => number)
+    .map(([name, shade, form, number]) => make("li", {}, swatch(shade, form), `${name} (${count(number)})`)));
+  $("map-text").textContent = say("map", { nodes: counted(total) });
 }
 
 // The node that a point of the map means, or null.
@@ -231,10 +242,10 @@ function moved() {
 }
 
 // Selection
-function setSelected(chosen, where) {
+function setSelected(chosen) {
   selected = chosen && chosen.length ? new Set(chosen) : null;
   $("clear").hidden = !selected;
-  if (chosen) announce(selected ? `${counted(chosen.length, "node")} selected ${where}. The table shows them.` : `No node ${where}.`);
+  if (chosen) announce(selected ? say("selected", { nodes: counted(chosen.length) }) : words.nothing_selected);
   if (selected) $("filter").value = "all";
   select();
   redraw();
@@ -255,8 +266,8 @@ function setSelecting(on) {
   moved();
 }
 $("lasso").addEventListener("click", () => setSelecting(!isSelecting));
-$("clear").addEventListener("click", () => { setSelected(null); announce("No selection."); $("lasso").focus(); });
-$("select-view").addEventListener("click", () => setSelected(positions((k) => { const [x, y] = toScreen(k); return x >= 0 && y >= 0 && x <= size.width && y <= size.height; }), "in view"));
+$("clear").addEventListener("click", () => { setSelected(null); announce(words.nothing_selected); $("lasso").focus(); });
+$("select-view").addEventListener("click", () => setSelected(positions((k) => { const [x, y] = toScreen(k); return x >= 0 && y >= 0 && x <= size.width && y <= size.height; })));
 $("zoom-in").addEventListener("click", () => zoomBy(1.5));
 $("zoom-out").addEventListener("click", () => zoomBy(1 / 1.5));
 $("zoom-all").addEventListener("click", showAll);
@@ -290,7 +301,7 @@ function release(event) {
   if (!wasDown || pointers.size) return;
   const drawn = lasso;
   lasso = null;
-  if (drawn && drawn.length > 2 && travelled > CLICK) setSelected(positions((k) => isInside(toScreen(k), drawn)), "by the lasso");
+  if (drawn && drawn.length > 2 && travelled > CLICK) setSelected(positions((k) => isInside(toScreen(k), drawn)));
   else if (event.type === "pointerup" && travelled <= CLICK) {
     const k = nearestTo(at(event), REACH);
     if (k !== null) open(k);
@@ -321,7 +332,5 @@ canvas.addEventListener("keydown", (event) => {
 });
 canvas.addEventListener("blur", () => hover(null));
 
-$("colour").addEventListener("change", () => { showLegend(); redraw(); });
-levelChanged.push(showLegend, redraw);
-themed.push(drawMap, showLegend);
-new ResizeObserver(() => { hover(null); drawMap(); drawHistogram(); }).observe($("map"));
+themed.push(drawMap);
+new ResizeObserver(() => { hover(null); drawMap(); }).observe($("map"));

@@ -1,6 +1,6 @@
 // A node's position k in the arrays of `nodes` -> its name, group, colour, picture, and a button that opens it.
 
-const { nodes, facts, counts } = data;
+const { nodes, words, counts } = data;
 const total = nodes.id.length;
 const domain = (k) => (nodes.target[k] ? "target" : "source");
 const group = (k) => (nodes.group[k] > 0 ? String(nodes.group[k]) : "");
@@ -8,21 +8,19 @@ const label = (k) => nodes.label?.[k] ?? nodes.id[k];
 const LABEL_LENGTH = 90; // characters of a label on a button
 const userColumns = Object.entries(data.columns); // name, values
 const written = (value) => (value === null ? "" : typeof value === "boolean" ? (value ? "yes" : "no") : String(value));
+const counted = (number) => `${count(number)} ${number === 1 ? words.one : words.many}`;
+// A sentence of the report, with values in the places that it names.
+const say = (name, values = {}) => words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 
 // What somebody decided on a node: null, or { symbol, name, colour }, see page.js.
 let decoration = () => null;
 
 // One colour and one shape for one group, wherever it is shown.
-const HUES = 8;
-const SHAPES = ["circle", "square", "triangle", "diamond"];
-const hue = (number) => `group-${1 + ((number - 1) % HUES)}`;
-const shape = (number) => SHAPES[(number - 1 + Math.floor((number - 1) / HUES)) % SHAPES.length];
-const OUTLINES = { square: "2,2 10,2 10,10 2,10", triangle: "6,1 11,10.5 1,10.5", diamond: "6,0.5 11.5,6 6,11.5 0.5,6" };
-function swatch(name, form = "circle") {
-  const drawn = form === "circle" ? svg("circle", { cx: 6, cy: 6, r: 5 }) : svg("polygon", { points: OUTLINES[form] });
-  return svg("svg", { class: `swatch fill-${name}`, viewBox: "0 0 12 12", "aria-hidden": "true" }, drawn);
+const groups = new Map(data.groups.map((g) => [g.number, g]));
+function swatch(kind, form = "circle") {
+  return svg("svg", { class: `swatch fill-${kind}`, viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("use", { href: `#shape-${form}` }));
 }
-const groupSwatch = (number) => swatch(hue(number), shape(number));
+const groupSwatch = (number) => swatch(groups.get(number)?.hue ?? "text", groups.get(number)?.shape);
 
 const pixels = data.images && Uint8Array.from(atob(data.images.pixels), (c) => c.charCodeAt(0));
 function image(k, size = "") {
@@ -52,4 +50,10 @@ function redecorate() {
     each.querySelector(".decision")?.remove();
     each.prepend(...decided(Number(each.dataset.node)));
   }
+}
+// The buttons that the page came with.
+for (const each of document.querySelectorAll("button.node")) {
+  const k = Number(each.dataset.node);
+  each.addEventListener("click", () => open(k));
+  if (data.images) each.lastElementChild.replaceWith(image(k));
 }

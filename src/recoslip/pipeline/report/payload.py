@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from recoslip._version import __version__
 from recoslip.base.errors import RecoslipError, nearest
 from recoslip.base.settings import json_params
+from recoslip.base.text import Terms, counted, shortened, singular
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours
-from recoslip.data.split import Mask
 from recoslip.inference.analysis import Findings, facts
-from recoslip.inference.diagnosis import Cluster
 from recoslip.inference.groups import Group
-from recoslip.inference.p_values import ROUNDING
 from recoslip.inference.traits import Trait, nearest_source
 from recoslip.learning.base import Detector
+from recoslip.pipeline.report.charts import growth_chart, levels, period_chart, projection
 
 TEXT_LENGTHS = (400, 200, 100, 50, 25)  # characters of a cell; the first with which all columns fit
 MAX_CHARACTERS = 8_000_000  # of all columns together
@@ -56,7 +55,12 @@ def shown_columns(
     )
     if longest <= limit:
         return columns, None
-    return {name: [shortened(value, limit) for value in values] for name, values in columns.items()}, limit
+    cut = {name: [_shortened(value, limit) for value in values] for name, values in columns.items()}
+    return cut, limit
+
+
+def _shortened(value: Any, length: int) -> Any:
+    return shortened(value, length) if isinstance(value, str) else value
 
 
 def node_labels(graph: NodeGraph, nodes: NDArray[np.int64]) -> list[str | None] | None:
@@ -67,15 +71,6 @@ def node_labels(graph: NodeGraph, nodes: NDArray[np.int64]) -> list[str | None] 
     return [None if value is None else shortened(str(value), TEXT_LENGTHS[0]) for value in values]
 
 
-def shortened(value: Any, length: int) -> Any:
-    """Cut a text.
-
-    >>> shortened("a long title", 7), shortened("short", 7), shortened(12.5, 7)
-    ('a long…', 'short', 12.5)
-    """
-    return f"{value[: length - 1]}…" if isinstance(value, str) and len(value) > length else value
-
-
 def _json_value(value: Any) -> Any:
     """Return a value of a table as JSON holds it: missing and infinite numbers as null, what is no number as text."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -83,14 +78,17 @@ def _json_value(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-FORMAT = 7  # version of the payload
+FORMAT = 8  # version of the payload
 MAX_NODES = 50_000  # on the page
 MAX_WITH_NEIGHBOURS = 2_000  # nodes with the highest scores whose neighbours are given, besides the listed nodes
 MAX_WITH_TRAITS = 500  # listed nodes whose traits are given
 MAX_NEIGHBOURS = 30  # of a node
 TRAITS = 6  # of a node
-BINS = 60
-MAX_LEVEL = 0.5  # highest level that the page can list nodes by, unless the run's own is higher
+READ = {"number": "a number", "category": "a category", "text": "words of a text", "vector": "a vector"}
+HUES = 8  # colours of groups
+SHAPES = ("circle", "square", "triangle", "diamond")
+POINTS = {"square": "2,2 10,2 10,10 2,10", "triangle": "6,1 11,10.5 1,10.5", "diamond": "6,0.5 11.5,6 6,11.5 0.5,6"}
+FIRST = 5  # nodes to inspect first that the report names
 
 
 def payload(
@@ -117,12 +115,17 @@ def payload(
     xy = projection(represented, findings.listed[shown])
     columns, cut_after = shown_columns(graph, shown, show)
     details, evidence = _details(findings, shown, position)
-    summary = facts(findings)
-    lowest_listed = summary["lowest_listed_score"]
+    unnamed = {"name": None} if image_shape else {}  # pixels name nothing
     return {
         "format": FORMAT,
         "title": title,
-        "facts": summary,
+        "facts": facts(findings),
+        "words": _words(graph.terms),
+        "legend": _legend(findings),
+        "notes": _notes(graph, len(shown), cut_after),
+        "read": _read(graph),
+        "terms": dataclasses.asdict(graph.terms),
+        "shapes": POINTS,
         "counts": {
             "nodes": graph.num_nodes,
             "source": int((~graph.is_target).sum()),
@@ -132,9 +135,8 @@ def payload(
             "listed": int(findings.listed.sum()),
             "shown": len(shown),
         },
-        "inspect_first": [int(position[node]) for node in findings.inspect_first() if position[node] >= 0],
-        "threshold": model.threshold() if lowest_listed is None else lowest_listed,
-        "level": _level(findings),
+        "inspect_first": [int(position[node]) for node in findings.inspect_first()[:FIRST] if position[node] >= 0],
+        "levels": levels(findings),
         "nodes": {
             "id": [str(node_id) for node_id in graph.ids[shown].tolist()],
             "label": node_labels(graph, shown),
@@ -148,10 +150,9 @@ def payload(
         },
         "columns": columns,
         "label_column": graph.label,
-        "cut_after": cut_after,
-        "histogram": _histogram(findings),
-        "groups": [_group(group, position) for group in findings.groups],
-        "clusters": [_cluster(cluster) for cluster in findings.diagnosis.clusters],
+        "groups": [_group(findings, group, position) | unnamed for group in findings.groups],
+        "growth": [row | unnamed | {"example": int(position[row["example"]])} for row in growth_chart(findings)],
+        "periods": period_chart(findings),
         "details": details,
         "evidence": evidence,
         "images": _images(graph, shown, image_shape),
@@ -161,6 +162,86 @@ def payload(
             "settings": _settings(model.fits[0]),
         },
     }
+
+
+def _words(terms: Terms) -> dict[str, str]:
+    """Return what the scripts of the page say; values stand in the places that are named."""
+    return {
+        "source": terms.source,
+        "target": terms.target,
+        "one": singular(terms.noun),
+        "many": terms.noun,
+        "not_listed": f"{terms.target}, not listed",
+        "no_group": "listed, in no group",
+        "group": "group {number}",
+        "found": "{nodes} found.",
+        "selected": "{nodes} selected. The table shows them.",
+        "nothing_selected": f"No {terms.noun} selected.",
+        "map": "The map shows {nodes}. The table below has the same, with the same search and selection.",
+        "level": f"At {{level}}, {{listed}} {terms.targets()} are listed. {{guarantee}}",
+        "compared": f"Compared with the {{number}} {terms.sources()} most similar to it",
+        "neighbours": f"{{number}} in all, {{others}} of them {terms.source}.",
+        "no_neighbours": f"Neighbours are given for listed {terms.noun} and the highest scores only.",
+    }
+
+
+def _legend(findings: Findings) -> dict[str, str]:
+    """Return what explains each part of the page."""
+    terms, verdict = findings.graph.terms, findings.verdict
+    evident = any(group.evidence for group in findings.groups)
+    steady = sum(not row["changed"] for row in growth_chart(findings))
+    return {
+        "map": (
+            f"On the map, {terms.noun} that are alike are close to each other. Click one to see all about it. Drag the "
+            "map to move it; click it and turn the wheel to zoom. On the keyboard, use +, −, 0 and the arrow keys, and "
+            f"Enter to open the {singular(terms.noun)} in the middle."
+        ),
+        "groups": "What stands out" if verdict.stands_out else f"Groups of listed {terms.noun}",
+        "nearest": f"Most similar {terms.in_source}:",
+        "evidence": (
+            f"Counts hold with 95 % confidence for all groups of similar {terms.noun} at once." if evident else ""
+        ),
+        "traits": (
+            f"For a number, the mean; for a category or a word, the share of the {terms.noun} that have it. The group "
+            f"is compared with the {terms.sources()} most similar to it."
+        ),
+        "same": f"{counted(steady, 'cluster')} that did not clearly change",
+        "growth": (
+            f"How many times as frequent known {terms.noun} of a cluster are {terms.in_target} as {terms.in_source}. "
+            "The axis is logarithmic, from 1/8 to 8 times. A bar reaches from a lower to an upper 95 % bound. Clusters "
+            f"with few {terms.sources()} are left out."
+        ),
+        "periods": f"Share of the {terms.targets()} on the list, by time",
+        "made": _made(findings),
+    }
+
+
+def _made(findings: Findings) -> str:
+    """Say what the result was made of."""
+    graph, model, terms = findings.graph, findings.model, findings.graph.terms
+    sources, targets = int((~graph.is_target).sum()), int(graph.is_target.sum())
+    size = (
+        f"{terms.sources(sources)} and {terms.targets(targets)}, {counted(graph.num_edges, 'edge')}, "
+        f"{counted(graph.num_features, 'feature')}"
+    )
+    p_values = f"p-values from {terms.sources(int(model.calibration.sum()))}"
+    return f"{size}; recoslip {__version__}, method {model.name}, {counted(len(model.fits), 'fit')}; {p_values}."
+
+
+def _notes(graph: NodeGraph, shown: int, cut_after: int | None) -> list[str]:
+    """Say what the table leaves out."""
+    notes = []
+    if shown < graph.num_nodes:
+        notes.append(f"The page has {shown:,} of {graph.terms.nodes(graph.num_nodes)}; the table of scores has all.")
+    if cut_after is not None:
+        notes.append(f"Texts are cut after {cut_after} characters.")
+    return notes
+
+
+def _read(graph: NodeGraph) -> list[tuple[str, str]]:
+    """Return how each column of the user's table was read."""
+    columns = (graph.encoding or {}).items()
+    return [(name, READ.get(str(own.get("encoding")), str(own.get("encoding")))) for name, own in columns]
 
 
 def _shown_nodes(findings: Findings) -> NDArray[np.int64]:
@@ -175,35 +256,9 @@ def _shown_nodes(findings: Findings) -> NDArray[np.int64]:
     return np.sort(np.concatenate([order[:half], others[: MAX_NODES - half]]))
 
 
-def _level(findings: Findings) -> dict[str, Any]:
-    """Return what the page needs to list nodes by another level: its kind, its guarantee, and all p-values.
-
-    The lowest p-values of all target nodes are given with their counts, so that the list is right where the page shows
-    some of the nodes alone.
-    """
-    model = findings.model
-    own = model.max_fpr if findings.fdr is None else findings.fdr
-    p, count = np.unique(findings.p_value[findings.graph.is_target], return_counts=True)
-    low = p <= max(MAX_LEVEL, own) * (1 + ROUNDING)
-    return {
-        "own": own,
-        "by_fdr": findings.fdr is not None,
-        "guaranteed": findings.verdict.supported and not model.hiding.follows_edges,
-        "transferred": model.transferred,
-        "p_values": [_twelve_digits(value) for value in p[low].tolist()],
-        "counts": count[low].tolist(),
-    }
-
-
 def _settings(detector: Detector) -> list[dict[str, str]]:
-    """Return each setting of a detector with its value and what it means, in words."""
-    values = json_params(detector)
-    meaning = {
-        field.name: field.metadata["param"].doc for field in dataclasses.fields(detector) if "param" in field.metadata
-    }
-    return [
-        {"name": name, "value": _in_words(value), "meaning": meaning.get(name, "")} for name, value in values.items()
-    ]
+    """Return each setting of a detector with its value, in words."""
+    return [{"name": name, "value": _in_words(value)} for name, value in json_params(detector).items()]
 
 
 def _in_words(value: Any) -> str:
@@ -212,19 +267,6 @@ def _in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(_in_words, value)) if isinstance(value, list) else str(value)
-
-
-def _histogram(findings: Findings) -> dict[str, list[float]]:
-    """Return which fraction of the source, calibration and target nodes is in every bin of the score."""
-    model, is_target = findings.model, findings.graph.is_target
-    bin_edges = np.linspace(0, 1, BINS + 1)
-    calibration = model.calibration if model.guaranteed else np.zeros_like(is_target)
-    masks = {"source": ~is_target & ~calibration, "calibration": calibration, "target": is_target}
-    fractions = {
-        name: _rounded(np.histogram(model.scores[mask], bin_edges)[0] / max(1, mask.sum()), 6)
-        for name, mask in masks.items()
-    }
-    return {"bin_edges": _rounded(bin_edges, 6), **fractions}
 
 
 def _details(
@@ -263,27 +305,21 @@ def _details(
     return details, list(sentences)
 
 
-def _group(group: Group, position: NDArray[np.int64]) -> dict[str, Any]:
+def _group(findings: Findings, group: Group, position: NDArray[np.int64]) -> dict[str, Any]:
+    terms = findings.graph.terms
     return {
         **group.to_dict(),
-        "exemplars": [int(position[node]) for node in group.exemplars if position[node] >= 0],
+        "typical": [int(position[node]) for node in group.typical if position[node] >= 0],
+        "nearest": [int(position[node]) for node in group.nearest if position[node] >= 0],
+        "nearest_name": findings.nearest_known(group),
         "traits": [_trait(trait) for trait in group.traits],
-        "references": group.references,
-        "internal_edges": group.internal_edges,
-        "edges_to_listed": group.edges_to_listed,
-        "edges_to_target": group.edges_to_target,
-        "edges_to_source": group.edges_to_source,
-    }
-
-
-def _cluster(cluster: Cluster) -> dict[str, Any]:
-    return {
-        "name": cluster.name,
-        "source": cluster.source,
-        "target": cluster.target,
-        "known": cluster.known,
-        "listed": cluster.listed,
-        "growth": None if cluster.growth is None else round(cluster.growth, 2),
+        "edges": (
+            f"Edges: {group.internal_edges:,} inside, {group.edges_to_listed:,} to other listed {terms.noun}, "
+            f"{group.edges_to_target:,} to the rest of {terms.the_target}, {group.edges_to_source:,} to "
+            f"{terms.the_source}."
+        ),
+        "hue": f"group-{1 + (group.number - 1) % HUES}",
+        "shape": SHAPES[(group.number - 1 + (group.number - 1) // HUES) % len(SHAPES)],
     }
 
 
@@ -313,48 +349,3 @@ def _rounded(values: NDArray[np.float64], decimals: int) -> list[float]:
 def _twelve_digits(value: float) -> float:
     """Round a p-value: finer than the tolerance that levels are compared with."""
     return float(f"{value:.12g}")
-
-
-MAX_LANDMARKS = 1_000  # nodes that t-SNE is run on; the others are interpolated
-COMPONENTS = 30  # principal components that distances are measured in
-NEAREST_LANDMARKS = 3  # that another node is interpolated from
-JITTER = 0.004  # standard deviation of the noise on interpolated nodes, relative to the extent of the map
-
-
-def projection(vectors: NDArray[np.float64], preferred: Mask, seed: int = 0) -> NDArray[np.float64]:
-    """Project nodes to a plane, so that nodes with similar vectors are close: (nodes, 2).
-
-    Args:
-        vectors: (nodes, width).
-        preferred: (nodes,) nodes that become landmarks of t-SNE before others do.
-        seed: of the landmarks, t-SNE and jitter.
-    """
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-    from sklearn.preprocessing import StandardScaler
-
-    standardised = StandardScaler().fit_transform(vectors)
-    rng = np.random.default_rng(seed)
-    if np.ptp(standardised, axis=0).max() < 1e-9:  # all nodes are alike
-        return rng.normal(0, 1, (len(standardised), 2))
-    x = PCA(min(COMPONENTS, *standardised.shape), random_state=seed).fit_transform(standardised)
-    if len(x) < 10 or x.shape[1] < 2:
-        return np.asarray(np.column_stack([x, np.zeros((len(x), 2))])[:, :2])
-    landmarks = np.argsort(rng.random(len(x)) - preferred, kind="stable")[:MAX_LANDMARKS]
-    perplexity = min(30.0, (len(landmarks) - 1) / 3)
-    embedded = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=seed).fit_transform(x[landmarks])
-    result = np.empty((len(x), 2)) if len(landmarks) == len(x) else _interpolated(x, x[landmarks], embedded, rng)
-    result[landmarks] = embedded
-    return result
-
-
-def _interpolated(
-    x: NDArray[np.float64], landmarks: NDArray[np.float64], embedded: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Place nodes between the nearest landmarks, weighted by inverse distance and jittered, so that none are hidden."""
-    from sklearn.neighbors import NearestNeighbors
-
-    distance, index = NearestNeighbors(n_neighbors=NEAREST_LANDMARKS).fit(landmarks).kneighbors(x)
-    weight = 1 / (distance + 1e-9)
-    mean = (embedded[index] * weight[..., None]).sum(axis=1) / weight.sum(axis=1, keepdims=True)
-    return np.asarray(mean + rng.normal(0, JITTER * np.ptp(embedded), mean.shape))

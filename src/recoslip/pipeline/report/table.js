@@ -4,11 +4,24 @@ const ROWS = 25; // on a page of the table
 const MAX_USER_COLUMNS = 6; // of the user's columns; the rest is in the details
 const hasLabels = Boolean(nodes.label?.some((text, k) => text !== null && text !== nodes.id[k]));
 const pText = (k) => (nodes.p_value[k] === null ? "" : nodes.p_value[k].toFixed(4));
+
+// The level that nodes are listed by: the run's own, or another whose list the page came with.
+let list = Uint8Array.from(nodes.listed);
+function setLevel() {
+  const chosen = data.levels[Number($("level").value)];
+  list = chosen.own ? Uint8Array.from(nodes.listed) : Uint8Array.from(nodes.p_value, (p) => p !== null && p <= chosen.highest);
+  $("level-text").textContent = say("level", { ...chosen, listed: count(chosen.listed) });
+  places = null;
+  showLegend();
+  select();
+  redraw();
+}
+
 // Each column: heading, value to order by, what is shown, and whether it begins with the highest.
 const columns = [
   ...(hasLabels ? [{ heading: data.label_column, value: label, show: nodeButton }] : []),
   { heading: "id", value: (k) => nodes.id[k], show: hasLabels ? (k) => [nodes.id[k]] : nodeButton },
-  { heading: "domain", value: domain },
+  { heading: "domain", value: (k) => words[domain(k)] },
   { heading: "score", value: (k) => nodes.score[k], show: (k) => [nodes.score[k].toFixed(4)], down: true, numeric: true },
   { heading: "p-value", value: (k) => nodes.p_value[k], show: (k) => [pText(k)], numeric: true },
   { heading: "listed", value: (k) => list[k], show: (k) => [list[k] ? "yes" : ""], down: true },
@@ -21,7 +34,6 @@ const filters = {
   listed: (k) => list[k], target: (k) => nodes.target[k], source: (k) => !nodes.target[k], all: () => true,
 };
 let sort = { column: columns.findIndex(({ heading }) => heading === "score"), down: true };
-let given = null; // the place of each node in an order that was set from outside
 let offset = 0; // of the first row that is shown
 let rows = [];
 
@@ -39,7 +51,6 @@ function matches(query) {
 const collator = new Intl.Collator("en", { numeric: true });
 const rank = (value) => (value === null || value === undefined ? 2 : typeof value === "string" ? 1 : 0); // what is missing comes last
 function compare(a, b) {
-  if (given) return given[a] - given[b];
   const { value } = columns[sort.column];
   const [u, v] = [value(a), value(b)];
   const [p, q] = [rank(u), rank(v)];
@@ -57,22 +68,20 @@ function select() {
 }
 
 function search(query) {
-  for (const id of ["search", "map-search"]) if ($(id).value !== query) $(id).value = query;
   const wanted = query.trim().toLowerCase();
   found = wanted ? matches(wanted) : null;
   select();
   redraw();
-  if (found) announce(`${counted(found.reduce((sum, one) => sum + one, 0), "node")} found.`);
+  if (found) announce(say("found", { nodes: counted(found.reduce((sum, one) => sum + one, 0)) }));
 }
 
-const headings = () => columns.map(({ heading, down }, c) => {
-  const chosen = !given && sort.column === c;
+const headings = () => columns.map(({ heading, down, numeric }, c) => {
+  const chosen = sort.column === c;
   const button = make("button", { type: "button", onclick: () => order(c, Boolean(down)) }, heading + (chosen ? (sort.down ? " ↓" : " ↑") : ""));
-  return make("th", { scope: "col", "aria-sort": chosen ? (sort.down ? "descending" : "ascending") : "none" }, button);
+  return make("th", { scope: "col", class: numeric ? "number" : "", "aria-sort": chosen ? (sort.down ? "descending" : "ascending") : "none" }, button);
 });
 function order(c, down) {
-  sort = { column: c, down: sort.column === c && !given ? !sort.down : down };
-  given = null;
+  sort = { column: c, down: sort.column === c ? !sort.down : down };
   select();
   $("head").children[c].firstChild.focus();
 }
@@ -86,17 +95,17 @@ function show() {
       const kind = column.numeric ? "number" : column.heading === "listed" && list[k] ? "listed" : "";
       return make("td", { class: kind, ...(text.length > 24 ? { title: text } : {}) }, ...content);
     }))));
-  $("count").textContent = `${counted(rows.length, "node")}${selected ? " of the selection" : ""}`;
+  $("count").textContent = `${counted(rows.length)}${selected ? " of the selection" : ""}`;
   $("page").textContent = rows.length ? `${offset + 1} to ${Math.min(offset + ROWS, rows.length)}` : "none";
   $("previous").setAttribute("aria-disabled", offset === 0);
   $("next").setAttribute("aria-disabled", offset + ROWS >= rows.length);
 }
 
-for (const id of ["search", "map-search"]) $(id).addEventListener("input", () => search($(id).value));
+$("search").addEventListener("input", () => search($("search").value));
+$("level").addEventListener("input", setLevel);
 for (const id of ["filter", "group"]) $(id).addEventListener("input", select);
 $("previous").addEventListener("click", () => { if (offset > 0) { offset -= ROWS; show(); } });
 $("next").addEventListener("click", () => { if (offset + ROWS < rows.length) { offset += ROWS; show(); } });
-levelChanged.push(select);
 
 // As results.py's for_spreadsheets: what would be taken for a formula gets an apostrophe in front.
 const withinSafe = (text) => text.replaceAll(/([;\t\r\n])(['"=+\-@＝＋－＠])/g, "$1'$2");
@@ -108,14 +117,9 @@ const EXPORTED = ["id", "domain", "score", "p_value", "listed", "group"];
 const exportedNames = [...EXPORTED, ...userColumns.map(([name]) => safe(EXPORTED.includes(name) ? `${name} (table)` : name))];
 const exportedValue = (value) => (typeof value === "string" ? safe(value) : value ?? "");
 const cells = (k) => [safe(nodes.id[k]), domain(k), nodes.score[k], nodes.p_value[k] ?? "", list[k] ? "true" : "false", nodes.group[k] < 0 ? "" : nodes.group[k], ...userColumns.map(([, values]) => exportedValue(values[k]))];
-const exported = (separator, write) => [exportedNames, ...rows.map(cells)].map((row) => row.map((cell) => write(String(cell))).join(separator)).join("\n");
+const exported = () => [exportedNames, ...rows.map(cells)].map((row) => `${row.map((cell) => quoted(String(cell))).join(",")}\n`).join("");
 $("export").addEventListener("click", () => {
-  const link = make("a", { href: URL.createObjectURL(new Blob([`${exported(",", quoted)}\n`], { type: "text/csv" })), download: "nodes.csv" });
+  const link = make("a", { href: URL.createObjectURL(new Blob([exported()], { type: "text/csv" })), download: "nodes.csv" });
   link.click();
   URL.revokeObjectURL(link.href);
-});
-$("copy").addEventListener("click", async () => {
-  try { await navigator.clipboard.writeText(exported("\t", (text) => text.replace(/[\t\n\r]/g, " "))); $("copy").textContent = "Copied"; }
-  catch { $("copy").textContent = "Not allowed here"; }
-  setTimeout(() => { $("copy").textContent = "Copy"; }, 1500);
 });

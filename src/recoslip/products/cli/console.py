@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from recoslip.base.files import placed_outputs, printable
 from recoslip.base.progress import Progress, shown
@@ -25,7 +26,7 @@ from recoslip.products.cli.signals import exit_code
 if TYPE_CHECKING:
     from recoslip.pipeline.result import Result
 
-MAX_GROUPS = 5  # whose evidence is printed
+MAX_GROUPS = 5  # that are printed
 # An argument in a message, as Python writes it; the command line shows its option instead.
 ARGUMENT = re.compile(
     r"\b(?P<name>[a-z_]+)=(?P<value>\.\.\.|True|'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[-\w.]*\w)"
@@ -167,9 +168,9 @@ def print_check(rows: list[tuple[str, str]], console: Console) -> None:
 
 
 def print_result(
-    result: Result, out: Path, console: Console, as_json: bool, *, more: Iterable[str] = (), shown: int = 10
+    result: Result, out: Path, console: Console, as_json: bool, *, more: Iterable[str] = (), shown: int = 5
 ) -> None:
-    """Print the highest scores, the verdict, the guarantee, what to inspect first, notes, and what was written where.
+    """Print what the first screen of the report says, notes, and what was written where; the report comes last.
 
     Args:
         result: of a run.
@@ -177,35 +178,40 @@ def print_result(
         console: where to print.
         as_json: whether to print what summary.json holds, and nothing else.
         more: further files that were written.
-        shown: how many scores; those of listed nodes are bold.
+        shown: how many nodes with the highest scores, where there are no groups.
     """
     said = result.to_dict()
     if as_json:
         print(json.dumps(said))
         return
-    if shown:
-        table = tabulate("most novel", "score")
-        for row in result.table.head(shown).iter_rows(named=True):
-            table.add_row(escape(str(row["id"])), f"{row['score']:.4f}", style="bold" if row["listed"] else None)
-        console.print()
-        console.print(table)
     console.print()
     say(console, said["headline"], "bold")
-    if result.findings is not None:
-        say(console, said["advice"])
-        say(console, said["list"])
-    say(console, result.guarantee)
-    for group in [each for each in result.groups if each.evidence][:MAX_GROUPS]:
-        name = f", {group.name!r}" if group.name else ""
-        say(console, f"Group {group.number} ({group.size:,}{name}): {group.evidence}")
-    if said.get("inspect_first"):
-        say(console, f"Inspect these first: {', '.join(said['inspect_first'])}")
+    if said.get("figures"):
+        console.print()
+        table = Table.grid(padding=(0, 2))
+        for figure in result.verdict.figures:
+            table.add_row(Text(figure.value, "bold"), Text(figure.caption))
+        console.print(table)
+    console.print()
+    groups = said.get("groups", {}).get("found", [])[:MAX_GROUPS]
+    for group in groups:
+        name = group["name"] or f"Group {group['number']}"
+        say(console, f"{name} ({group['size']:,}): {'; '.join(group['typical'])}")
+    if not groups and shown:
+        named = said["label"] if said.get("label") in result.table.columns else "id"
+        highest = (f"{row[named] or row['id']} ({row['score']:.4f})" for row in result.table.head(shown).to_dicts())
+        say(console, f"Highest scores: {'; '.join(highest)}")
+    has_report, trained = result.findings is not None, result.model is not None
+    say(console, said["advice"] if has_report else result.guarantee)
+    if said.get("inspect_first_labels"):
+        say(console, f"Inspect these first: {'; '.join(said['inspect_first_labels'][: shown or MAX_GROUPS])}")
+    console.print()
     for reservation in (*result.notes, *said.get("diagnosis", {}).get("warnings", ())):
         note(console, with_flags(reservation))
-    trained, has_report = result.model is not None, result.findings is not None
     files = ["scores", "summary.json", *["model"] * trained, *["report.html"] * has_report, *more]
     after = f" after {said['seconds']:.1f} s of training" if trained else ""
     say(console, f"Written to {printable(out)}{after}: {', '.join(files)}")
+    if trained:
+        say(console, f"To confirm or reject what is listed: recoslip review {printable(out)}")
     if has_report:
-        decide = f", or decide on it: recoslip review {printable(out)}" if trained else ""
-        say(console, f"Open {printable(out / 'report.html')} in a browser{decide}.")
+        say(console, f"Open {printable(out / 'report.html')} in a browser.")

@@ -136,15 +136,14 @@ def detect(
     graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FORMATS else None)
 
     def print_and_reserve(found: Any) -> None:
-        """Print what the check found; raise if a column cannot be shown, or the disk is too small for the results."""
+        """Print the graph; raise if a column cannot be shown, or the disk is too small for the results."""
         if missing := [name for name in columns if name not in (known := found.graph.columns)]:
             raise SettingError(
                 f"--show {missing[0]}: the graph was packed without this column{nearest(missing[0], list(known))}; it "
                 f"has {', '.join(known) or 'none'}; pack again with --show"
             )
         check_folder(out, "result", replace=force, nodes=found.graph.num_nodes)
-        say(console, repr(found.graph))
-        print_check(found.rows(), console)
+        say(console, repr(found.graph), "dim")
 
     with reserved(out, "result", replace=force, inputs=(nodes, edges, config)):
         with show_steps(console, "fitting", "steps") as progress:

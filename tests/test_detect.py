@@ -242,14 +242,14 @@ def test_the_detector_of_a_caller_is_not_changed(drawn):
     before = vars(own).copy()
     result = recoslip.detect(drawn, method=own, max_fpr=1e-6, rotations=2, progress=False)
     assert vars(own) == before
-    assert result.detector.max_fpr > 1e-6
+    assert result.calibrated.max_fpr > 1e-6
     assert any("max_fpr" in note for note in result.notes)
 
 
 def test_a_rate_that_cannot_be_reached_is_raised_and_said_everywhere(drawn, folder, tmp_path):
-    lowest = 1 / (int((~drawn.is_target).sum()) + 1)
-    result = recoslip.detect(drawn, **METHOD | {"max_fpr": lowest / 10})
-    assert result.detector.max_fpr == lowest
+    result = recoslip.detect(drawn, **METHOD | {"max_fpr": 1e-6})
+    lowest = 1 / (int(result.calibrated.calibration.sum()) + 1)
+    assert result.calibrated.max_fpr == lowest
     assert f"{lowest:.3g}" in result.notes[0]
     by_fdr = recoslip.detect(drawn, **METHOD | {"max_fpr": None, "fdr": lowest / 10})
     assert "fdr" in by_fdr.notes[0]
@@ -313,7 +313,7 @@ def test_settings_that_the_chosen_method_does_not_take_are_refused(drawn, tmp_pa
     leaks = [each.column for each in found.columns.leaks]
     assert found.method == "nearest-source"
     given = {**TABLES, "align": "off", "allow_leak": leaks, "progress": False}
-    assert recoslip.detect(nodes, **given).detector.name == "nearest-source"
+    assert recoslip.detect(nodes, **given).calibrated.name == "nearest-source"
     with pytest.raises(SettingError, match="nearest-source is taken instead"):
         recoslip.detect(nodes, settings={"trees": 5}, **given)
     with pytest.raises(SettingError, match="scan has no setting 'epochs'"):
@@ -368,10 +368,10 @@ def test_progress_is_reported_and_an_interrupt_leaves_nothing(drawn, tmp_path, m
 def test_an_executor_fits_in_the_place_of_this_process(drawn, folder):
     given = []
 
-    def fit(model, graph, *, rotations, progress):
+    def fit(model, graph, *, rotations, max_fpr, progress):
         given.append(graph)
         graph = recoslip.open_packed(graph) if isinstance(graph, Path) else graph
-        return recoslip.calibrate(model, graph, rotations=rotations)
+        return recoslip.calibrate(model, graph, rotations=rotations, max_fpr=max_fpr)
 
     ours = recoslip.detect(drawn, **METHOD, executor=fit)
     assert scores(ours.table).equals(scores(recoslip.detect(drawn, **METHOD).table))

@@ -25,8 +25,7 @@ HOPS = (1, 2, 3, 5, 8)  # numbers of averages that are tried
 WEAK = 0.25  # of the correlation that one average reaches; domains that reach less do not follow the edges
 PART = 0.25  # of the source that is hidden at a time, where domains follow the edges
 RANDOM_PARTS, MATCHED_PARTS = 5, 12  # that are hidden one after the other
-TREES = 4  # in whose smallest bins domains are compared
-MIN_SHARE = 0.3  # of source nodes in a bin that is compared: in others the domains may differ by novelty
+MIN_SHARE = 0.3  # of source nodes in the bins of a node that is looked at: others may be novel
 MAX_EDGES = 2_000_000  # that correlations are measured on
 
 
@@ -74,7 +73,7 @@ def match_domains(graph: NodeGraph, seed: int = 0) -> Hiding:
     if graph.num_edges == 0 or source.sum() < MIN_SOURCE or source.all():
         return ONE_BY_ONE
     correlation, used = _correlations(graph, seed)
-    wanted, chosen, nearest = correlation(graph.is_target, None), 0, np.inf
+    wanted, chosen, nearest = correlation(graph.is_target, np.ones_like(source)), 0, np.inf
     for hops in HOPS:
         reached = correlation(Hiding(hops).part(graph, seed, 0), source)
         if hops == HOPS[0] and wanted < max(WEAK * reached, 2 / np.sqrt(max(used, 1))):
@@ -104,29 +103,32 @@ def _count(fraction: float, source: int) -> int:
     return min(max(1, int(fraction * source)), source - 2)
 
 
-def _correlations(graph: NodeGraph, seed: int) -> tuple[Callable[[Mask, Mask | None], float], int]:
+def _correlations(graph: NodeGraph, seed: int) -> tuple[Callable[[Mask, Mask], float], int]:
     """Return a function that measures how alike joined nodes are, and on how many edges it does.
 
-    The function takes a property of nodes, (nodes,), and the nodes to look at. It compares the ends of edges by how
-    much more often they have the property than the nodes in their smallest bins do.
+    The function takes a property of nodes, (nodes,), and the nodes to look at. Of each it takes how much more often it
+    has the property than the other nodes of its smallest bins do, and correlates the ends of edges.
     """
     partitions, is_target = Partitions.of(graph, seed), graph.is_target
-    roots = np.flatnonzero(partitions.parent < 0)
-    trees = np.flatnonzero(partitions.view[roots] == partitions.view.max())[:TREES]
+    leaves = partitions.of_view(int(partitions.view.max())).leaf
+    labels = [np.unique(leaf, return_inverse=True)[1] for leaf in leaves]
     edges = graph.edge_index[:, :: -(-graph.num_edges * 2 // MAX_EDGES)]
-    labels = [np.unique(partitions.leaf[tree], return_inverse=True)[1] for tree in trees]
-    mixed = [np.bincount(each, ~is_target)[each] >= MIN_SHARE * np.bincount(each)[each] for each in labels]
 
-    def correlation(has: Mask, among: Mask | None) -> float:
-        found = []
-        for label, usable in zip(labels, mixed, strict=True):
-            used = usable if among is None else usable & among
-            count, total = np.bincount(label[used]), np.bincount(label[used], has[used])
-            mean = total / np.maximum(count, 1)
-            excess = np.zeros(len(has))
-            excess[used] = has[used] - mean[label[used]]
-            left, right = excess[edges[:, used[edges].all(axis=0)]]
-            found.append((left * right).sum() / max((left**2).sum(), 1e-12))
-        return float(np.mean(found))
+    def share(has: Mask, among: Mask) -> NDArray[np.float64]:
+        """Return the share of other nodes in each node's bins that have a property."""
+        count, total = np.zeros(len(has)), np.zeros(len(has))
+        for label in labels:
+            count += np.bincount(label[among], minlength=label.max() + 1)[label] - 1
+            total += np.bincount(label[among], has[among], minlength=label.max() + 1)[label] - has
+        return np.asarray(total / np.maximum(count, 1))
 
-    return correlation, int(np.mean([usable[edges].all(axis=0).sum() for usable in mixed]))
+    mixed = share(~is_target, np.ones_like(is_target)) >= MIN_SHARE
+
+    def correlation(has: Mask, among: Mask) -> float:
+        used = mixed & among
+        excess = np.where(used, has - share(has, among), 0.0)
+        excess[used] -= excess[used].mean() if used.any() else 0.0
+        left, right = excess[edges[:, used[edges].all(axis=0)]]
+        return float((left * right).sum() / max((left**2).sum(), 1e-12))
+
+    return correlation, int(mixed[edges].all(axis=0).sum())

@@ -93,6 +93,16 @@ class Cluster:
         )
 
 
+def _below_median(calibration_nodes: int) -> float:
+    """Return the probability that a known node has a p-value above one half.
+
+    >>> _below_median(9), _below_median(10)
+    (0.5, 0.5454545454545454)
+    """
+    n = calibration_nodes
+    return (n + 1 - (n + 1) // 2) / (n + 1)
+
+
 def find_clusters(
     model: Calibrated, label: NDArray[np.integer], listed: Mask, features: FeatureStatistics
 ) -> tuple[Cluster, ...]:
@@ -100,7 +110,8 @@ def find_clusters(
 
     The bins do not depend on the domain, so a known target node scores as the hidden source nodes of its bin do: half
     of the known ones score below their median. A novel node scores above it, so novel nodes are not taken for growth,
-    as long as the bin's source nodes do not score like them.
+    as long as the bin's source nodes do not score like them. Where the domains follow the edges, the hidden nodes of a
+    bin are a few parts of the graph and show no median, so that no growth is estimated.
 
     Args:
         model: calibrated on the graph.
@@ -111,13 +122,15 @@ def find_clusters(
     is_target = model.is_target
     p = model.p_values_within(label)
     sources, targets = int((~is_target).sum()), int(is_target.sum())
-    clusters = []
-    for k in np.unique(label):
+    clusters, names = [], np.unique(label)
+    confidence = 1 - 0.05 / len(names)  # of each bound, so that all hold with 95 %
+    for k in names:
         inside = label == k
         source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
-        enough = min(source, int((inside & model.calibration).sum())) >= MIN_SOURCE
+        compared = int((inside & model.calibration).sum())
+        enough = min(source, compared) >= MIN_SOURCE and not model.hiding.follows_edges
         below = int((p[inside & is_target] > 0.5).sum())  # the median of the cluster's calibration nodes
-        known = min(target, 2 * below) if enough else None
+        known = min(target, round(below / _below_median(compared))) if enough else None
         clusters.append(
             Cluster(
                 source=source,
@@ -125,9 +138,13 @@ def find_clusters(
                 known=known,
                 listed=int((inside & listed).sum()),
                 growth=None if known is None else known / targets / (source / sources),
-                least_growth=0.0 if known is None else least_growth(source / 2, known / 2, sources, targets),
+                least_growth=0.0
+                if known is None
+                else least_growth(source / 2, known / 2, sources, targets, confidence),
                 name=features.name(np.flatnonzero(inside & ~is_target)),
-                most_growth=np.inf if known is None else most_growth(source / 2, known / 2, sources, targets),
+                most_growth=np.inf
+                if known is None
+                else most_growth(source / 2, known / 2, sources, targets, confidence),
                 label=int(k),
             )
         )

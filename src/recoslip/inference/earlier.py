@@ -36,7 +36,11 @@ class EarlierStep:
 
     def sentence(self, terms: Terms = PLAIN) -> str:
         """Say what was found."""
-        found = f"at least {at_least_percent(self.low)} were" if self.low > 0 else "nothing stood out"
+        found = (
+            f"at least {at_least_percent(self.low)} were"
+            if self.low > 0
+            else "no difference was shown (a smaller step may hide one)"
+        )
         return f"One step earlier, of {terms.nodes(self.target)} ({self.period}) against those before, {found}."
 
     def drift(self, terms: Terms = PLAIN) -> str:
@@ -47,8 +51,8 @@ class EarlierStep:
                 "against those before"
             )
         return (
-            f"the latest quarter of the {terms.sources()} is {times(self.late)} times as frequent as the others among "
-            "those with the highest scores"
+            f"the latest quarter of the {terms.sources()} is {times(self.late)} times as frequent among those with "
+            "the highest scores as among all of them"
         )
 
 

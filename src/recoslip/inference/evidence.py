@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from recoslip.base.text import PLAIN, Terms, at_least, times
+from recoslip.base.text import PLAIN, Terms, at_least
 from recoslip.data.graph import NodeGraph
 from recoslip.data.partitions import Partitions, share_bound
 from recoslip.data.split import Mask
@@ -39,6 +39,12 @@ class Evidence:
     least_growth: float  # if they are known, such nodes are this many times as frequent as in the source, or more
     view: int = OWN  # what they are alike in: a place of `VIEWS`
     terms: Terms = field(default=PLAIN, repr=False)
+    follows_edges: bool = False  # whether the domains do: then the bound has no confidence level
+
+    @property
+    def level(self) -> str:
+        """The confidence, in brackets."""
+        return "" if self.follows_edges else " (95 % confidence for all groups at once)"
 
     @property
     def is_convincing(self) -> bool:
@@ -56,7 +62,7 @@ class Evidence:
             return f"{similar} These counts do not show that they are novel."
         return (
             f"{similar} If they are known, such {terms.noun} are at least {at_least(self.least_growth)} times as "
-            f"frequent as {terms.in_source}."
+            f"frequent as {terms.in_source}{self.level}."
         )
 
 
@@ -69,19 +75,21 @@ class Bound:
     max_growth: float
     holds_up_to: float  # growth of known categories up to which at least one is new; 1: none, even without growth
     terms: Terms = field(default=PLAIN, repr=False)
+    follows_edges: bool = False  # whether the domains do: then the bound has no confidence level
 
     @property
     def sentence(self) -> str:
         """Say what follows."""
+        level = "no confidence level, as the domains follow the edges" if self.follows_edges else "95 % confidence"
         these = f"these {self.terms.targets(self.size)}"
         if self.new:
             return (
-                f"At least {self.new:,} of {these} are new (95 % confidence), unless a known category is more than "
-                f"{times(self.max_growth)} times as frequent as {self.terms.in_source}."
+                f"At least {self.new:,} of {these} are new ({level}), unless a known category is more than "
+                f"{at_least(self.max_growth)} times as frequent as {self.terms.in_source}."
             )
         if self.holds_up_to > 1:
             return (
-                f"Some of {these} are new (95 % confidence), unless a known category is more than "
+                f"Some of {these} are new ({level}), unless a known category is more than "
                 f"{at_least(self.holds_up_to)} times as frequent as {self.terms.in_source}."
             )
         return f"Counts of similar {self.terms.noun} do not show that any of {these} are new."
@@ -170,7 +178,7 @@ class BinCounts:
         for _ in range(12 if self._least_new(held, 1.0) else 0):
             middle = float(np.sqrt(low * high))
             low, high = (middle, high) if self._least_new(held, middle) else (low, middle)
-        return Bound(len(chosen), self._least_new(held, growth), growth, low, self.terms)
+        return Bound(len(chosen), self._least_new(held, growth), growth, low, self.terms, self.follows_edges)
 
     def _least_new(self, held: NDArray[np.int64], growth: float) -> int:
         """Return how many target nodes are new at least, of so many in each bin."""
@@ -230,7 +238,7 @@ class BinCounts:
 
     def _of_bins(self, bins: Sequence[int] | NDArray[np.int64]) -> list[Evidence]:
         return [
-            Evidence(int(source), int(target), float(growth), int(view), self.terms)
+            Evidence(int(source), int(target), float(growth), int(view), self.terms, self.follows_edges)
             for (source, target), growth, view in zip(
                 self.counts[bins], self.least_growth[bins], self.partitions.view[bins], strict=True
             )

@@ -36,19 +36,19 @@ class Power:
         share = percent(SHARES[-1] if self.share is None else self.share)
         if self.suffices:
             return (
-                f"A novel category of {share} of the {terms.targets()} would have been noticed: {self.noticed} of "
+                f"Groups of about {share} of the {terms.targets()} would have been noticed: {self.noticed} of "
                 f"{self.planted} groups of similar {terms.noun} that were shown as new for a test were."
             )
         return (
-            f"A novel category of {share} of the {terms.targets()} may have been missed: {self.noticed} of "
+            f"A novel category of about {share} of the {terms.targets()} may have been missed: {self.noticed} of "
             f"{self.planted} groups of similar {terms.noun} that were shown as new for a test were noticed."
         )
 
     def advice(self, terms: Terms = PLAIN) -> str:
         """Say what would settle it."""
         if self.more_source is None:
-            return f"More {terms.noun}, or features that tell categories apart better, would settle it."
-        return f"About {self.more_source:,} more {terms.sources()} would settle it."
+            return f"More {terms.noun}, or features that tell categories apart better, may settle it."
+        return f"About {self.more_source:,} more {terms.sources()} may settle it."
 
 
 def measure_power(bins: BinCounts, seed: int = 0) -> Power:

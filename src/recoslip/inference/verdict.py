@@ -13,7 +13,7 @@ from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
 from recoslip.inference.diagnosis import Diagnosis
 from recoslip.inference.earlier import EarlierStep
-from recoslip.inference.evidence import ALLOWED_GROWTH, MIN_GROWTH, BinCounts
+from recoslip.inference.evidence import MIN_GROWTH, PLACEBOS, BinCounts
 from recoslip.inference.novel_share import NovelShare, most_by_chance
 from recoslip.inference.p_values import ROUNDING
 from recoslip.inference.power import Power, measure_power
@@ -36,9 +36,14 @@ def guarantee(model: Calibrated, fdr: float | None, *, supported: bool, terms: T
             f"with parts of the {terms.sources()} that follow the edges as much."
         )
     kind, rate = ("positive", model.max_fpr) if fdr is None else ("discovery", fdr)
+    fits = len(model.fits)
+    proven = ""
+    if fits > 1 and not model.transferred:
+        most = 2 * ((hidden := int(model.calibration.sum())) * rate + rate + fits - 1) / (hidden + fits)
+        proven = " (measured for several fits" + (f"; proven: {percent(min(1.0, most))})" if fdr is None else ")")
     guaranteed = (
-        f"Expected false-{kind} rate ≤ {100 * rate:.3g} %, assuming known {terms.targets()} are distributed as the "
-        f"hidden {terms.sources()}."
+        f"Expected false-{kind} rate ≤ {100 * rate:.3g} %{proven}, assuming known {terms.targets()} are distributed as "
+        f"the hidden {terms.sources()}."
     )
     if model.transferred:
         guaranteed += (
@@ -110,8 +115,10 @@ def decide(
     if unsupported is not None:
         return replace(unsupported, figures=_no_figures(count, terms))
     if share.low > 0:
+        if earlier is not None and earlier.drifts:
+            return replace(_drift(share, earlier, terms), figures=_no_figures(count, terms))
         found = _novel(share, bins, count, fdr, earlier)
-        return replace(found, figures=_figures_of_new(share, targets, terms))
+        return replace(found, figures=_figures_of_new(share, bins, targets))
     by_chance = _by_chance(model, fdr, targets)
     if count > by_chance:
         one = count == 1
@@ -119,23 +126,24 @@ def decide(
         return Verdict(
             "inconclusive",
             f"Inconclusive: {count:,} of {terms.targets(targets)} {'stands' if one else 'stand'} out, more than "
-            f"expected by chance, and may be novel or known.",
+            f"expected if known categories kept their proportions, and may be novel or known.",
             f"Inspect {'it' if one else 'a few of them'}; a domain expert can tell.",
             stands_out=True,
             conditions=f"Known {terms.noun} that became more frequent may stand out too{elsewhere}. "
-            f"{_needed(share, terms)}",
+            f"{_needed(bins.bound(listed).holds_up_to, share, terms)}",
             figures=(
-                Figure(f"{count:,}", f"of {terms.targets(targets)} stand out; by chance, up to {by_chance:,} would"),
+                Figure(f"{count:,}", f"of {terms.targets(targets)} stand out; {by_chance:,} {_expected(model, fdr)}"),
                 NOT_SURE,
                 _growth_figure(share.holds_up_to, terms),
             ),
         )
-    return _nothing_new(count, targets, bins, diagnosis)
+    return _nothing_new(count, targets, share, bins, diagnosis)
 
 
-def _nothing_new(count: int, targets: int, bins: BinCounts, diagnosis: Diagnosis) -> Verdict:
-    """Return the verdict where no more is listed than by chance."""
-    terms, power, changed = bins.terms, measure_power(bins), diagnosis.grown[:MAX_GROWN]
+def _nothing_new(count: int, targets: int, share: NovelShare, bins: BinCounts, diagnosis: Diagnosis) -> Verdict:
+    """Return the verdict where no more is listed than by chance: grown, nothing, or inconclusive."""
+    terms, changed = bins.terms, diagnosis.grown[:MAX_GROWN]
+    power = measure_power(replace(bins, allowed=share.max_growth))
     among = f"the {terms.targets(targets)}"
     chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than expected by chance. " if count else ""
     conditions = f"{chance}{power.sentence(terms)}"
@@ -154,7 +162,7 @@ def _nothing_new(count: int, targets: int, bins: BinCounts, diagnosis: Diagnosis
             conditions=f"{every} {conditions}",
             figures=(shown, _power_figure(power, terms), growth),
         )
-    figures = (shown, _power_figure(power, terms), _growth_figure(1.0, terms))
+    figures = (shown, _power_figure(power, terms), _growth_figure(share.holds_up_to, terms))
     if not power.suffices:
         sentence = f"Inconclusive: nothing stands out among {among}, but too little can be seen in these data."
         return Verdict("inconclusive", sentence, power.advice(terms), conditions=conditions, figures=figures)
@@ -166,35 +174,41 @@ def _nothing_new(count: int, targets: int, bins: BinCounts, diagnosis: Diagnosis
 def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, earlier: EarlierStep | None) -> Verdict:
     """Return the verdict where known categories do not explain the target."""
     terms, lowest = bins.terms, at_least_percent(share.low)
-    conditions = (
-        f"The lower bound has {100 * share.confidence:.0f} % confidence, unless a known category is more than "
-        f"{times(share.max_growth)} times as frequent as {terms.in_source}. The estimate is {percent(share.estimate)}."
+    unless = (
+        f"unless a known category is more than {at_least(share.max_growth)} times as frequent as {terms.in_source}. "
+        f"The estimate is {percent(share.estimate)}."
     )
-    if share.max_growth > ALLOWED_GROWTH and bins.follows_edges:
-        conditions += (
-            f" The domains follow the edges, so parts of the {terms.sources()} that do so too were compared with the "
-            "rest of them: they seemed to have grown up to so many times."
-        )
-    if earlier is not None and earlier.drifts:
-        return Verdict(
-            "drift",
-            f"Drift: at least {lowest} of the {terms.targets()} are unlike anything {terms.in_source}, but "
-            f"{earlier.drift(terms)}.",
-            f"Known content may change steadily. Look at the groups of listed {terms.noun} to see what is new in them.",
-            supported=False,
-            stands_out=True,
-            conditions=conditions,
+    conditions = f"The lower bound has {100 * share.confidence:.0f} % confidence, {unless}"
+    if bins.follows_edges:
+        conditions = (
+            f"The lower bound holds {unless} It has no confidence level, because the domains follow the edges. "
+            f"Parts of the {terms.sources()} that follow them as much were taken for {terms.targets()} instead: in "
+            f"{PLACEBOS} of {PLACEBOS}, nothing seemed to have grown more than that."
         )
     own = bins if bins.follows_edges else bins.of_own_vectors()
-    what = "in their own features" if own.holds_up_to > share.max_growth else "in the features of their neighbours"
+    what = "their own features" if own.holds_up_to > share.max_growth else "only the features of their neighbours"
     return Verdict(
         "novel",
-        f"Something new: at least {lowest} of the {terms.targets()} are unlike anything {terms.in_source} {what}.",
+        f"Something new: known categories do not explain at least {lowest} of the {terms.targets()}, and {what} "
+        f"{'show' if what.endswith('s') else 'shows'} it.",
         f"Inspect a few {terms.noun} of each group, and confirm or reject the groups in a review."
         if count
         else f"No single {singular(terms.noun)} can be listed at this level: ask for a higher {_option(fdr)}.",
         stands_out=True,
         conditions=conditions + ("" if earlier is None else f" {earlier.sentence(terms)}"),
+    )
+
+
+def _drift(share: NovelShare, earlier: EarlierStep, terms: Terms) -> Verdict:
+    """Return the verdict where the source itself changed in the same way."""
+    return Verdict(
+        "drift",
+        f"Drift: about {percent(share.estimate)} of the {terms.targets()} are unlike the {terms.sources()}, but "
+        f"{earlier.drift(terms)}.",
+        f"Known content may change steadily. Look at the groups of listed {terms.noun} to see what is new in them.",
+        supported=False,
+        stands_out=True,
+        conditions="Bounds and rates assume that known content does not change, so none is given.",
     )
 
 
@@ -213,30 +227,31 @@ def make_surer(verdict: Verdict, terms: Terms) -> str:
 NOT_SURE = Figure("not sure", "that any of them are new")
 
 
-def _figures_of_new(share: NovelShare, targets: int, terms: Terms) -> tuple[Figure, ...]:
+def _figures_of_new(share: NovelShare, bins: BinCounts, targets: int) -> tuple[Figure, ...]:
     """Return how many are new at least, how sure that is, and up to which growth something is."""
+    unless = f"unless a known category became more than {at_least(share.max_growth)} times as frequent"
+    sure = Figure(f"{100 * share.confidence:.0f} % sure", unless)
+    if bins.follows_edges:
+        sure = Figure(f"more than {PLACEBOS} of {PLACEBOS}", "parts of the source that follow the edges as much")
     return (
-        Figure(f"at least {round(share.low * targets):,}", f"of {terms.targets(targets)} are new"),
-        Figure(
-            f"{100 * share.confidence:.0f} % sure",
-            f"unless a known category became more than {times(share.max_growth)} times as frequent",
-        ),
-        _growth_figure(share.holds_up_to, terms),
+        Figure(f"at least {round(share.low * targets):,}", f"of {bins.terms.targets(targets)} are new"),
+        sure,
+        _growth_figure(share.holds_up_to, bins.terms),
     )
 
 
 def _growth_figure(holds_up_to: float, terms: Terms) -> Figure:
     if holds_up_to < MIN_GROWTH:
-        return Figure("no growth", f"of a known category is needed to explain what is {terms.in_target}")
-    return Figure(f"{at_least(holds_up_to)}-fold", "growth of a known category would be needed to explain all of this")
+        return Figure("no growth", f"of a known category is shown to be needed to explain what is {terms.in_target}")
+    return Figure(
+        f"{at_least(holds_up_to)}-fold", "growth of a known category, at least, would be needed to explain all of this"
+    )
 
 
 def _power_figure(power: Power, terms: Terms) -> Figure:
     if power.share is None:
         return Figure("20 %", f"of the {terms.targets()}: even a new category of this size may have been missed")
-    return Figure(
-        percent(power.share), f"of the {terms.targets()}: a new category of this size would have been noticed"
-    )
+    return Figure(percent(power.share), f"of the {terms.targets()}: groups of about this size would have been noticed")
 
 
 def _no_figures(count: int, terms: Terms) -> tuple[Figure, ...]:
@@ -304,13 +319,20 @@ def _by_chance(model: Calibrated, fdr: float | None, targets: int) -> int:
     return most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
 
 
-def _needed(share: NovelShare, terms: Terms) -> str:
+def _expected(model: Calibrated, fdr: float | None) -> str:
+    """Say what the number is that a list is compared with."""
+    if fdr is None:
+        return "may be expected by chance"
+    return f"would be as many as of any of {len(model.fits)} parts of the source that were hidden"
+
+
+def _needed(holds_up_to: float, share: NovelShare, terms: Terms) -> str:
     """Say how much known categories must have grown to explain what stands out."""
-    if share.holds_up_to < MIN_GROWTH:
-        return "Very little growth of known categories, or none, would explain the list."
+    if holds_up_to < MIN_GROWTH:
+        return "Counts of similar ones do not show how much a known category would have to have grown."
     return (
-        f"To explain the list, a known category would have to be {at_least(share.holds_up_to)} times as frequent as "
-        f"{terms.in_source}. Up to {times(share.max_growth)} times is allowed for."
+        f"To explain the list, a known category would have to be at least {at_least(holds_up_to)} times as frequent as "
+        f"{terms.in_source}. Up to {at_least(share.max_growth)} times is allowed for."
     )
 
 

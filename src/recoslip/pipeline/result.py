@@ -142,6 +142,8 @@ class Result:
             max_growth: how many times as frequent a known category may have become; by default what the verdict allows.
         """
         findings = self._findings()
+        if not self.verdict.supported:
+            raise RecoslipError(f"no bound holds for these data: {self.verdict.sentence}")
         own, wanted = hashes_of(findings.graph), id_hashes(ids)
         unknown = np.flatnonzero(~np.isin(wanted, own))
         if len(unknown):

@@ -188,7 +188,6 @@ def _words(terms: Terms) -> dict[str, str]:
 def _legend(findings: Findings) -> dict[str, str]:
     """Return what explains each part of the page."""
     terms, verdict = findings.graph.terms, findings.verdict
-    evident = any(group.evidence for group in findings.groups)
     steady = sum(not row["changed"] for row in growth_chart(findings))
     return {
         "map": (
@@ -198,9 +197,6 @@ def _legend(findings: Findings) -> dict[str, str]:
         ),
         "groups": "What stands out" if verdict.stands_out else f"Groups of listed {terms.noun}",
         "nearest": f"Most similar {terms.in_source}:",
-        "evidence": (
-            f"Counts hold with 95 % confidence for all groups of similar {terms.noun} at once." if evident else ""
-        ),
         "traits": (
             f"For a number, the mean; for a category or a word, the share of the {terms.noun} that have it. The group "
             f"is compared with the {terms.sources()} most similar to it."

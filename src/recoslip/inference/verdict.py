@@ -186,7 +186,7 @@ def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, ea
             f"{PLACEBOS} of {PLACEBOS}, nothing seemed to have grown more than that."
         )
     own = bins if bins.follows_edges else bins.of_own_vectors()
-    what = "their own features" if own.holds_up_to > share.max_growth else "only the features of their neighbours"
+    what = "their own features" if own.holds_up_to > bins.allowed else "only the features of their neighbours"
     return Verdict(
         "novel",
         f"Something new: known categories do not explain at least {lowest} of the {terms.targets()}, and {what} "

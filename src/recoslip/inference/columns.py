@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recoslip.base.text import counted, named, percent
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import Mask
-from recoslip.data.tables.column_encoders import Drift
+from recoslip.data.tables.drift import Drift
 from recoslip.data.tables.read import NewNodes
 
 LEAK = 0.9  # AU-ROC from which on a column says the same as the domain

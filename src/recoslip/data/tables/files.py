@@ -176,13 +176,14 @@ def utf8_blocks(
             likely = likely_encoding(content[max(0, start - CONTEXT) : start + CONTEXT])
             decoder = codecs.getincrementaldecoder(likely)()
             may_guess = guessed is not None and encoding is None and is_ascii and content[:start].isascii()
-            if not may_guess or (text := _decoded(decoder, content, not block)) is None:
+            read = _decoded(decoder, content, not block) if may_guess else None
+            if read is None:
                 raise TableError(
                     f"{what} is no {(encoding or 'utf-8').upper()} text: line {lines:,} holds the bytes "
                     f"{content[start : start + 4].hex(' ')}; it looks like {likely}; pass encoding={likely!r}, or the "
                     "encoding that it was saved in"
                 ) from problem
-            encoding = likely
+            text, encoding = read, likely
             guessed.append(likely)  # type: ignore[union-attr]
         is_ascii = is_ascii and text.isascii()
         lines += text.count("\n")

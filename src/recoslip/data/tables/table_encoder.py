@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError, nearest
 from recoslip.data.tables import column_encoders
-from recoslip.data.tables.column_encoders import ColumnEncoder, Drift, NumberEncoder, TextEncoder, fit_column
+from recoslip.data.tables.column_encoders import ColumnEncoder, NumberEncoder, TextEncoder, fit_column
 from recoslip.data.tables.columns import Column, Encoding, is_missing, refuse_missing
+from recoslip.data.tables.drift import Drift
 from recoslip.data.tables.table import FRAME, Origin
 
 PROBES = 64  # random directions that the spread of inner products is estimated by

@@ -120,9 +120,9 @@ def test_missing_values_are_filled_as_in_memory(tmp_path):
     pack(nodes, edges, tmp_path / "graph", chunk_rows=50, impute=True)
     assert_same(open_packed(tmp_path / "graph"), recoslip.read_graph(nodes, edges, impute=True))
     with pytest.raises(TableError, match="'size' in 1 rows"):
-        pack(nodes, edges, tmp_path / "other")
+        pack(nodes, edges, tmp_path / "other", impute=False)
     with pytest.raises(TableError, match=r"'vector' in 1 rows \(first: row 3\)"):
-        pack(nodes, edges, tmp_path / "other", features=["vector"], chunk_rows=50)
+        pack(nodes, edges, tmp_path / "other", features=["vector"], chunk_rows=50, impute=False)
     assert not (tmp_path / "other").exists()
 
 

@@ -632,19 +632,18 @@ def test_a_batch_that_cannot_be_read_like_the_known_world_is_refused(small, chan
         small.add(change(table("b1", quiet(20))))
 
 
-@pytest.mark.parametrize(
-    ("change", "lacking"),
-    [
-        (lambda frame: frame.drop("price"), "'price' in 30 rows"),
-        (lambda frame: blank(frame), "'price' in 3 rows"),
-    ],
-)
-def test_what_a_batch_lacks_is_named_with_a_remedy_that_works(small, tmp_path, change, lacking):
-    frame = change(table("b1", quiet(30)))
-    with nothing_changes(small.folder), pytest.raises(WatchError, match=f"lacks {lacking}; .*impute=True"):
-        small.add(frame)
-    other = Watch.begin(tmp_path / "other", SMALL, impute=True)
-    assert other.add(frame).batch.nodes == 30
+def test_what_a_batch_lacks_is_filled_or_named_with_a_remedy_that_works(small, tmp_path):
+    frame = table("b1", quiet(30))
+    with (
+        nothing_changes(small.folder),
+        pytest.raises(WatchError, match=r"lacks 'price' in 30 rows; .*impute=True"),
+    ):
+        small.add(frame.drop("price"))
+    assert Watch.begin(tmp_path / "all", SMALL, impute=True).add(frame.drop("price")).batch.nodes == 30
+    assert Watch.begin(tmp_path / "values", SMALL).add(blank(frame)).batch.nodes == 30
+    strict = Watch.begin(tmp_path / "strict" / "state", SMALL, impute=False)
+    with nothing_changes(strict.folder), pytest.raises(WatchError, match=r"lacks 'price' in 3 rows; .*impute=True"):
+        strict.add(blank(frame))
 
 
 def blank(frame):

@@ -161,7 +161,9 @@ def tabulate(*headings: str) -> Table:
 
 
 def print_check(rows: list[tuple[str, str]], console: Console) -> None:
-    """Print what was found before training."""
+    """Print what was found before training, if anything."""
+    if not rows:
+        return
     table = tabulate("check", "found")
     for what, said in rows:
         table.add_row(escape(what), escape(with_flags(said)), style="bold yellow" if what == "leak" else None)

@@ -136,7 +136,7 @@ def detect(
     graph_format = write_graph or (own if (own := nodes.suffix[1:].lower()) in GRAPH_FORMATS else None)
 
     def print_and_reserve(found: Any) -> None:
-        """Print the graph; raise if a column cannot be shown, or the disk is too small for the results."""
+        """Print the graph and how it was read; raise if a column cannot be shown, or the disk is too small."""
         if missing := [name for name in columns if name not in (known := found.graph.columns)]:
             raise SettingError(
                 f"--show {missing[0]}: the graph was packed without this column{nearest(missing[0], list(known))}; it "
@@ -144,6 +144,7 @@ def detect(
             )
         check_folder(out, "result", replace=force, nodes=found.graph.num_nodes)
         say(console, repr(found.graph), "dim")
+        print_check([row for row in found.rows() if row[0] in READ], console)
 
     with reserved(out, "result", replace=force, inputs=(nodes, edges, config)):
         with show_steps(console, "fitting", "steps") as progress:
@@ -171,6 +172,9 @@ def detect(
         result.save(out, replace=force, table=table_format, graph=graph_format, report=report, more=more)
     written = [f"graph.{graph_format}", *more] if graph_format else more
     print_result(result, out, console, as_json, more=written)
+
+
+READ = ("rows", "column", "leak", "one domain", "missing")  # rows of the check that say how a table was read
 
 
 def _on_cluster(address: str, workers: int, storage: Path | None) -> Any:

@@ -86,8 +86,8 @@ function placesOfNames() {
   return largest.flatMap((g) => {
     const members = positions((k) => nodes.group[k] === g.number && list[k]);
     if (!members.length) return [];
-    const x = members.map((k) => nodes.x[k]).sort((a, b) => a - b);
-    return [[g, x[Math.floor(x.length / 2)], range(members.map((k) => nodes.y[k]))[1]]];
+    const [x, y] = [nodes.x, nodes.y].map((of) => members.map((k) => of[k]).sort((a, b) => a - b));
+    return [[g, x[Math.floor(x.length / 2)], y[Math.floor(0.9 * y.length)]]]; // a few nodes may lie elsewhere
   });
 }
 function drawNames() {

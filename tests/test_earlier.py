@@ -44,7 +44,7 @@ def test_a_novel_category_without_drift_is_novel_and_nothing_stood_out_one_step_
         assert result.verdict.kind == "novel"
         earlier = result.findings.earlier
         assert (earlier.low, earlier.drifts) == (0, False)
-        assert earlier.sentence() in result.verdict.advice
+        assert earlier.sentence() in result.verdict.conditions
         listed = result.findings.listed
         assert (graph.categories[listed] == 4).mean() > 0.9
 
@@ -148,7 +148,7 @@ def test_a_table_with_a_time_column_ends_in_drift_and_a_saved_result_keeps_it(tm
 
 def test_what_is_said_names_the_numbers():
     quiet = EarlierStep("2001 to 2002", 300, 1200, 0.0, 1.0, 1.6, True)
-    assert "nothing stood out" in quiet.sentence()
+    assert "no difference was shown" in quiet.sentence()
     assert "1.6 times" in quiet.drift()
     loud = EarlierStep("2001 to 2002", 300, 1200, 0.041, 3.5, 1.0, True)
     for number in ("4.1 %", "1,200", "2001 to 2002"):

@@ -138,13 +138,9 @@ def find_clusters(
                 known=known,
                 listed=int((inside & listed).sum()),
                 growth=None if known is None else known / targets / (source / sources),
-                least_growth=0.0
-                if known is None
-                else least_growth(source / 2, known / 2, sources, targets, confidence),
+                least_growth=0.0 if known is None else least_growth(source / 2, known / 2, sources, targets),
                 name=features.name(np.flatnonzero(inside & ~is_target)),
-                most_growth=np.inf
-                if known is None
-                else most_growth(source / 2, known / 2, sources, targets, confidence),
+                most_growth=np.inf if known is None else most_growth(source / 2, known / 2, sources, targets),
                 label=int(k),
             )
         )

@@ -109,7 +109,7 @@ def time_numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
     if np.issubdtype(times.dtype, np.number):
         return times.astype(np.float64)
     if np.issubdtype(times.dtype, np.datetime64):
-        return np.asarray(read_times(pl.Series("time", times)).ticks, dtype=np.float64)
+        return times.astype("datetime64[us]").astype(np.int64).astype(np.float64)
     column = pl.Series("time", times.tolist(), strict=False)
     if column.dtype == pl.String and (numbers := column.cast(pl.Float64, strict=False)).null_count() == 0:
         return numbers.to_numpy()

@@ -27,6 +27,7 @@ PART = 0.25  # of the source that is hidden at a time, where domains follow the 
 RANDOM_PARTS, MATCHED_PARTS = 5, 12  # that are hidden one after the other
 MIN_SHARE = 0.3  # of source nodes in the bins of a node that is looked at: others may be novel
 MAX_EDGES = 2_000_000  # that correlations are measured on
+DRAWS, FEW_EDGES = 8, 100_000  # parts that they are averaged over, where edges are fewer than that
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,11 @@ def match_domains(graph: NodeGraph, seed: int = 0) -> Hiding:
     if graph.num_edges == 0 or source.sum() < MIN_SOURCE or source.all():
         return ONE_BY_ONE
     correlation, used = _correlations(graph, seed)
+    draws = DRAWS if used < FEW_EDGES else 1
     wanted, chosen, nearest = correlation(graph.is_target, np.ones_like(source)), 0, np.inf
     for hops in HOPS:
-        reached = correlation(Hiding(hops).part(graph, seed, 0), source)
+        parts = [Hiding(hops).part(graph, seed, number) for number in range(draws)]
+        reached = float(np.mean([correlation(part, source) for part in parts]))
         if hops == HOPS[0] and wanted < max(WEAK * reached, 2 / np.sqrt(max(used, 1))):
             return Hiding(0, wanted)
         if abs(reached - wanted) < nearest:

@@ -611,7 +611,7 @@ def test_periods_count_what_is_listed(shop):
         )
     )
     found = recoslip.detect(days, time="day", since="2020-01-01", ignore=["year", "region"], text=["title"])
-    assert "nodes from 2020-01-01 and later are unlike anything before 2020-01-01" in found.verdict.sentence
+    assert "nodes from 2020-01-01 and later" in found.verdict.sentence
     assert len(period_chart(found.findings)) == PERIODS
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import scipy.sparse as sp
 
 from recoslip.base.errors import GraphError, SettingError
-from recoslip.base.text import NAMED, capitalised, named, percent
+from recoslip.base.text import NAMED, Terms, capitalised, named, percent
 from recoslip.data.alignment import aligned
 from recoslip.data.graph import NodeGraph
 from recoslip.data.split import MIN_SOURCE
@@ -134,7 +134,7 @@ class Check:
         ]
         rows += _reading_rows(graph)
         rows += [("leak", leak_sentence(each)) for each in columns.leaks]
-        rows += [("one domain", _one_domain_sentence(each)) for each in columns.one_domain[:NAMED]]
+        rows += [("one domain", _one_domain_sentence(each, terms)) for each in columns.one_domain[:NAMED]]
         if columns.constant:
             rows.append(("constant", f"{named(columns.constant)}: the same in all nodes, and not used."))
         if graph.missing:
@@ -150,7 +150,7 @@ class Check:
                 (
                     "edges",
                     "There are no edges, so features alone are compared: what only neighbours tell cannot be found. "
-                    "neighbours=10 joins each node to those most like it.",
+                    "neighbours=10 joins each to those most like it.",
                 )
             )
         else:
@@ -247,11 +247,11 @@ def leak_sentence(column: ColumnDifference) -> str:
     return f"Column {column.column!r} says {same} as the domain (AU-ROC {column.auroc:.3f})."
 
 
-def _one_domain_sentence(column: OneDomain) -> str:
+def _one_domain_sentence(column: OneDomain, terms: Terms) -> str:
     """Say that many values of a column occur in one domain only."""
     return (
-        f"Column {column.column!r} nearly is the domain: {percent(column.target)} of the target and "
-        f"{percent(column.source)} of the source nodes have values that the other domain never has (such as "
+        f"Column {column.column!r} nearly is the domain: {percent(column.target)} of the {terms.targets()} and "
+        f"{percent(column.source)} of the {terms.sources()} have values that the other domain never has (such as "
         f"{', '.join(column.examples)}). ignore=[{column.column!r}] leaves it out."
     )
 

@@ -122,9 +122,8 @@ def find_clusters(
     is_target = model.is_target
     p = model.p_values_within(label)
     sources, targets = int((~is_target).sum()), int(is_target.sum())
-    clusters, names = [], np.unique(label)
-    confidence = 1 - 0.05 / len(names)  # of each bound, so that all hold with 95 %
-    for k in names:
+    clusters = []
+    for k in np.unique(label):
         inside = label == k
         source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
         compared = int((inside & model.calibration).sum())

@@ -132,7 +132,9 @@ def decide(
             conditions=f"Known {terms.noun} that became more frequent may stand out too{elsewhere}. "
             f"{_needed(bins.bound(listed).holds_up_to, share, terms)}",
             figures=(
-                Figure(f"{count:,}", f"of {terms.targets(targets)} stand out; {by_chance:,} {_expected(model, fdr)}"),
+                Figure(
+                    f"{count:,}", f"of {terms.targets(targets)} stand out; {by_chance:,} {_expected(model, fdr, terms)}"
+                ),
                 NOT_SURE,
                 _growth_figure(share.holds_up_to, terms),
             ),
@@ -232,7 +234,9 @@ def _figures_of_new(share: NovelShare, bins: BinCounts, targets: int) -> tuple[F
     unless = f"unless a known category became more than {at_least(share.max_growth)} times as frequent"
     sure = Figure(f"{100 * share.confidence:.0f} % sure", unless)
     if bins.follows_edges:
-        sure = Figure(f"more than {PLACEBOS} of {PLACEBOS}", "parts of the source that follow the edges as much")
+        sure = Figure(
+            f"more than {PLACEBOS} of {PLACEBOS}", f"parts of the {bins.terms.sources()} that follow the edges as much"
+        )
     return (
         Figure(f"at least {round(share.low * targets):,}", f"of {bins.terms.targets(targets)} are new"),
         sure,
@@ -319,11 +323,11 @@ def _by_chance(model: Calibrated, fdr: float | None, targets: int) -> int:
     return most_by_chance(model.max_fpr, targets, int(model.calibration.sum()), CHANCE)
 
 
-def _expected(model: Calibrated, fdr: float | None) -> str:
+def _expected(model: Calibrated, fdr: float | None, terms: Terms) -> str:
     """Say what the number is that a list is compared with."""
     if fdr is None:
         return "may be expected by chance"
-    return f"would be as many as of any of {len(model.fits)} parts of the source that were hidden"
+    return f"would be as many as of any of {len(model.fits)} parts of the {terms.sources()} that were hidden"
 
 
 def _needed(holds_up_to: float, share: NovelShare, terms: Terms) -> str:

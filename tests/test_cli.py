@@ -97,7 +97,7 @@ def test_detect_writes_scores_summary_and_model(detected):
     by_id = dict(zip(scores["id"], scores["score"], strict=True))
     assert loaded.scores[3] == pytest.approx(by_id["n003"])
     assert "fitting: 80 of 80 steps" in result.stdout  # two rounds of two encoders, in all fits at once
-    assert "features: x0 (number)" in result.stdout
+    assert "x0: number" in result.stdout
     assert (summary["rotations"], summary["calibration_nodes"]) == (5, summary["source"])
 
 

@@ -190,7 +190,7 @@ def test_two_clouds_among_others_have_structure(nodes, compared, monkeypatch):
 
 
 def test_two_held_out_categories_of_cora_are_told_apart(paper_data):
-    x, edge_index, y = _pyg("Cora", paper_data)
+    x, edge_index, y, *_ = _pyg("Cora", paper_data)
     ratios = (0.5, 0.5, 0.5, 0, 0.5, 0.5, 0)  # 3 (neural networks) and 6 (theory)
     source = assign_source(y, ratios, Permutations(0))
     graph = NodeGraph(x, edge_index, ~source, categories=y)

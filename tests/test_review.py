@@ -985,7 +985,7 @@ def test_a_member_that_somebody_decided_on_is_out_of_its_groups_dispute(review):
 def test_tables_have_the_users_columns_and_can_be_read_back(review):
     node = targets(review, 1)[0]
     table = pl.read_csv(io.StringIO(to_fill_in(review.nodes, [node])), infer_schema=False)
-    assert table.columns == ["id", "verdict", "note", "group", "score", "own_Group", "self"]
+    assert table.columns == ["id", "verdict", "note", "group", "score", "holds_up_to", "own_Group", "self"]
     assert table["own_Group"][0].startswith("shelf")
     filled = table.with_columns(verdict=pl.lit("new")).write_csv()
     assert [entry.value for entry in parse_decisions(filled.encode(), review.nodes, "Ada", "table")] == ["confirmed"]

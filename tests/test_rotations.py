@@ -53,7 +53,7 @@ def test_too_few_source_nodes_and_impossible_rotations_are_refused():
 def test_scores_are_means_of_target_nodes_and_those_of_the_fit_that_hid_a_source_node(name):
     graph = csbm(nodes=150, seed=0)
     settings = {"lp-pul": {}, "domain-discriminator": CHEAP, "reco-slip-plus": CHEAP}[name]
-    fitted = recoslip.calibrate(detector(name, **settings), graph, rotations=3)
+    fitted = recoslip.calibrate(detector(name, **settings), graph, rotations=3, hiding="random")
     target = graph.is_target
     assert len(fitted.fits) == 3
     assert (fitted.calibration == ~target).all()

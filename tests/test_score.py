@@ -678,7 +678,7 @@ def folder(forked, world, tmp_path_factory):
     for name in ("old", "old_edges", "new", "new_edges"):
         getattr(world, name).write_csv(path / f"{name}.csv")
     settings = ["--method", "domain-discriminator", "--epochs", "20", "--hidden-channels", "8", "--rotations", "3"]
-    tables = ["--nodes", "old.csv", "--edges", "old_edges.csv", "--max-fpr", "0.05"]
+    tables = ["old.csv", "old_edges.csv", "--max-fpr", "0.05"]
     result = forked.run("detect", *tables, *settings, "--out", "run", cwd=path)
     assert result.returncode == 0, result.stderr
     return path

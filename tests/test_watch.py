@@ -362,11 +362,11 @@ def test_a_category_that_is_born_rings_with_its_members_its_beginning_and_its_fe
     born = category_of(group.members) == BORN
     assert born.mean() > 0.9
     assert born.sum() >= 0.9 * (11 + 40)
-    assert (group.number, group.alarm, group.since, group.name, group.status) == (1, 4, 3, "glitter", "open")
+    assert (group.number, group.alarm, group.since, group.name, group.status) == (1, 4, 3, "high glitter", "open")
     assert group.size == len(group.members)
     assert group.growth > 3
     assert found.batch.sentence == (
-        f"A new category has appeared: group 1, {group.size} nodes of the last 2 batches, 'glitter', since batch 3. If "
+        f"A new category has appeared: group 1, {group.size} nodes of the last 2 batches, 'high glitter', since batch 3. If "
         f"they were known, such nodes would have become more than {math.floor(group.growth)} times as frequent; the "
         f"alarm allows for 3.0. Look at these first: {', '.join(group.members[:10])}."
     )
@@ -1322,7 +1322,7 @@ def test_a_stream_is_watched_by_one_command_per_batch(command, tmp_path):
     assert "Inconclusive: " in command(*given("apart"), code=11)
     said = command(*given("born"), code=10)
     assert said.startswith("Batch 3, 150 nodes. A new category has appeared: group 1, ")
-    assert "'glitter'" in said
+    assert "'high glitter'" in said
     said = command(*given("born"), code=10)
     assert "given before, as batch 3; nothing was changed" in said
     decide = re.search(r"recoslip watch \S+ (--accept 1 --as) NAME, or (--reject 1)", said)
@@ -1340,7 +1340,7 @@ def test_the_outcome_is_printed_as_json_alone(command, tmp_path):
     assert (found["alarm"], found["exit_code"]) == (False, 11)
     found = json.loads(command(*given("born"), "--json", code=10))
     assert (found["alarm"], found["exit_code"], found["number"], found["verdict"]) == (True, 10, 3, "new")
-    assert found["group"]["name"] == "glitter"
+    assert found["group"]["name"] == "high glitter"
     assert found["sentence"] == Watch(tmp_path / "state").state.batches[3].sentence
     found = json.loads(command(*given("born"), "--json", code=10))
     assert (found["given_before"], found["exit_code"]) == (True, 10)

@@ -62,7 +62,7 @@ def most_by_chance(level: float, target_nodes: int, calibration_nodes: int, conf
     >>> most_by_chance(0.01, 1000, 100_000)
     15
     >>> most_by_chance(0.01, 1000, 99)
-    30
+    31
     """
     from scipy.stats import betabinom
 

@@ -61,7 +61,7 @@ def propose_domains(table: Table, ids: str | None) -> str:
     >>> frame = pl.DataFrame({"sex": ["m", "f", "f"], "year": [2007, 2008, 2009], "size": [1.5, 2.5, 3.5]})
     >>> print(propose_domains(Table("nodes", frame), None))
     'sex' holds 'f' (2 rows), 'm' (1 row): domain='sex', target='m'; 'year' runs from 2007 to 2009: time='year', \
-since=2009
+since=2008
     """
     few: list[str] = []
     times: list[str] = []

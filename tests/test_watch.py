@@ -455,14 +455,14 @@ def test_a_known_category_that_grows_is_said_to_grow_and_does_not_ring(tmp_path)
     watch = Watch.begin(tmp_path / "state", KNOWN, KNOWN_EDGES, max_growth=10, window=1)
     found = watch.add(*batch(1, with_some(RARE, 20, seed=1)))  # of 40 in 1,500 to 20 in 150: five times
     assert (found.batch.verdict, found.exit_code, found.group) == ("grown", 0, None)
-    (kind,) = [k for k, name in watch.state.kinds.items() if name == "speed"]
+    (kind,) = [k for k, name in watch.state.kinds.items() if name == "high speed"]
     first, last = (each.counts[kind] for each in watch.state.batches)
     assert abs(first - 40) <= 2
     assert abs(last - 20) <= 2
     bound = least_growth(first, last, 1500, 150, 1 - 0.05 / len(watch.state.kinds))
     assert 2 <= bound < 5
     assert found.batch.sentence.startswith(
-        f"What is known grows: in the last batch nodes like 'speed' are at least {math.floor(10 * bound) / 10:.1f} "
+        f"What is known grows: in the last batch nodes like 'high speed' are at least {math.floor(10 * bound) / 10:.1f} "
         "times as frequent as among the known nodes. Nothing new: known categories that became up to 10 times"
     )
     assert found.batch.sentence in ParsedHtml((watch.folder / "report.html").read_text()).text

@@ -64,7 +64,9 @@ def _read_options(cls: griffe.Class) -> None:
         first, *default = [each for each in call.arguments if not isinstance(each, griffe.ExprKeyword)]
         more = ast.literal_eval(str(named.get("more", "''")))
         attribute.docstring = griffe.Docstring(f"{ast.literal_eval(str(first))} {more}".strip(), parent=attribute)
-        attribute.value = "{}" if str(named.get("kind")) == "'numbers'" else default[0] if default else "None"
+        attribute.value = (
+            "{}" if str(named.get("kind")) in ("'numbers'", "'pairs'") else default[0] if default else "None"
+        )
 
 
 def _read_comments(cls: griffe.Class) -> None:

@@ -366,8 +366,8 @@ def test_a_category_that_is_born_rings_with_its_members_its_beginning_and_its_fe
     assert group.size == len(group.members)
     assert group.growth > 3
     assert found.batch.sentence == (
-        f"A new category has appeared: group 1, {group.size} nodes of the last 2 batches, 'high glitter', since batch 3. If "
-        f"they were known, such nodes would have become more than {math.floor(group.growth)} times as frequent; the "
+        f"A new category has appeared: group 1, {group.size} nodes of the last 2 batches, 'high glitter', since batch "
+        f"3. If they were known, such nodes would have become more than {math.floor(group.growth)} times as frequent; the "
         f"alarm allows for 3.0. Look at these first: {', '.join(group.members[:10])}."
     )
     assert found.to_dict()["group"]["members"] == group.members
@@ -462,7 +462,8 @@ def test_a_known_category_that_grows_is_said_to_grow_and_does_not_ring(tmp_path)
     bound = least_growth(first, last, 1500, 150, 1 - 0.05 / len(watch.state.kinds))
     assert 2 <= bound < 5
     assert found.batch.sentence.startswith(
-        f"What is known grows: in the last batch nodes like 'high speed' are at least {math.floor(10 * bound) / 10:.1f} "
+        f"What is known grows: in the last batch nodes like 'high speed' are at least "
+        f"{math.floor(10 * bound) / 10:.1f} "
         "times as frequent as among the known nodes. Nothing new: known categories that became up to 10 times"
     )
     assert found.batch.sentence in ParsedHtml((watch.folder / "report.html").read_text()).text

@@ -367,8 +367,8 @@ def test_a_category_that_is_born_rings_with_its_members_its_beginning_and_its_fe
     assert group.growth > 3
     assert found.batch.sentence == (
         f"A new category has appeared: group 1, {group.size} nodes of the last 2 batches, 'high glitter', since batch "
-        f"3. If they were known, such nodes would have become more than {math.floor(group.growth)} times as frequent; the "
-        f"alarm allows for 3.0. Look at these first: {', '.join(group.members[:10])}."
+        f"3. If they were known, such nodes would have become more than {math.floor(group.growth)} times as frequent; "
+        f"the alarm allows for 3.0. Look at these first: {', '.join(group.members[:10])}."
     )
     assert found.to_dict()["group"]["members"] == group.members
     assert Watch(folder).state.groups == (group,)

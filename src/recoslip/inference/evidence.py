@@ -107,7 +107,7 @@ class BinCounts:
     Where the domains follow the edges, neighbours tell where a node is and not only what it is, so that bins of the
     nodes' own vectors alone count. They follow the domains, too, if less. So known categories are allowed to grow as
     much as they seem to in placebos: parts of the source that follow the edges as much as the target does, taken for
-    target. One of these takes the place of the target with probability 1/21.
+    target. The target is no such part itself, so this has no confidence level.
     """
 
     partitions: Partitions

@@ -109,7 +109,10 @@ def decide(
     check: Check,
     earlier: EarlierStep | None = None,
 ) -> Verdict:
-    """Choose the verdict: what the data do not support comes first, then what is novel, then what grew."""
+    """Choose the verdict: first what the data do not support, then what is novel or drifts, then what stands out.
+
+    Where nothing does: what grew, then nothing, or inconclusive if a large novel category may have been missed.
+    """
     targets, count, terms = int(model.is_target.sum()), int(listed.sum()), bins.terms
     unsupported = _unsupported(model, fdr, check, targets, terms)
     if unsupported is not None:
@@ -187,12 +190,12 @@ def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, ea
             f"Parts of the {terms.sources()} that follow them as much were taken for {terms.targets()} instead: in "
             f"{PLACEBOS} of {PLACEBOS}, nothing seemed to have grown more than that."
         )
-    own = bins if bins.follows_edges else bins.of_own_vectors()
-    what = "their own features" if own.holds_up_to > bins.allowed else "only the features of their neighbours"
+    own = bins.of_own_vectors().holds_up_to > bins.allowed
+    what = "their own features" if own else "only the features of their neighbours"
     return Verdict(
         "novel",
         f"Something new: known categories do not explain at least {lowest} of the {terms.targets()}, and {what} "
-        f"{'show' if what.endswith('s') else 'shows'} it.",
+        "show it.",
         f"Inspect a few {terms.noun} of each group, and confirm or reject the groups in a review."
         if count
         else f"No single {singular(terms.noun)} can be listed at this level: ask for a higher {_option(fdr)}.",

@@ -134,7 +134,7 @@ def test_text_leaves_as_utf_8_in_any_locale(tables, tmp_path):
     command = detect(tables, tmp_path / "out", *more, nodes=tmp_path / "knöten.csv")
     result = subprocess.run(command, capture_output=True, env=os.environ | ascii_locale, check=False)
     assert result.returncode == 0, result.stderr
-    assert "größe (number)" in result.stdout.decode("utf-8")
+    assert "größe: number" in result.stdout.decode("utf-8")
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "<title>Où est l'été?</title>" in html.unescape(page)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["feature_names"] == ["größe", "x1"]

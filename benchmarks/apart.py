@@ -28,7 +28,7 @@ from recoslip.data.alignment import reduced_features
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.datasets.load import load_dataset, load_labelled, panel_graphs
 from recoslip.data.datasets.panel import NOTHING, Case, Labelled, panel_case, read_labelled, supported_cases
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.inference.columns import check_columns
 from recoslip.inference.metrics import auroc
 
@@ -164,7 +164,7 @@ def measure(kind: str, name: str, draw: int, case: Case) -> dict[str, Any]:
     if kind == "apart" and draw == 0 and name.startswith(RANKED):
         target = case.graph.is_target
         fitted = recoslip.calibrate(detector(look.method), look.prepared, rotations=5)
-        record["verdict"] = analyse(fitted, look.prepared, look=look).verdict.kind
+        record["verdict"] = find_novel(fitted, look.prepared, check=look).verdict.kind
         if case.novel.any():
             record["auroc"] = auroc(case.novel, fitted.scores, target)
         if look.remedied and case.novel.any():

@@ -45,8 +45,7 @@ class PlainNetwork(nn.Module):
 def plain_loop(data: Dataset, device: torch.device, recall_target: float = 0.1) -> Callable[[int], None]:
     """Return a function that trains RECO-SLIP for one recall target: one model, in a straightforward loop."""
     graph, split, s = data.graph, data.split, data.settings
-    x, edges = graph.x.to(device), graph.edge_index.to(device)
-    target = graph.is_target.to(device)
+    x, edges, target = (torch.as_tensor(each, device=device) for each in (graph.x, graph.edge_index, graph.is_target))
     masks = {
         (subset, domain): torch.tensor(getattr(split, subset), device=device)
         & (target if domain == "target" else ~target)

@@ -34,9 +34,9 @@ from recoslip.base.errors import RecoslipWarning
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.datasets.panel import Labelled
 from recoslip.data.graph import NodeGraph
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.inference.calibrated import calibrate
-from recoslip.inference.check import check
+from recoslip.inference.check import check_graph
 from recoslip.learning.scan import Scan
 
 KINDS = ("node by node", "patches", "edges 1", "edges 3", "edges 8", "drift")
@@ -109,9 +109,9 @@ def measure(graph: str, kind: str, share: float, draw: int, root: str | None) ->
     """Do what `detect` does, and compare what it says with the truth."""
     warnings.simplefilter("ignore", RecoslipWarning)
     given, novel = make(graph, kind, share, draw, root)
-    found = check(given)
+    found = check_graph(given)
     model = calibrate(Scan(), found.prepared)
-    findings = analyse(model, found.prepared, grouped=False, check=found)
+    findings = find_novel(model, found.prepared, grouped=False, check=found)
     target, bound = given.is_target, findings.bins.bound(findings.listed, findings.novel_share.max_growth)
     listed = model.select(fdr=FDR)
     known = target & ~novel

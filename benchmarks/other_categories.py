@@ -9,10 +9,10 @@ import argparse
 import warnings
 
 import numpy as np
-import torch
 
 from recoslip import detector, load_dataset
 from recoslip.base.errors import RecoslipWarning
+from recoslip.base.randomness import Permutations
 from recoslip.data.split import assign_source, random_split
 from recoslip.inference.metrics import auroc
 
@@ -37,9 +37,9 @@ def main() -> None:
         for novel in range(categories.max() + 1):
             ratios = np.random.default_rng(novel).choice([0.1, 0.9], categories.max() + 1)
             ratios[novel] = 0
-            generator = torch.Generator().manual_seed(novel)
-            graph = data.graph.with_target(~assign_source(categories, ratios, generator))
-            split = random_split(graph.is_target, generator)
+            permutations = Permutations(novel)
+            graph = data.graph.with_target(~assign_source(categories, ratios, permutations))
+            split = random_split(graph.is_target, permutations)
             is_novel = categories == novel
             settings = {"reco-slip": data.settings.reco_slip()}
             fitted = [detector(method, **settings.get(method, {})).fit(graph, split) for method in METHODS]

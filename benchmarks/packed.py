@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import recoslip
 from recoslip.data.partitions import Partitions
 from recoslip.data.vectors import Vectors
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.pipeline.result import Result
 
 CATEGORIES = 8  # the last one is novel: it occurs in the target alone
@@ -118,7 +118,7 @@ def main() -> None:
         with Measurement("five rotations"):
             fitted = recoslip.calibrate(recoslip.Scan(), graph, rotations=5)
         with Measurement("analysis"):
-            findings = analyse(fitted, graph)
+            findings = find_novel(fitted, graph)
         with Measurement("page"):
             Result.of(findings).report()
         print(findings.verdict.sentence)

@@ -9,7 +9,7 @@ from formatting import mean_and_error
 
 import recoslip
 from recoslip.inference.metrics import auroc
-from recoslip.learning.networks import sar_em
+from recoslip.learning.networks import pu_methods
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[10, 20, 30, 40])
     parser.add_argument("--root", default=None)
     args = parser.parse_args()
-    posterior = sar_em.posterior_known
+    posterior = pu_methods.posterior_known
     for name in args.datasets:
         data = recoslip.load_dataset(name, root=args.root)
         step = 0
@@ -32,7 +32,7 @@ def main() -> None:
             step += 1
             return posterior(s, p, e)
 
-        sar_em.posterior_known = printing_posterior
+        pu_methods.posterior_known = printing_posterior
         model = recoslip.detector("sar-em", **data.settings.network(), em_steps=args.steps + 1)
         model.fit_seeds(data.graph, args.seeds, data.split)
 

@@ -9,7 +9,7 @@ from recoslip.pipeline.score import read_for
 
 
 def as_calibrated(model):
-    return Calibrated.of(model) if isinstance(model, Detector) else model
+    return Calibrated.uncalibrated(model) if isinstance(model, Detector) else model
 
 
 def read_table(model, nodes, edges=None, **options):

@@ -121,7 +121,7 @@ def test_scores_are_finite_and_between_zero_and_one_and_one_per_node(fitted, gra
 
 def test_same_seed_same_scores_and_other_seed_others(quick, fitted, fitted_with_other_seed, graph, split):
     assert np.array_equal(fit(quick, graph, split).scores_, fitted.scores_)
-    assert np.array_equal(fitted_with_other_seed.scores_, fitted.scores_) == (not DETECTORS[quick.name].trains)
+    assert np.array_equal(fitted_with_other_seed.scores_, fitted.scores_) == (not DETECTORS[quick.name].varies)
 
 
 def test_a_seed_in_company_is_the_seed_alone(quick, fitted_with_other_seed, graph, split):
@@ -219,7 +219,7 @@ def test_a_graph_with_other_features_is_refused(quick, graph, split):
 
 
 def test_only_target_nodes_are_listed(fitted, graph):
-    model = Calibrated.of(fitted)
+    model = Calibrated.uncalibrated(fitted)
     listed = model.select()
     assert listed.dtype == bool
     assert not listed[~graph.is_target].any()

@@ -17,7 +17,7 @@ from recoslip.data.datasets.block_model import csbm
 from recoslip.data.datasets.load import _pyg
 from recoslip.data.split import assign_source, present, rotate
 from recoslip.data.vectors import Vectors
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.inference.diagnosis import diagnose
 from recoslip.inference.groups import find_groups, single_group
 from recoslip.inference.p_values import ROUNDING, benjamini_hochberg, p_values, threshold
@@ -110,9 +110,9 @@ def test_with_shift_the_promise_is_for_the_source_alone():
 
 
 def test_of_a_single_fit_the_validation_nodes_stand_in(graph, split):
-    fitted = Calibrated.of(detector("lp-pul").fit(graph, split))
+    fitted = Calibrated.uncalibrated(detector("lp-pul").fit(graph, split))
     assert (fitted.calibration == (split.validation & ~graph.is_target)).all()
-    assert not fitted.guaranteed
+    assert not fitted.is_calibrated
     assert np.nanmin(fitted.p_values()) >= 1 / (fitted.calibration.sum() + 1)
 
 
@@ -254,7 +254,7 @@ def test_findings_are_one_table_and_one_sentence(marked):
     random.seed(5)
     expected = random.random()
     random.seed(5)
-    found = analyse(fitted, graph, fdr=0.2)
+    found = find_novel(fitted, graph, fdr=0.2)
     assert random.random() == expected  # the caller's generator is not touched
     assert all(vars(fitted)[name] is value for name, value in attributes.items())  # nor is the model
     table = found.table()
@@ -269,27 +269,27 @@ def test_findings_are_one_table_and_one_sentence(marked):
     assert found.verdict.stands_out
     assert found.list_sentence().startswith(f"{found.listed.sum()} of {graph.is_target.sum()} target nodes are listed")
     assert found.guarantee.startswith("Expected false-discovery rate ≤ 20 %")
-    assert analyse(fitted, graph, fdr=None).guarantee.startswith("No statistical guarantee")  # 24 calibration nodes
+    assert find_novel(fitted, graph, fdr=None).guarantee.startswith("No statistical guarantee")  # 24 calibration nodes
     group = found.groups[0]
     assert group.traits[0].feature == "striped"
     ends = graph.edge_index
     inside = np.isin(ends, np.flatnonzero(found.partition.label == 1)).all(axis=0).sum() // 2
     assert group.internal_edges == inside
     with pytest.raises(GraphError, match="fitted on another graph"):
-        analyse(fitted, graph.with_target(~graph.is_target))
+        find_novel(fitted, graph.with_target(~graph.is_target))
 
 
 def test_nodes_that_are_all_alike_make_a_page(graph):
     same = NodeGraph(np.ones((300, 2)), graph.edge_index, graph.is_target)
     fitted = recoslip.calibrate(detector("domain-discriminator", epochs=5, encoder="mlp"), same, rotations=3)
-    page = Result.of(analyse(fitted, same)).report()
+    page = Result.of(find_novel(fitted, same)).report()
     assert np.isfinite(page.data["nodes"]["x"]).all()
     assert any("the same features" in words for words in page.data["facts"]["diagnosis"]["warnings"])
 
 
 def test_large_seeds_are_fine(graph):
     fitted = recoslip.calibrate(detector("lp-pul", random_state=2**63 - 1), graph, rotations=3)
-    assert len(analyse(fitted, graph).p_value) == graph.num_nodes
+    assert len(find_novel(fitted, graph).p_value) == graph.num_nodes
 
 
 def test_a_page_computes_the_vectors_of_a_graph_once(graph, monkeypatch):
@@ -297,7 +297,7 @@ def test_a_page_computes_the_vectors_of_a_graph_once(graph, monkeypatch):
     graph = graph.with_features(graph.x)  # nothing is kept with it
     monkeypatch.setattr(Vectors, "_compute", classmethod(lambda *given: calls.append(given) or compute(*given)))
     fitted = recoslip.calibrate(detector("lp-pul"), graph, rotations=3, max_fpr=0.3)
-    found = analyse(fitted, graph)
+    found = find_novel(fitted, graph)
     assert found.listed.sum() >= 10  # so that groups, traits and reference nodes are computed
     Result.of(found).report()
     assert len(calls) == 1

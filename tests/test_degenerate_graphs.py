@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from recoslip import NodeGraph, detector
 from recoslip.base.errors import RecoslipError, RecoslipWarning
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.inference.calibrated import Calibrated
 from recoslip.learning.methods import DETECTORS
 from recoslip.pipeline.result import Result
@@ -177,7 +177,7 @@ def test_it_is_scored_the_same_way_twice_or_refused_with_a_reason(graph_name, me
 def test_what_is_scored_can_be_put_on_a_page(graph_name):
     graph = build_graph(graph_name)
     for method in (detector("lp-pul"), detector("domain-discriminator", epochs=2)):
-        findings = analyse(Calibrated.of(method.fit(graph)).with_settings(max_fpr=0.5), graph)
+        findings = find_novel(Calibrated.uncalibrated(method.fit(graph)).with_settings(max_fpr=0.5), graph)
         page = Result.of(findings).report()
         assert json.loads(json.dumps(page.data, allow_nan=False))["counts"]["nodes"] == graph.num_nodes
         assert findings.table().height == graph.num_nodes

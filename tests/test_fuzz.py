@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import recoslip
 from recoslip import Calibrated, NodeGraph, detector, read_graph
 from recoslip.base.errors import RecoslipError, RecoslipWarning
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.products.cli import app
 
 TIMES = int(os.environ.get("RECOSLIP_FUZZ", "1"))
@@ -419,13 +419,17 @@ def test_any_valid_graph_is_scored_or_refused():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RecoslipWarning)
             try:
-                model = recoslip.calibrate(method, graph, rotations=2) if hidden else Calibrated.of(method.fit(graph))
+                model = (
+                    recoslip.calibrate(method, graph, rotations=2)
+                    if hidden
+                    else Calibrated.uncalibrated(method.fit(graph))
+                )
             except RecoslipError as problem:
                 assert_has_message(problem)
                 return False
         assert model.scores.shape == (graph.num_nodes,)
         assert ((model.scores >= 0) & (model.scores <= 1)).all()
-        assert analyse(model, graph).table().height == graph.num_nodes
+        assert find_novel(model, graph).table().height == graph.num_nodes
         return True
 
     cases = st.tuples(st.sampled_from(CHEAP), graphs(), st.booleans())

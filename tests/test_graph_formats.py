@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import recoslip
 from recoslip import NodeGraph, detector, read_graph
 from recoslip.base.errors import TableError
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.pipeline.folder import to_networkx
 from recoslip.products.cli.commands import app
 
@@ -205,7 +205,7 @@ def test_what_is_no_graph_is_refused_before_anything_is_read(tmp_path, monkeypat
 
 def test_a_graph_that_goes_back_holds_what_xml_can_hold(graph):
     named = NodeGraph(graph.x, graph.edge_index, graph.is_target, ids=[f"n{k}\x01" for k in range(graph.num_nodes)])
-    findings = analyse(recoslip.calibrate(detector("lp-pul"), named, rotations=2), named, grouped=False)
+    findings = find_novel(recoslip.calibrate(detector("lp-pul"), named, rotations=2), named, grouped=False)
     back = to_networkx(findings)
     assert back.number_of_edges() == graph.num_edges
     assert "n0\N{REPLACEMENT CHARACTER}" in back

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import recoslip
 from recoslip import detector
 from recoslip.data.datasets.block_model import csbm
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.pipeline.report.html import Report
 from recoslip.products.cli import app
 
@@ -69,7 +69,7 @@ DRAWING = {"shapes", "shape"}  # written by the page itself and never by a user
 def data():
     graph = csbm(nodes=120, categories=3, features=4, seed=2)
     fitted = recoslip.calibrate(detector("domain-discriminator", epochs=60), graph, rotations=3, max_fpr=0.3)
-    return report(analyse(fitted, graph)).data
+    return report(find_novel(fitted, graph)).data
 
 
 def with_strings(value, strings):

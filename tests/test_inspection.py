@@ -16,7 +16,7 @@ from recoslip.data.alignment import aligned
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.datasets.panel import Labelled, panel_case
 from recoslip.data.tables.table_encoder import TableEncoder
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.inference.check import Check
 from recoslip.inference.columns import check_columns, column_of
 from recoslip.inference.metrics import auroc
@@ -116,7 +116,7 @@ def test_two_networks_get_the_distance_to_the_source_and_no_promise():
     assert look.mixing.edges == 0
     fitted = recoslip.calibrate(detector(look.method), look.prepared, rotations=5)
     assert auroc(novel, fitted.scores, graph.is_target) > 0.9
-    found = analyse(fitted, look.prepared, check=look, grouped=False)
+    found = find_novel(fitted, look.prepared, check=look, grouped=False)
     assert (found.verdict.kind, found.verdict.stands_out) == ("inconclusive", False)
     assert "separable" in found.headline()
     assert "hardly any edge joins the source and the target" in found.verdict.conditions
@@ -147,7 +147,7 @@ def test_after_alignment_there_is_a_ranking_and_no_guarantee():
     graph = changed(drawn("unshifted").graph, lambda x: x + x.std(axis=0) * np.resize([1.0, -1.0], x.shape[1]))
     look = recoslip.check(graph)
     assert look.remedied
-    found = analyse(
+    found = find_novel(
         recoslip.calibrate(detector("lp-pul"), look.prepared, rotations=5), look.prepared, check=look, grouped=False
     )
     assert (found.verdict.kind, found.verdict.supported) == ("inconclusive", False)

@@ -18,7 +18,7 @@ import recoslip
 from recoslip import NodeGraph, detector
 from recoslip.base.errors import RecoslipError
 from recoslip.data.datasets.block_model import csbm
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.pipeline.report.charts import PERIODS, period_chart, projection
 from recoslip.pipeline.report.html import Report
 from recoslip.pipeline.report.payload import FIRST, MAX_CHARACTERS, MAX_NODES, TEXT_LENGTHS, payload
@@ -53,7 +53,7 @@ def run():
     fitted = recoslip.calibrate(
         detector("reco-slip-none", epochs=200, hidden_channels=16), graph, rotations=3, max_fpr=0.05
     )
-    return fitted, graph, analyse(fitted, graph)
+    return fitted, graph, find_novel(fitted, graph)
 
 
 @pytest.fixture(scope="module")
@@ -289,8 +289,8 @@ def test_dark_and_light_and_a_phone(page):
 
 def test_without_calibration_the_page_promises_nothing(browser, run, tmp_path):
     _, graph, _ = run
-    plain = recoslip.Calibrated.of(detector("lp-pul").fit(graph))
-    report(analyse(plain, graph)).save(tmp_path / "report.html")
+    plain = recoslip.Calibrated.uncalibrated(detector("lp-pul").fit(graph))
+    report(find_novel(plain, graph)).save(tmp_path / "report.html")
     page = browser.new_page()
     page.goto((tmp_path / "report.html").as_uri())
     page.wait_for_selector("body[data-ready]")
@@ -342,7 +342,7 @@ def test_fifty_thousand_nodes_make_a_page_of_bounded_size():
     fitted = recoslip.calibrate(
         detector("domain-discriminator", epochs=3, hidden_channels=4, out_channels=4), graph, rotations=3
     )
-    data = payload(analyse(fitted, graph, grouped=False), title="large")
+    data = payload(find_novel(fitted, graph, grouped=False), title="large")
     assert data["counts"]["shown"] == len(data["nodes"]["id"]) == MAX_NODES
     assert data["counts"]["nodes"] == MAX_NODES + 5000
     assert len(json.dumps(data)) < 20e6
@@ -450,13 +450,42 @@ def test_long_texts_are_cut_and_the_page_says_so(titled):
     assert MAX_CHARACTERS < 20e6
 
 
+# The bound of what is shown
+
+
+def test_the_bound_of_what_is_shown_is_that_of_the_library(visit, tmp_path):
+    graph = csbm(nodes=900, categories=5, features=8, shift=0, novel_share=0.2, noise=1.5, seed=3)
+    found = recoslip.detect(graph, progress=False).findings
+    assert found.verdict.kind == "novel"
+    report(found).save(tmp_path / "report.html")
+    page = visit(tmp_path / "report.html")
+
+    def agrees(nodes):
+        bound = found.bins.bound(nodes, found.novel_share.max_growth)
+        if bound.new:
+            assert page.locator("#bound").inner_text() == bound.sentence
+        else:
+            assert "do not show" in page.locator("#bound").inner_text()
+        return bound.new
+
+    seen = [agrees(found.listed)]
+    page.select_option("#filter", "target")
+    seen.append(agrees(graph.is_target))
+    for searched in ("1", "2", "77"):
+        page.fill("#search", searched)
+        seen.append(agrees(graph.is_target & [searched in str(node) for node in graph.ids]))
+    assert len(set(seen)) >= 3
+    page.select_option("#filter", "source")
+    assert page.locator("#bound").inner_text() == ""
+
+
 # The level
 
 
 @pytest.mark.parametrize("fdr", [None, 0.2])
 def test_a_level_lists_what_the_library_lists(visit, run, tmp_path, fdr):
     fitted, graph, _ = run
-    findings = analyse(fitted, graph, fdr=fdr, grouped=False)
+    findings = find_novel(fitted, graph, fdr=fdr, grouped=False)
     report(findings).save(tmp_path / "report.html")
     page = visit(tmp_path / "report.html")
     options = page.locator("#level option")

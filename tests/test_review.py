@@ -20,7 +20,7 @@ import recoslip
 from recoslip import NodeGraph, detector
 from recoslip.base.errors import RecoslipError
 from recoslip.data.datasets.block_model import csbm
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.inference.calibrated import Calibrated
 from recoslip.pipeline.result import Result
 from recoslip.pipeline.saved import REVIEW
@@ -52,10 +52,10 @@ def make_folder(folder, rotations=2):
     graph = NodeGraph(drawn.x, drawn.edge_index, drawn.is_target, ids=ids, columns=kept)
     chosen = detector("domain-discriminator", epochs=30, hidden_channels=8)
     if rotations == 1:
-        fitted = Calibrated.of(chosen.fit(graph)).with_settings(max_fpr=0.3)
+        fitted = Calibrated.uncalibrated(chosen.fit(graph)).with_settings(max_fpr=0.3)
     else:
         fitted = recoslip.calibrate(chosen, graph, rotations=rotations, max_fpr=0.3)
-    Result.of(analyse(fitted, graph)).save(folder)
+    Result.of(find_novel(fitted, graph)).save(folder)
     return folder
 
 

@@ -18,7 +18,7 @@ from recoslip.data.ids import id_hashes
 from recoslip.data.packed.reader import open_packed
 from recoslip.data.packed.writer import pack
 from recoslip.data.tables.table_encoder import TableEncoder
-from recoslip.inference.analysis import analyse
+from recoslip.inference.analysis import find_novel
 from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.metrics import auroc
 from recoslip.inference.p_values import benjamini_hochberg
@@ -100,7 +100,11 @@ def fitted(old_graph):
 
 def fit(name, graph, rotations):
     own = quick(name, **({"epochs": 3} if name == "reco-slip-plus" else {}))
-    return Calibrated.of(own.fit(graph)) if rotations == 1 else recoslip.calibrate(own, graph, rotations=rotations)
+    return (
+        Calibrated.uncalibrated(own.fit(graph))
+        if rotations == 1
+        else recoslip.calibrate(own, graph, rotations=rotations)
+    )
 
 
 def by_id(table):
@@ -367,7 +371,7 @@ def test_the_transfer_to_the_graph_that_was_fitted_is_the_model_itself(old_graph
     for graph, back in ((old_graph, np.arange(len(order))), (old_graph.permuted(order), order)):
         view = model.transfer(graph)
         assert view.is_about(graph)
-        assert (view.threshold(), view.transferred, view.guaranteed) == (model.threshold(), False, True)
+        assert (view.threshold(), view.transferred, view.is_calibrated) == (model.threshold(), False, True)
         for attribute in ("scores", "is_target", "calibration", "node"):
             np.testing.assert_array_equal(getattr(view, attribute), getattr(model, attribute)[back])
         np.testing.assert_array_equal(view.p_values(), model.p_values()[back])
@@ -411,19 +415,19 @@ def test_a_detector_is_about_a_graph_with_its_nodes_order_and_domains_alone(old_
 
 def test_another_graph_is_analysed_if_it_has_calibration_nodes_and_refused_otherwise(world, fitted):
     graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
-    findings = analyse(fitted, graph, grouped=False)
+    findings = find_novel(fitted, graph, grouped=False)
     assert findings.model.transferred
     np.testing.assert_array_equal(findings.p_value, fitted.transfer(graph).p_values())
     assert findings.table().height == graph.num_nodes
     assert set(graph.ids[findings.listed]) <= set(graph.ids[graph.is_target])
     alone = read_table(fitted, world.new, world.new_edges).graph
     with pytest.raises(GraphError, match=r"fitted on another graph, .*none of the source nodes .* calibrated by"):
-        analyse(fitted, alone, grouped=False)
+        find_novel(fitted, alone, grouped=False)
 
 
 def test_the_promise_of_a_transfer_says_that_it_is_one(world, fitted, old_graph):
     graph = read_table(fitted, world.new, world.new_edges, **world.given).graph
-    assert analyse(fitted, graph, grouped=False).guarantee != analyse(fitted, old_graph, grouped=False).guarantee
+    assert find_novel(fitted, graph, grouped=False).guarantee != find_novel(fitted, old_graph, grouped=False).guarantee
 
 
 def test_a_subgraph_has_the_edges_among_its_nodes_in_the_order_asked_for(old_graph):

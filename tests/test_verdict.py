@@ -15,7 +15,7 @@ import recoslip
 from recoslip import NodeGraph, detector
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.partitions import Partitions
-from recoslip.inference.analysis import analyse, facts
+from recoslip.inference.analysis import facts, find_novel
 from recoslip.inference.diagnosis import DEPTH, Cluster, Diagnosis, find_clusters, grown, least_growth, unevenness
 from recoslip.inference.evidence import ALLOWED_GROWTH, BinCounts, Evidence
 from recoslip.inference.groups import Partition, find_groups, inspect_first
@@ -154,7 +154,7 @@ def test_what_grew_is_allowed_for_before_anything_is_called_new():
     largest = max(cluster.growth for cluster in result.findings.diagnosis.grown)
     assert result.novel_share.max_growth == max(ALLOWED_GROWTH, largest)
     graph, model = result.findings.graph, result.calibrated
-    assert analyse(model, graph, max_growth=1.5).novel_share.max_growth == 1.5
+    assert find_novel(model, graph, max_growth=1.5).novel_share.max_growth == 1.5
 
 
 def test_novel_nodes_are_not_counted_as_growth():
@@ -198,7 +198,7 @@ def test_without_hidden_nodes_nothing_can_be_told():
 def test_separable_domains_end_in_which_columns_separate_them():
     graph, _ = world(SOURCE, {"a": 100, "b": 100})
     leak = NodeGraph(np.column_stack([graph.x, 9.0 * graph.is_target]), graph.edge_index, graph.is_target)
-    findings = analyse(recoslip.calibrate(DistanceToSource(), leak), leak)
+    findings = find_novel(recoslip.calibrate(DistanceToSource(), leak), leak)
     assert is_unsupported(findings)
     assert f"feature {graph.num_features} (AU-ROC 1.00)" in findings.verdict.conditions
 
@@ -215,7 +215,7 @@ def test_aligned_graphs_have_a_ranking_and_no_guarantee():
 
 def test_scores_that_are_all_tied_tell_nothing():
     graph = NodeGraph(np.ones((90, 2)), NO_EDGES, np.arange(90) >= 60)
-    findings = analyse(recoslip.calibrate(DistanceToSource(), graph, max_fpr=0.05), graph)
+    findings = find_novel(recoslip.calibrate(DistanceToSource(), graph, max_fpr=0.05), graph)
     assert is_unsupported(findings)
     assert not findings.listed.any()
     assert any("same features" in words for words in findings.diagnosis.warnings)
@@ -224,7 +224,7 @@ def test_scores_that_are_all_tied_tell_nothing():
 def test_a_level_that_no_p_value_reaches_ends_in_which_one_to_ask_for():
     graph, kinds = world({"a": 20, "b": 20}, {"a": 20, "new": 10})
     model = recoslip.calibrate(DistanceToSource(), graph, max_fpr=0.01)
-    for findings in (analyse(model, graph), analyse(model, graph, fdr=0.01)):
+    for findings in (find_novel(model, graph), find_novel(model, graph, fdr=0.01)):
         assert is_unsupported(findings)
         assert "40 source nodes" in findings.verdict.sentence
         assert "0.025" in findings.verdict.advice  # 1/41 is .0244
@@ -258,7 +258,7 @@ def test_one_new_node_is_listed_without_a_wrong_reason():
 def quiet():
     """Findings where nothing is new and nothing grew."""
     graph, _ = world(SOURCE, {"a": 150, "b": 150, "c": 150})
-    return analyse(recoslip.calibrate(DistanceToSource(), graph, max_fpr=0.02), graph)
+    return find_novel(recoslip.calibrate(DistanceToSource(), graph, max_fpr=0.02), graph)
 
 
 def decided(findings, count, fdr=None, **changes):
@@ -497,12 +497,12 @@ def test_the_list_is_counted_in_words():
 def test_guarantees_name_the_rate_and_what_it_rests_on():
     result, _ = found(SOURCE, NEW, max_fpr=0.05)
     assert "positive rate ≤ 5 %" in result.guarantee
-    by_fdr = analyse(result.calibrated, result.findings.graph, fdr=0.1)
+    by_fdr = find_novel(result.calibrated, result.findings.graph, fdr=0.1)
     assert "discovery rate ≤ 10 %" in by_fdr.guarantee
     for words in (result.guarantee, by_fdr.guarantee):
         assert "assuming known target nodes are distributed as the hidden source nodes" in words
     part = np.sort(np.random.default_rng(0).permutation(result.findings.graph.num_nodes)[:1000])
-    other = analyse(result.calibrated, result.findings.graph.subgraph(part))
+    other = find_novel(result.calibrated, result.findings.graph.subgraph(part))
     assert "measured and not proven" in other.guarantee
 
 

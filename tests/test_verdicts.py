@@ -168,6 +168,6 @@ def test_wrong_verdicts_are_refused(fitted, drawn):
 
 
 def test_a_single_fit_says_how_to_learn(drawn):
-    once = Calibrated.of(detector("lp-pul").fit(drawn))
+    once = Calibrated.uncalibrated(detector("lp-pul").fit(drawn))
     with pytest.raises(SettingError, match=r"recoslip\.calibrate"):
         Feedback(once, drawn.ids[drawn.is_target][:1], [])

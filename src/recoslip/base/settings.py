@@ -1,7 +1,7 @@
 """Settings of an estimator, each declared once: default, constraint and documentation in one place.
 
 class Method(Detector):
-    epochs: int = param(1000, Integer(1), "how many")
+    epochs: int = param(Integer(1), "how many", default=1000)
     history_: pl.DataFrame = learned("a table of every epoch")
 """
 
@@ -118,8 +118,11 @@ class Learned:
     per_node: bool  # whether it is an array with one entry per node of the graph
 
 
-def param(default: Any, check: Check, doc: str) -> Any:
-    """Declare a setting. A subclass that changes the default alone writes `name: type = default`."""
+def param(check: Check, doc: str, *, default: Any) -> Any:
+    """Declare a setting. A subclass that changes the default alone writes `name: type = default`.
+
+    Type checkers look for the keyword `default`.
+    """
     return Param(default, check, doc)
 
 

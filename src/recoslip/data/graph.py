@@ -134,7 +134,7 @@ class NodeGraph:
             "feature_names": check_feature_names(feature_names, features.shape[1]),
             "encoding": None if encoding is None else dict(encoding),
             "missing": None if missing is None else dict(missing),
-            "columns": (shown := validation.check_columns(columns, nodes)),
+            "columns": (shown := validation.check_kept_columns(columns, nodes)),
             "label": validation.check_label(label, shown),
             "terms": terms or Terms(),
             "reading": reading,

@@ -251,7 +251,7 @@ def _per_node(name: str, values: ArrayLike, nodes: int) -> NDArray[Any]:
     return array
 
 
-def check_columns(columns: Mapping[str, ArrayLike] | None, nodes: int) -> dict[str, NDArray[Any]]:
+def check_kept_columns(columns: Mapping[str, ArrayLike] | None, nodes: int) -> dict[str, NDArray[Any]]:
     """Return columns of one value per node, read-only."""
     given = (columns or {}).items()
     return {str(name): _frozen(_per_node(f"column {name!r}", values, nodes).copy()) for name, values in given}

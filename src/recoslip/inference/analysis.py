@@ -121,7 +121,7 @@ def with_columns_of(table: pl.DataFrame, graph: NodeGraph, nodes: Mask | None = 
     return table.with_columns(added)
 
 
-def analyse(
+def find_novel(
     model: Calibrated,
     graph: NodeGraph,
     *,
@@ -201,7 +201,7 @@ class ListedGroup:
 class SavedCheck:
     """What the check of a loaded result found."""
 
-    facts: dict[str, Any] = field(repr=False)  # as `Check.facts` returns them
+    facts: dict[str, Any] = field(repr=False)  # as `Check.to_dict` returns them
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what was checked, and what was found."""
@@ -226,7 +226,7 @@ def summarise(findings: Findings) -> dict[str, Any]:
         "recoslip": __version__,
         "method": model.name,
         "settings": json_params(model.detector),
-        "fit_settings": json_params(model.fits[0]) if model.guaranteed else {},
+        "fit_settings": json_params(model.fits[0]) if model.is_calibrated else {},
         "seed": model.detector.random_state,
         "nodes": graph.num_nodes,
         "source": int((~is_target).sum()),
@@ -275,7 +275,7 @@ def facts(findings: Findings) -> dict[str, Any]:
         "inspect_first": [str(findings.graph.ids[node]) for node in first],
         "inspect_first_labels": [findings.label_of(node) for node in first],
         "guarantee": findings.guarantee,
-        "calibrated": model.guaranteed,
+        "calibrated": model.is_calibrated,
         "fdr": findings.fdr,
         "lowest_listed_score": float(model.scores[findings.listed].min()) if findings.listed.any() else None,
         "calibration_nodes": int(model.calibration.sum()),

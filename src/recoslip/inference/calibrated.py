@@ -24,7 +24,6 @@ from recoslip.inference import p_values as conformal
 from recoslip.inference.hiding import ONE_BY_ONE, RANDOM_PARTS, Hiding, match_domains
 from recoslip.learning import base, loading, saving
 from recoslip.learning.base import Attributes, Detector, Presentation, Scores
-from recoslip.learning.methods import DEFAULT
 
 Learn: TypeAlias = Callable[..., list[Attributes]]  # called as `recoslip.learning.base.learn`
 
@@ -47,14 +46,14 @@ class Calibrated:
     hidden: tuple[Mask, ...]  # (nodes,) the source nodes that p-values compare with, of each fit
     is_target: Mask  # (nodes,)
     node: NDArray[np.int64]  # (nodes,) hashes of their ids
-    guaranteed: bool  # whether they were hidden during the fits, so that p-values hold
+    is_calibrated: bool  # whether they were hidden during the fits, so that p-values hold
     hiding: Hiding = ONE_BY_ONE  # how they were chosen
     max_fpr: float = MAX_FPR  # fraction of the known target nodes that may be listed
     transferred: bool = False  # whether this is about another graph than that of the fits
     vectors: NDArray[np.floating] | None = field(default=None, repr=False)  # whose inner products are similarities
 
     @classmethod
-    def of(cls, fitted: Detector) -> Calibrated:
+    def uncalibrated(cls, fitted: Detector) -> Calibrated:
         """Compare with the validation nodes of a single fit, which learned that they are source: no guarantee."""
         check_is_fitted(fitted, "scores_")
         return cls(
@@ -64,7 +63,7 @@ class Calibrated:
             hidden=(fitted.split_.validation & ~fitted.is_target_,),
             is_target=fitted.is_target_,
             node=fitted.node_,
-            guaranteed=False,
+            is_calibrated=False,
         )
 
     @property
@@ -81,7 +80,7 @@ class Calibrated:
     def scores(self) -> Scores:
         """Mean scores; a hidden node has that of the fits in which it was hidden, so that the two can be compared."""
         scores = np.mean(self.fit_scores, axis=0)
-        if self.guaranteed:
+        if self.is_calibrated:
             own = np.sum([np.where(hidden, each, 0.0) for each, hidden in self._fits()], axis=0)
             scores = np.where(self.calibration, own * conformal.weights(self.hidden), scores)
         return np.asarray(scores)
@@ -167,7 +166,7 @@ class Calibrated:
     def _as_presented(self, graph: NodeGraph, hidden: Mask, *, again: bool) -> NodeGraph:
         """Return a graph with the nodes that a fit hid shown as target, where it matters."""
         is_target = graph.is_target | hidden
-        matters = self.guaranteed and hidden.any() and (again or self.detector.scores_need_source)
+        matters = self.is_calibrated and hidden.any() and (again or self.detector.scores_need_source)
         return graph.with_target(is_target) if matters and not is_target.all() else graph
 
     def transfer(self, graph: NodeGraph, nodes: NDArray[np.int64] | None = None) -> Calibrated:
@@ -227,7 +226,7 @@ class Calibrated:
     def _contents(self) -> dict[str, bytes]:
         values = {
             "settings": json_params(self.detector),
-            "guaranteed": self.guaranteed,
+            "is_calibrated": self.is_calibrated,
             "max_fpr": self.max_fpr,
             "transferred": self.transferred,
             "hiding": asdict(self.hiding),
@@ -250,7 +249,7 @@ class Calibrated:
         max_fpr = {name: settings.pop(name) for name in ("max_fpr",) if name in settings}
         fits, values, arrays = loading.load(folder, settings)
         if not values:
-            return cls.of(fits[0]).with_settings(**max_fpr)
+            return cls.uncalibrated(fits[0]).with_settings(**max_fpr)
         own = {key: tuple(v) if isinstance(v, list) else v for key, v in values["settings"].items()}
         result = cls(
             detector=clone(fits[0]).set_params(**(own | settings)),
@@ -259,7 +258,7 @@ class Calibrated:
             hidden=tuple(arrays[f"hidden.{k}"] for k in range(len(fits))),
             is_target=arrays["is_target"],
             node=arrays["node"],
-            guaranteed=values["guaranteed"],
+            is_calibrated=values["is_calibrated"],
             hiding=Hiding(**values["hiding"]),
             max_fpr=values["max_fpr"],
             transferred=values["transferred"],
@@ -309,7 +308,7 @@ def calibrate(
     graph, split, truth, back = base.prepared(detector, graph, split, truth)
     one: Detector = clone(detector).set_params(**detector._rotation_params())
     chosen = match_domains(graph, detector.random_state) if hiding == "matched" else ONE_BY_ONE
-    count = RANDOM_PARTS if rotations is None and detector.name != DEFAULT else rotations
+    count = RANDOM_PARTS if rotations is None and not detector.fits_in_seconds else rotations
     hidden = chosen.parts(graph, count, detector.random_state)
     shown = [_presented(one, graph, split, part, k) for k, part in enumerate(hidden)]
     learned = learn(one, shown, progress or (lambda done, total: None), **truth)
@@ -324,7 +323,7 @@ def calibrate(
         hidden=tuple(part if back is None else part[back] for part in hidden),
         is_target=fits[0].is_target_,
         node=fits[0].node_,
-        guaranteed=True,
+        is_calibrated=True,
         hiding=chosen,
         max_fpr=float(max_fpr),
         vectors=vectors.astype(np.float16) if graph.num_nodes <= MAX_SIMILARITY else None,

@@ -199,7 +199,7 @@ class Check:
         }
 
 
-def check(graph: NodeGraph, *, align: Align = "auto") -> Check:
+def check_graph(graph: NodeGraph, *, align: Align = "auto") -> Check:
     """Check a graph before anything is trained; takes seconds.
 
     Args:

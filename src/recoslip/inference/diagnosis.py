@@ -57,9 +57,9 @@ def most_growth(source: float, target: float, sources: int, targets: int, confid
 
 
 DEPTH = 2  # of the bins that are compared: about 16 of them
-MIN_SOURCE = 10  # source nodes of a cluster whose growth is estimated
+MIN_CLUSTER_SOURCE = 10  # source nodes of a cluster whose growth is estimated
 MIN_TARGET_FRACTION = 0.01  # of the target nodes, in a cluster that is said to have grown
-MIN_GROWTH = 2.0  # confidence bound from which on a cluster is said to have grown
+GROWN = 2.0  # confidence bound from which on a cluster is said to have grown
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def find_clusters(
         inside = label == k
         source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
         compared = int((inside & model.calibration).sum())
-        enough = min(source, compared) >= MIN_SOURCE and not model.hiding.follows_edges
+        enough = min(source, compared) >= MIN_CLUSTER_SOURCE and not model.hiding.follows_edges
         below = int((p[inside & is_target] > 0.5).sum())  # the median of the cluster's calibration nodes
         known = min(target, round(below / _below_median(compared))) if enough else None
         clusters.append(
@@ -152,7 +152,7 @@ def grown(clusters: Sequence[Cluster]) -> list[Cluster]:
     found = [
         cluster
         for cluster in clusters
-        if cluster.least_growth >= MIN_GROWTH and (cluster.known or 0) >= MIN_TARGET_FRACTION * targets
+        if cluster.least_growth >= GROWN and (cluster.known or 0) >= MIN_TARGET_FRACTION * targets
     ]
     return sorted(found, key=lambda cluster: -(cluster.known or 0))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,19 +81,36 @@ class Bound:
     @property
     def sentence(self) -> str:
         """Say what follows."""
-        level = "no confidence level, as the domains follow the edges" if self.follows_edges else "95 % confidence"
-        these = f"these {self.terms.targets(self.size)}"
+        level, these = _level(self.follows_edges), f"these {self.terms.targets(self.size)}"
         if self.new:
-            return (
-                f"At least {self.new:,} of {these} are new ({level}), unless a known category is more than "
-                f"{at_least(self.max_growth)} times as frequent as {self.terms.in_source}."
-            )
+            return some_are_new(f"{self.new:,}", these, self.max_growth, self.follows_edges, self.terms)
         if self.holds_up_to > 1:
             return (
                 f"Some of {these} are new ({level}), unless a known category is more than "
                 f"{at_least(self.holds_up_to)} times as frequent as {self.terms.in_source}."
             )
         return f"Counts of similar {self.terms.noun} do not show that any of {these} are new."
+
+
+class TellingTree(NamedTuple):
+    """The bins of a tree that hold more target nodes than may be known; a bin comes before those inside it."""
+
+    around: NDArray[np.int64]  # (bins,) the place of the smallest such bin around each; -1 for none
+    most_known: NDArray[np.int64]  # (bins,)
+    nodes: NDArray[np.int64]  # target nodes in these bins
+    inside: NDArray[np.int64]  # the place of the smallest such bin around each node
+
+
+def some_are_new(new: str, these: str, max_growth: float, follows_edges: bool, terms: Terms) -> str:
+    """Say how many of some nodes are new; both are given in words."""
+    return (
+        f"At least {new} of {these} are new ({_level(follows_edges)}), unless a known category is more than "
+        f"{at_least(max_growth)} times as frequent as {terms.in_source}."
+    )
+
+
+def _level(follows_edges: bool) -> str:
+    return "no confidence level, as the domains follow the edges" if follows_edges else "95 % confidence"
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +205,25 @@ class BinCounts:
         for level in reversed(self.partitions.levels):
             np.add.at(inside, self.partitions.parent[level], np.maximum(alone[level], inside[level]))
         return int(inside[self.partitions.parent < 0].max(initial=0))
+
+    def telling(self, growth: float) -> list[TellingTree]:
+        """Return what `bound` needs for any target nodes: of each tree, the bins that hold more than may be known."""
+        most, parts = self.most_known(growth), self.partitions
+        tells = self.counts[:, 1] > most
+        inner = np.where(tells, np.arange(len(tells)), -1)  # the smallest such bin around each bin, or itself
+        for level in parts.levels:
+            inner[level] = np.where(tells[level], level, inner[parts.parent[level]])
+        targets, found = np.flatnonzero(self.is_target), []
+        for leaf in parts.leaf:
+            own = inner[leaf[targets]]
+            inside = own >= 0
+            bins = np.flatnonzero(tells & (parts.tree == parts.tree[leaf[0]]))
+            around = np.where(parts.parent[bins] < 0, -1, inner[parts.parent[bins]])
+            place = np.where(around < 0, -1, np.searchsorted(bins, around))
+            found.append(
+                TellingTree(place, most[bins].astype(np.int64), targets[inside], np.searchsorted(bins, own[inside]))
+            )
+        return [tree for tree in found if len(tree.around)]
 
     def would_show(self, group: int, factor: float = 1.0) -> bool:
         """Return whether the other trees would show that a bin holds new nodes if all of its nodes were target.

@@ -278,7 +278,7 @@ def _unsupported(model: Calibrated, fdr: float | None, check: Check, targets: in
     if sources < MIN_SOURCE:
         reason = f"{terms.sources(sources)} are too few to learn from and to compare with"
         advice = f"Give more {terms.sources()}."
-    elif not model.guaranteed:
+    elif not model.is_calibrated:
         reason = f"no {terms.sources()} were hidden during the fit, so there is nothing to compare scores with"
         advice = "Fit it with recoslip.calibrate, as recoslip.detect does."
     elif check.is_separable:

@@ -72,7 +72,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     Scores lie in [0, 1], higher is more novel, one per node in the graph's order. They rank nodes; `recoslip.calibrate`
     turns them into p-values. A subclass declares its settings (`recoslip.base.settings`), which its constructor stores,
-    and implements the methods marked abstract.
+    and implements `_score`, and `_learn_seeds`, or `_learn` if it does not learn from each graph and split alone. One
+    that learns nothing is an `UntrainedDetector`, and implements `_score` only.
 
     >>> import recoslip
     >>> x = np.repeat([[0.0, 1.0], [1.0, 0.0]], 50, axis=0)
@@ -85,11 +86,12 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     uses_validation: ClassVar[bool] = True  # False: where source nodes are hidden, it learns from all others
     requires_truth: ClassVar[bool] = False  # whether `fit` must be told which nodes are novel
     supports_batches: ClassVar[bool] = False  # whether it can train on batches of a graph
+    fits_in_seconds: ClassVar[bool] = False  # whether a dozen fits cost little
     scores_need_source: ClassVar[bool] = False  # whether it can score only a graph that has source nodes
 
-    device: str = param("auto", check_device, '"auto", "cpu", "cuda", ...')
+    device: str = param(check_device, '"auto", "cpu", "cuda", ...', default="auto")
     random_state: int = param(
-        0, Integer(0, 2**63 - 1), "seed of initial weights, dropout and, where no split is given, the split"
+        Integer(0, 2**63 - 1), "seed of initial weights, dropout and, where no split is given, the split", default=0
     )
 
     scores_: Scores = learned("novelty of each node of the graph it was fitted on, (nodes,)", per_node=True)

@@ -45,9 +45,9 @@ class LpPul(UntrainedDetector):
 
     name: ClassVar[str] = "lp-pul"
 
-    novel_ratio: float = param(0.5, Number(0, 1), "fraction of the target nodes that become novel seeds")
-    layers: int = param(3, Integer(1), "steps of propagation")
-    alpha: float = param(0.9, Number(0, 1), "α, how much a step takes from the neighbours")
+    novel_ratio: float = param(Number(0, 1), "fraction of the target nodes that become novel seeds", default=0.5)
+    layers: int = param(Integer(1), "steps of propagation", default=3)
+    alpha: float = param(Number(0, 1), "α, how much a step takes from the neighbours", default=0.9)
 
     def _score(self, graph: NodeGraph) -> Scores:
         adjacency = adjacency_of(graph)
@@ -99,8 +99,10 @@ class NearestSource(UntrainedDetector):
 
     name: ClassVar[str] = "nearest-source"
 
-    nearest: float = param(0.1, Number(0, 1), "fraction of the source nodes that are a node's nearest; one at least")
-    hops: int = param(3, Integer(0, 20), "how far features are averaged over neighbours")
+    nearest: float = param(
+        Number(0, 1), "fraction of the source nodes that are a node's nearest; one at least", default=0.1
+    )
+    hops: int = param(Integer(0, 20), "how far features are averaged over neighbours", default=3)
 
     def _score(self, graph: NodeGraph) -> Scores:
         is_target = graph.is_target

@@ -27,9 +27,14 @@ class Method:
     implementation: str  # "module:Class"
     paper: str  # where the method is from
     inputs: str = "features and edges"
-    trains: bool = True  # whether it trains a network; if not, all seeds give the same
+    varies: bool = True  # whether its scores depend on the seed
     uses_paper_settings: bool = True  # whether a bench gives it the settings that the paper chose for a dataset
     presets: Mapping[str, Any] = field(default_factory=dict)  # settings that the name stands for
+
+    @property
+    def needs_networks(self) -> bool:
+        """Whether it needs the extra `recoslip[networks]`; of other packages' detectors it is not known."""
+        return self.implementation.startswith("recoslip.learning.networks.")
 
     @property
     def kind(self) -> type[Detector]:
@@ -66,13 +71,13 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             _ours("upu", "networks.pu_methods:UPU", "du Plessis et al. 2014"),
             _ours("nnpu", "networks.pu_methods:NNPU", "Kiryo et al. 2017"),
             _ours("sar-em", "networks.pu_methods:SarEM", "Bekker et al. 2019"),
-            _ours("lp-pul", "graph_rules:LpPul", "Carnevali et al. 2021", inputs="edges", trains=False),
+            _ours("lp-pul", "graph_rules:LpPul", "Carnevali et al. 2021", inputs="edges", varies=False),
             _ours("pu-gnn", "networks.pu_methods:PuGnn", "Yang et al. 2023"),
             _ours("conoc", "networks.reco_slip:CoNoC", "Wald & Saria 2023"),
             _ours("dist-pu", "networks.pu_methods:DistPU", "Zhao et al. 2022"),
             _ours("elkan-noto", "networks.pu_methods:ElkanNoto", "Elkan & Noto 2008"),
             _ours("energy", "networks.anomaly:EnergyOOD", "Liu et al. 2020, Wu et al. 2023"),
-            _ours("nearest-source", "graph_rules:NearestSource", "this package", trains=False),
+            _ours("nearest-source", "graph_rules:NearestSource", "this package", varies=False),
             _ours("dominant", "networks.anomaly:Dominant", "Ding et al. 2019"),
         )
     }
@@ -125,7 +130,7 @@ def _offered(point: EntryPoint) -> Method | None:
         elif point.name in (*METHODS, AUTO) or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", point.name):
             reason = "its name is taken, or not of the form my-method"
         else:
-            described = {name: getattr(kind, name) for name in ("inputs", "trains") if hasattr(kind, name)}
+            described = {name: getattr(kind, name) for name in ("inputs", "varies") if hasattr(kind, name)}
             return Method(point.name, point.value, getattr(kind, "paper", ""), **described)
     warnings.warn(f"detector {point.name!r} of {point.value} is left out: {reason}", RecoslipWarning, stacklevel=2)
     return None

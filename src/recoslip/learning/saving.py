@@ -25,7 +25,7 @@ from recoslip.data.split import Split
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
-FORMAT, FORMAT_VERSION = "recoslip-detector", 8
+FORMAT, FORMAT_VERSION = "recoslip-detector", 9
 DOCUMENT, ARRAYS = "model.json", "model.safetensors"
 TABLE = "table"  # the part that holds a data frame, as the bytes of an Arrow file
 

@@ -143,10 +143,13 @@ class Scan(Detector):
 
     name: ClassVar[str] = "scan"
     uses_validation: ClassVar[bool] = False
+    fits_in_seconds: ClassVar[bool] = True
 
-    trees: int = param(TREES, Integer(1, 1000), "how many times to divide the nodes, by each kind of vectors")
-    confidence: float = param(CONFIDENCE, Number(0, 1, open_ends=True), "of the bound of a bin's source share")
-    student: Student | None = param("linear", Optional(Choice(Student)), "the model taught by the scan, or None")
+    trees: int = param(Integer(1, 1000), "how many times to divide the nodes, by each kind of vectors", default=TREES)
+    confidence: float = param(Number(0, 1, open_ends=True), "of the bound of a bin's source share", default=CONFIDENCE)
+    student: Student | None = param(
+        Optional(Choice(Student)), "the model taught by the scan, or None", default="linear"
+    )
 
     model_: ScanModel = learned("bins, what was counted in them, and the student")
 

@@ -21,10 +21,9 @@ from recoslip.data.packed.reader import open_packed
 from recoslip.data.split import default_rotations
 from recoslip.data.tables.cells import described_by_genes, open_if_cells
 from recoslip.data.tables.read import read_graph
-from recoslip.inference import check as inspection
-from recoslip.inference.analysis import analyse as find
+from recoslip.inference.analysis import find_novel
 from recoslip.inference.calibrated import MAX_FPR, Calibrated, calibrate
-from recoslip.inference.check import Align, Check, refuse_leaks
+from recoslip.inference.check import Align, Check, check_align, check_graph, refuse_leaks
 from recoslip.inference.verdict import reachable_rate
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import AUTO, DEFAULT, EFFORTS, Effort, detector
@@ -75,7 +74,7 @@ def check(nodes: Any, edges: Any = None, *, align: Align = "auto", **read_option
         align: whether to bring the target's features to the source's location and scale: "off", "on", or "auto", where
             source and target are separable, and not after it. "auto" also leaves out the edges where that helps.
     """
-    return inspection.check(read(nodes, edges, **read_options), align=align)
+    return check_graph(read(nodes, edges, **read_options), align=align)
 
 
 @reads()
@@ -135,8 +134,8 @@ def detect(
     """
     if method is not None and effort is not None:
         raise SettingError(f"effort is of the default and method names another; got {effort=} and {method=}, give one")
-    model = _model(_of_effort(effort) if method in (None, AUTO) else method, settings, max_fpr, seed, device)
-    inspection.check_align(align)
+    model = _build(_of_effort(effort) if method in (None, AUTO) else method, settings, max_fpr, seed, device)
+    check_align(align)
     if max_fpr is not None:
         Number(0, 1)("max_fpr", max_fpr)
     if fdr is not None:
@@ -145,7 +144,7 @@ def detect(
         Integer(2)("rotations", rotations)
     cells = open_if_cells(nodes)
     given = read(nodes if cells is None else cells, edges, use_rep=use_rep, **read_options)
-    found = inspection.check(given, align=align)
+    found = check_graph(given, align=align)
     if checked is not None:
         checked(found)
     refuse_leaks(found, allow_leak)
@@ -160,7 +159,7 @@ def detect(
     with shown("fitting", "steps", progress) as steps:
         start = time.perf_counter()
         if fits_once:
-            calibrated = Calibrated.of(clone(model).fit(graph, progress=steps)).with_settings(max_fpr=rate)
+            calibrated = Calibrated.uncalibrated(clone(model).fit(graph, progress=steps)).with_settings(max_fpr=rate)
         elif executor is None:
             calibrated = calibrate(model, graph, rotations=rotations, max_fpr=rate, progress=steps)
         else:
@@ -169,11 +168,11 @@ def detect(
             calibrated = executor(model, place, rotations=rotations, max_fpr=rate, progress=steps)
     seconds = time.perf_counter() - start
     compared = int(calibrated.calibration.sum())
-    if calibrated.guaranteed and compared < sources:  # parts that follow the edges may leave out a few
+    if calibrated.is_calibrated and compared < sources:  # parts that follow the edges may leave out a few
         rate, notes = reachable_rate(compared, asked, fdr, graph.terms)
         calibrated = replace(calibrated, max_fpr=rate)
     described = described_by_genes(cells, graph) if described_by is None and cells is not None else described_by
-    findings = find(calibrated, graph, fdr=fdr, grouped=groups, check=found, described=described)
+    findings = find_novel(calibrated, graph, fdr=fdr, grouped=groups, check=found, described=described)
     if method in (None, AUTO) and model.name == DEFAULT:
         notes = (*notes, OTHER_EFFORT)
     return Result.of(findings, seconds=seconds, notes=notes, inputs=paths(nodes, edges))
@@ -198,8 +197,8 @@ def analyse(
         check: what `recoslip.check` returned, if `graph` is its `prepared`; without it, the graph is checked as it is.
         described_by: as for `detect`.
     """
-    calibrated = model if isinstance(model, Calibrated) else Calibrated.of(model)
-    return Result.of(find(calibrated, graph, fdr=fdr, grouped=groups, check=check, described=described_by))
+    calibrated = model if isinstance(model, Calibrated) else Calibrated.uncalibrated(model)
+    return Result.of(find_novel(calibrated, graph, fdr=fdr, grouped=groups, check=check, described=described_by))
 
 
 def _of_effort(effort: str | None) -> str:
@@ -208,7 +207,7 @@ def _of_effort(effort: str | None) -> str:
     return EFFORTS[effort or "quick"]
 
 
-def _model(
+def _build(
     method: str | Detector,
     settings: Mapping[str, Any] | None,
     max_fpr: float | None,

@@ -309,7 +309,7 @@ def score(
     """
     if fdr is not None:
         Number(0, 1, open_ends=True)("fdr", fdr)
-    model = _model(result, max_fpr=max_fpr, device=device)
+    model = _calibrated(result, max_fpr=max_fpr, device=device)
     if isinstance(old, tuple):
         old_nodes, old_edges = old
     else:
@@ -333,7 +333,7 @@ def _terms(result: Any) -> Terms | None:
     return Terms(**summary["terms"]) if "terms" in summary else None
 
 
-def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Calibrated:
+def _calibrated(result: Any, *, max_fpr: float | None, device: str | None) -> Calibrated:
     """Return what a result was calibrated by, with other settings where they are given."""
     changed = {name: value for name, value in (("max_fpr", max_fpr), ("device", device)) if value is not None}
     if isinstance(result, str | os.PathLike):
@@ -342,7 +342,7 @@ def _model(result: Any, *, max_fpr: float | None, device: str | None) -> Calibra
         own = folder if (folder / "model.json").exists() or not (folder / "model").is_dir() else folder / "model"
         return Calibrated.load(own, **changed)
     model = result.calibrated if isinstance(result, Result) else result
-    model = Calibrated.of(model) if isinstance(model, Detector) else model
+    model = Calibrated.uncalibrated(model) if isinstance(model, Detector) else model
     if not isinstance(model, Calibrated):
         raise SettingError(f"expected a Result, a Calibrated, a Detector or a folder; got {type(result).__name__}")
     return model.with_settings(**changed) if changed else model

@@ -14,7 +14,7 @@ from recoslip.base.settings import json_params
 from recoslip.data.ids import id_hashes
 from recoslip.data.tables.read import GivenTable, NewNodes, read_new_nodes
 from recoslip.data.tables.table_encoder import TableEncoder
-from recoslip.inference.analysis import Findings, analyse, facts, with_columns_of
+from recoslip.inference.analysis import Findings, facts, find_novel, with_columns_of
 from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.columns import DriftCheck
 from recoslip.inference.p_values import selected
@@ -70,7 +70,7 @@ def score_new(
         return _score_alone(model, check, fdr)
     nodes = np.flatnonzero(~is_target | new.is_new)
     view, graph = model.transfer(new.graph, nodes), new.graph.subgraph(nodes)
-    findings = replace(analyse(view, graph, fdr=fdr, grouped=grouped), before_scoring=tuple(check.rows()))
+    findings = replace(find_novel(view, graph, fdr=fdr, grouped=grouped), before_scoring=tuple(check.rows()))
     own = pl.Series(graph.ids[new.is_new[nodes]].tolist(), strict=False)
     table = findings.table()
     table = table.filter(table["id"].is_in(own.cast(table["id"].dtype).implode()))

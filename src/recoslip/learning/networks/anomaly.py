@@ -45,9 +45,9 @@ class EnergyOOD(NetworkDetector):
     name: ClassVar[str] = "energy"
     supports_batches: ClassVar[bool] = False
 
-    categories: int = param(10, Integer(2), "clusters that the classifier learns to tell apart")
-    smoothing: int = param(2, Integer(0), r"steps of $E \leftarrow \alpha E + (1 - \alpha) D^{-1} A E$")
-    alpha: float = param(0.5, Number(0, 1), "α")
+    categories: int = param(Integer(2), "clusters that the classifier learns to tell apart", default=10)
+    smoothing: int = param(Integer(0), r"steps of $E \leftarrow \alpha E + (1 - \alpha) D^{-1} A E$", default=2)
+    alpha: float = param(Number(0, 1), "α", default=0.5)
     epochs: int = 1000
     patience: int = PATIENCE
 
@@ -102,7 +102,7 @@ class Dominant(FleetDetector):
 
     name: ClassVar[str] = "dominant"
 
-    feature_weight: float = param(0.5, Number(0, 1), "w")
+    feature_weight: float = param(Number(0, 1), "w", default=0.5)
     dropout: float = 0.0
     epochs: int = 200
     learning_rate: float = 0.005

@@ -60,12 +60,14 @@ def check_encoders(name: str, value: Any) -> None:
 
 # Settings that some of the networks' detectors have.
 PATIENCE = param(
-    50, Integer(1), "epochs without a better validation value after which training ends; the best weights are kept"
+    Integer(1),
+    "epochs without a better validation value after which training ends; the best weights are kept",
+    default=50,
 )
 BATCHES = param(
-    None,
     Optional(Integer(0)),
     "nodes of a batch, of which each epoch sees one; 0 for the whole graph, None to choose by the memory there is",
+    default=None,
 )
 
 
@@ -92,11 +94,11 @@ class TrainingSet:
 class FleetDetector(Detector):
     """A detector that trains a fleet with Adam; by default one network per seed, which keeps its best weights."""
 
-    hidden_channels: int = param(64, Integer(1), "width of the encoder's first layer")
-    out_channels: int = param(32, Integer(1), "width of the encoder's second layer, the representation")
-    dropout: float = param(0.5, Number(0, 0.99), "fraction of the units that are dropped in the networks")
-    epochs: int = param(2000, Integer(1), "how many at most")
-    learning_rate: float = param(0.001, Number(0, np.inf, open_ends=True), "Adam's")
+    hidden_channels: int = param(Integer(1), "width of the encoder's first layer", default=64)
+    out_channels: int = param(Integer(1), "width of the encoder's second layer, the representation", default=32)
+    dropout: float = param(Number(0, 0.99), "fraction of the units that are dropped in the networks", default=0.5)
+    epochs: int = param(Integer(1), "how many at most", default=2000)
+    learning_rate: float = param(Number(0, np.inf, open_ends=True), "Adam's", default=0.001)
 
     fleet_: Fleet = learned("the network or networks that score, on the CPU")
 
@@ -206,9 +208,9 @@ def standardised(values: NDArray[np.float64], mean: float, deviation: float) -> 
 class NetworkDetector(FleetDetector):
     """A detector that trains networks of encoder and head, scored by f."""
 
-    head_channels: int = param(32, Integer(1), "width of the head's hidden layer")
+    head_channels: int = param(Integer(1), "width of the head's hidden layer", default=32)
     encoder: Encoder | nn.Module = param(
-        "gcn", check_encoder, '"gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`'
+        check_encoder, '"gcn", "sage", "mlp", or a PyG module called as `encoder(x, edge_index)`', default="gcn"
     )
 
     supports_batches: ClassVar[bool] = True

@@ -118,8 +118,8 @@ class Oracle(NetworkDetector):
 class PriorDetector(NetworkDetector):
     r"""Warm up as a domain discriminator, estimate π with it by best-bin estimation, then train with a PU risk."""
 
-    prior_epochs: int = param(150, Integer(1), "epochs of the warm-up as domain discriminator")
-    epochs: int = param(1000, Integer(1), "how many at most, those of the warm-up included")
+    prior_epochs: int = param(Integer(1), "epochs of the warm-up as domain discriminator", default=150)
+    epochs: int = param(Integer(1), "how many at most, those of the warm-up included", default=1000)
     patience: int = PATIENCE
 
     prior_: float = learned("π̂, the estimated fraction of known nodes in the target")
@@ -233,9 +233,9 @@ class PuGnn(PriorDetector):
     name: ClassVar[str] = "pu-gnn"
     supports_batches: ClassVar[bool] = False
 
-    hops: int = param(3, Integer(1), "δ, edges within which a target node is near the source")
-    structure_weight: float = param(0.1, Number(0, np.inf), "ρ")
-    negatives_per_edge: int = param(50, Integer(1), "K")
+    hops: int = param(Integer(1), "δ, edges within which a target node is near the source", default=3)
+    structure_weight: float = param(Number(0, np.inf), "ρ", default=0.1)
+    negatives_per_edge: int = param(Integer(1), "K", default=50)
 
     def _pu_objective(self, given: TrainingSet, prior: Tensor, source_probability: Tensor) -> Objective:
         graph, split, data = given.graph, given.split, given.data
@@ -297,10 +297,14 @@ class SarEM(NetworkDetector):
 
     name: ClassVar[str] = "sar-em"
 
-    em_steps: int = param(500, Integer(1), "EM steps at most")
-    em_patience: int = param(50, Integer(1), "steps without a higher validation log-likelihood after which EM ends")
-    epochs: int = param(200, Integer(1), "epochs of fitting a network in a step, at most")
-    patience: int = param(20, Integer(1), "epochs without a lower validation loss after which that fitting ends")
+    em_steps: int = param(Integer(1), "EM steps at most", default=500)
+    em_patience: int = param(
+        Integer(1), "steps without a higher validation log-likelihood after which EM ends", default=50
+    )
+    epochs: int = param(Integer(1), "epochs of fitting a network in a step, at most", default=200)
+    patience: int = param(
+        Integer(1), "epochs without a lower validation loss after which that fitting ends", default=20
+    )
     batch_size: int | None = BATCHES
 
     propensity_: Scores = learned("e of each node in the kept step", per_node=True)

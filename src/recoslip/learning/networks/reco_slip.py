@@ -42,15 +42,17 @@ class ConstrainedDetector(NetworkDetector):
     """A detector that solves the constrained problem for several recall targets and keeps one of the solutions."""
 
     recall_targets: Sequence[float] = param(
-        (0.05, 0.1, 0.15, 0.2, 0.25), check_recall_targets, r"$\tilde\alpha$, the recalls to try"
+        check_recall_targets, r"$\tilde\alpha$, the recalls to try", default=(0.05, 0.1, 0.15, 0.2, 0.25)
     )
-    max_fpr: float = param(0.01, Number(0, 1), r"$\tilde\beta$, the highest validation FPR that a solution may have")
-    multiplier: float = param(0.1, Number(0, np.inf), r"$\lambda^{(0)}$, the dual variable at the start")
+    max_fpr: float = param(
+        Number(0, 1), r"$\tilde\beta$, the highest validation FPR that a solution may have", default=0.01
+    )
+    multiplier: float = param(Number(0, np.inf), r"$\lambda^{(0)}$, the dual variable at the start", default=0.1)
     dual: Dual = param(
-        "hard", Choice(Dual), 'which recall the dual step sees: "hard" counts f > 1/2, "soft" averages f'
+        Choice(Dual), 'which recall the dual step sees: "hard" counts f > 1/2, "soft" averages f', default="hard"
     )
-    epochs: int = param(1000, Integer(1), "T")
-    dual_learning_rate: float = param(0.001, Number(0, np.inf), "Adam's for the multiplier")
+    epochs: int = param(Integer(1), "T", default=1000)
+    dual_learning_rate: float = param(Number(0, np.inf), "Adam's for the multiplier", default=0.001)
 
     candidates_: pl.DataFrame = learned(
         "a table of the solutions: recall target, validation FPR and recall, multiplier, the epoch its "
@@ -99,12 +101,12 @@ class RecoSlip(ConstrainedDetector):
     name: ClassVar[str] = "reco-slip"
 
     links: Links = param(
-        "selective",
         Choice(Links),
         'the pairs of the link loss: "selective" takes those among undecided target nodes, "target" all target nodes, '
         '"all" all nodes, "none" leaves the loss out',
+        default="selective",
     )
-    link_weight: float = param(0.001, Number(0, np.inf), r"$\xi$, its weight")
+    link_weight: float = param(Number(0, np.inf), r"$\xi$, its weight", default=0.001)
     batch_size: int | None = BATCHES
 
     history_: pl.DataFrame = learned("a table of every epoch: training FPR and recall (hard), multiplier and link loss")

@@ -70,32 +70,36 @@ class RecoSlipPlus(NetworkDetector):
     uses_validation: ClassVar[bool] = False
 
     encoder: Any = param(
-        ("gcn", "mlp"),
         check_encoders,
         '"gcn", "sage", "mlp", a PyG module called as `encoder(x, edge_index)`, or several of these',
+        default=("gcn", "mlp"),
     )
     trees: int = param(
-        TREES, Integer(1, 1000), "of the scan: how many times to divide the nodes, by each kind of vectors"
+        Integer(1, 1000), "of the scan: how many times to divide the nodes, by each kind of vectors", default=TREES
     )
-    rounds: int = param(3, Integer(1, MAX_ROUNDS), "of co-training")
+    rounds: int = param(Integer(1, MAX_ROUNDS), "of co-training", default=3)
     core: float = param(
-        0.05, Number(0, 0.5, open_ends=True), "fraction of the target nodes that are pseudo-labelled novel"
+        Number(0, 0.5, open_ends=True), "fraction of the target nodes that are pseudo-labelled novel", default=0.05
     )
     known_below: float = param(
-        0.3,
         Number(0, 1),
         "target nodes with a lower score are pseudo-labelled known (in the first round, the lower half)",
+        default=0.3,
     )
     source_weight: float = param(
-        0.3, Number(0, np.inf, open_ends=True), "weight of a source node's label, where that of a target node is 1"
+        Number(0, np.inf, open_ends=True),
+        "weight of a source node's label, where that of a target node is 1",
+        default=0.3,
     )
-    folds: int = param(3, Integer(2), "of which each network holds one out")
-    smoothing: float = param(0.5, Number(0, 1), "weight of the neighbours in a node's prediction; 0 for none")
+    folds: int = param(Integer(2), "of which each network holds one out", default=3)
+    smoothing: float = param(Number(0, 1), "weight of the neighbours in a node's prediction; 0 for none", default=0.5)
     input_dropout: float = param(
-        0.5, Number(0, 0.99), "fraction of the feature entries that are dropped; none before a PyG module of your own"
+        Number(0, 0.99),
+        "fraction of the feature entries that are dropped; none before a PyG module of your own",
+        default=0.5,
     )
     out_channels: int = 64
-    epochs: int = param(120, Integer(1), "of each round")
+    epochs: int = param(Integer(1), "of each round", default=120)
     batch_size: int | None = BATCHES
 
     fleet_: nn.ModuleList = learned("the networks that score, on the CPU: one fleet for each encoder")  # type: ignore[assignment]

@@ -136,6 +136,35 @@ def levels(findings: Findings) -> list[dict[str, Any]]:
     return found
 
 
+MAX_PLACES = 300_000  # of nodes in bins that the report holds, to bound the new nodes of a selection
+
+
+def selection_bound(findings: Findings, position: NDArray[np.int64]) -> list[dict[str, list[int]]]:
+    """Return what bounds how many of any selected nodes are new: counts of bins, tree by tree, and who is in them.
+
+    Args:
+        findings: of the run.
+        position: (nodes,) of each node on the page, or -1.
+    """
+    if not findings.verdict.supported:
+        return []
+    trees, places = [], 0
+    for tree in sorted(findings.bins.telling(findings.novel_share.max_growth), key=lambda tree: -len(tree.nodes)):
+        shown = position[tree.nodes] >= 0
+        places += int(shown.sum())
+        if places > MAX_PLACES:  # fewer trees bound less, and the bound holds
+            break
+        trees.append(
+            {
+                "around": tree.around.tolist(),
+                "most_known": tree.most_known.tolist(),
+                "nodes": position[tree.nodes[shown]].tolist(),
+                "inside": tree.inside[shown].tolist(),
+            }
+        )
+    return trees
+
+
 MAX_LANDMARKS = 1_000  # nodes that t-SNE is run on; the others are interpolated
 COMPONENTS = 30  # principal components that distances are measured in
 NEAREST_LANDMARKS = 3  # that another node is interpolated from

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from recoslip._version import __version__
 from recoslip.base.errors import RecoslipError, nearest
 from recoslip.base.settings import json_params
-from recoslip.base.text import Terms, counted, shortened, singular
+from recoslip.base.text import counted, shortened, singular
 from recoslip.data.graph import NodeGraph
 from recoslip.data.neighbours import Neighbours
 from recoslip.inference.analysis import Findings, facts
+from recoslip.inference.evidence import some_are_new
 from recoslip.inference.groups import Group
 from recoslip.inference.traits import Trait, nearest_source
 from recoslip.learning.base import Detector
-from recoslip.pipeline.report.charts import growth_chart, levels, period_chart, projection
+from recoslip.pipeline.report.charts import growth_chart, levels, period_chart, projection, selection_bound
 
 TEXT_LENGTHS = (400, 200, 100, 50, 25)  # characters of a cell; the first with which all columns fit
 MAX_CHARACTERS = 8_000_000  # of all columns together
@@ -78,7 +79,7 @@ def _json_value(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-FORMAT = 8  # version of the payload
+FORMAT = 9  # version of the payload
 MAX_NODES = 50_000  # on the page
 MAX_WITH_NEIGHBOURS = 2_000  # nodes with the highest scores whose neighbours are given, besides the listed nodes
 MAX_WITH_TRAITS = 500  # listed nodes whose traits are given
@@ -120,7 +121,7 @@ def payload(
         "format": FORMAT,
         "title": title,
         "facts": facts(findings),
-        "words": _words(graph.terms),
+        "words": _words(findings),
         "legend": _legend(findings),
         "notes": _notes(graph, len(shown), cut_after),
         "read": _read(graph),
@@ -137,6 +138,7 @@ def payload(
         },
         "inspect_first": [int(position[node]) for node in findings.inspect_first()[:FIRST] if position[node] >= 0],
         "levels": levels(findings),
+        "bound": selection_bound(findings, position),
         "nodes": {
             "id": [str(node_id) for node_id in graph.ids[shown].tolist()],
             "label": node_labels(graph, shown),
@@ -164,9 +166,15 @@ def payload(
     }
 
 
-def _words(terms: Terms) -> dict[str, str]:
+def _words(findings: Findings) -> dict[str, str]:
     """Return what the scripts of the page say; values stand in the places that are named."""
+    terms, supported = findings.graph.terms, findings.verdict.supported
+    these, growth = f"these {{number}} {terms.targets()}", findings.novel_share.max_growth
+    shown = some_are_new("{new}", these, growth, findings.bins.follows_edges, terms)
+    not_shown = f"Counts of similar {terms.noun} do not show that any of {these} are new."
     return {
+        "some_are_new": shown if supported else "",
+        "none_shown": not_shown if supported else "",
         "source": terms.source,
         "target": terms.target,
         "one": singular(terms.noun),

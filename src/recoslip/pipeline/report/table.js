@@ -96,9 +96,35 @@ function show() {
       return make("td", { class: kind, ...(text.length > 24 ? { title: text } : {}) }, ...content);
     }))));
   $("count").textContent = `${counted(rows.length)}${selected ? " of the selection" : ""}`;
+  showBound();
   $("page").textContent = rows.length ? `${offset + 1} to ${Math.min(offset + ROWS, rows.length)}` : "none";
   $("previous").setAttribute("aria-disabled", offset === 0);
   $("next").setAttribute("aria-disabled", offset + ROWS >= rows.length);
+}
+
+// How many of the target nodes in the table are new, at least; of the trees, the one that says most is taken.
+function leastNew(chosen) {
+  let most = 0;
+  for (const tree of data.bound) {
+    const held = tree.around.map(() => 0);
+    tree.nodes.forEach((k, i) => { if (chosen.has(k)) held[tree.inside[i]]++; });
+    const inner = held.map(() => 0); // new nodes of the bins within a bin, together
+    let all = 0;
+    for (let bin = held.length - 1; bin >= 0; bin--) {
+      const own = Math.max(held[bin] - tree.most_known[bin], inner[bin]);
+      const around = tree.around[bin];
+      if (around < 0) all += own;
+      else { held[around] += held[bin]; inner[around] += own; }
+    }
+    most = Math.max(most, all);
+  }
+  return most;
+}
+function showBound() {
+  const chosen = new Set(rows.filter((k) => nodes.target[k]));
+  const least = leastNew(chosen);
+  const sentence = words[least ? "some_are_new" : "none_shown"] && say(least ? "some_are_new" : "none_shown", { number: count(chosen.size), new: count(least) });
+  $("bound").textContent = chosen.size ? sentence : "";
 }
 
 $("search").addEventListener("input", () => search($("search").value));

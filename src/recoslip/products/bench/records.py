@@ -169,7 +169,7 @@ def plan(
         sources.check(dataset)
         chosen = {method: _settings(dataset, method, sources, settings or {}) for method in methods}
         jobs += [
-            Job(dataset, split, method, *chosen[method], tuple(seeds if DETECTORS[method].trains else seeds[:1]))
+            Job(dataset, split, method, *chosen[method], tuple(seeds if DETECTORS[method].varies else seeds[:1]))
             for split in splits
             for method in methods
         ]

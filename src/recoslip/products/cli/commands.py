@@ -109,7 +109,7 @@ def report(
 def methods(as_json: options.Json = False) -> None:
     """List the methods that `detect --method` knows."""
     rows = [
-        {"name": name, "paper": method.paper, "inputs": method.inputs, "trains a network": method.trains}
+        {"name": name, "paper": method.paper, "inputs": method.inputs, "trains a network": method.needs_networks}
         for name, method in DETECTORS.items()
     ]
     if as_json:

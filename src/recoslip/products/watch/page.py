@@ -15,7 +15,7 @@ from recoslip.products.watch.state import GROUP, Batch, Group, Settings, State
 MAX_BATCHES = 400  # that a chart shows, the last ones
 MAX_ROWS = 50  # of the table of batches, the last ones
 MAX_LINES = 12  # of a chart
-MIN_GROWTH = 2.0  # lower confidence bound from which on a kind is said to grow
+GROWN = 2.0  # lower confidence bound from which on a kind is said to grow
 CONFIDENCE = 0.95  # that none of the kinds that are said to grow is said so by chance
 
 
@@ -71,7 +71,7 @@ def grown_sentence(state: State) -> str:
     found = []
     for kind, name in state.kinds.items():
         bound = least_growth(first.counts.get(kind, 0), counts.get(kind, 0), first.nodes, nodes, confidence)
-        if bound >= MIN_GROWTH:
+        if bound >= GROWN:
             like = f"like {name!r}" if name else f"like those of kind {kind}"
             found.append((bound, f"nodes {like} are at least {at_least(bound)} times as frequent"))
     if not found:

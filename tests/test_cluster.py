@@ -328,7 +328,7 @@ def assert_same_bits(one, other):
     assert np.array_equal(one.p_values(), other.p_values(), equal_nan=True)
 
 
-@pytest.mark.parametrize("options", [{}, {"sparse": True, "features": 30}, {"shuffled": True}])
+@pytest.mark.parametrize("options", [{}, {"sparse": True, "features": 30, "shuffled": True}])
 def test_a_scan_in_blocks_on_two_machines_has_the_bits_of_one_process(machines, small_blocks, tmp_path, options):
     folder, storage = packed_folder(tmp_path, **options), tmp_path / "storage"
     fitted = scan_on_cluster(folder, storage=storage)

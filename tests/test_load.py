@@ -21,7 +21,7 @@ def write_tables(folder, nodes: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is enforced on Linux")
 def test_detect_finishes_or_refuses_with_limited_memory(forked, tmp_path):
     codes = {}
-    for nodes in (1_000, 80_000, 300_000):
+    for nodes in (1_000, 50_000, 300_000):
         write_tables(tmp_path, nodes)
         command = ["detect", "n.parquet", "e.parquet", "--out", f"out-{nodes}", "--device", "cpu",
                    "--method", "domain-discriminator", "--epochs", "3", "--batch-size", "0"]  # fmt: skip

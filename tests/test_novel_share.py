@@ -7,8 +7,8 @@ from scipy.stats import binom
 
 from recoslip.data.datasets.block_model import csbm
 from recoslip.inference.evidence import ALLOWED_GROWTH, BinCounts
-from recoslip.inference.novel_share import most_by_chance, novel_share
-from recoslip.inference.p_values import p_values
+from recoslip.inference.novel_share import novel_share
+from recoslip.inference.p_values import most_by_chance, p_values
 
 
 @pytest.fixture(scope="module")

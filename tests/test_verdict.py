@@ -20,7 +20,7 @@ from recoslip.inference.diagnosis import DEPTH, Cluster, Diagnosis, find_cluster
 from recoslip.inference.evidence import ALLOWED_GROWTH, BinCounts, Evidence
 from recoslip.inference.groups import Partition, find_groups, inspect_first
 from recoslip.inference.hiding import ONE_BY_ONE
-from recoslip.inference.novel_share import most_by_chance
+from recoslip.inference.p_values import most_by_chance
 from recoslip.inference.traits import FeatureStatistics
 from recoslip.inference.verdict import decide
 from recoslip.learning.base import Detector

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from recoslip.base.errors import TableError
 from recoslip.base.text import PLAIN, Terms, at_least_percent, times
 from recoslip.data.graph import NodeGraph
-from recoslip.data.tables.times import read_times, slash_order
+from recoslip.data.tables.times import time_numbers
 from recoslip.inference.evidence import ERROR, BinCounts
 from recoslip.inference.hiding import match_domains
 
@@ -102,19 +101,6 @@ def lateness(scores: NDArray[np.float64], time: NDArray[np.float64]) -> tuple[fl
     both, sizes = int((late & high).sum()), (len(time), int(late.sum()), int(high.sum()))
     ratio = both * sizes[0] / (sizes[1] * sizes[2])
     return ratio, bool(hypergeom.sf(both - 1, *sizes) <= ERROR)
-
-
-def time_numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Return times as numbers that are in the same order."""
-    if np.issubdtype(times.dtype, np.number):
-        return times.astype(np.float64)
-    if np.issubdtype(times.dtype, np.datetime64):
-        return times.astype("datetime64[us]").astype(np.int64).astype(np.float64)
-    column = pl.Series("time", times.tolist(), strict=False)
-    if column.dtype == pl.String and (numbers := column.cast(pl.Float64, strict=False)).null_count() == 0:
-        return numbers.to_numpy()
-    order = slash_order(column, "the time column") if column.dtype == pl.String else None
-    return np.asarray(read_times(column, order).ticks, dtype=np.float64)
 
 
 def _period(given: NDArray[np.generic], order: NDArray[np.float64]) -> str:

@@ -44,11 +44,7 @@ class Hiding:
 
     def part(self, graph: NodeGraph, seed: int, number: int, fraction: float = PART) -> Mask:
         """Return a fraction of the source nodes, those where random values are highest: (nodes,)."""
-        source = np.flatnonzero(~graph.is_target)
-        values = random_field(graph, self.hops, [seed, 5, number])[source]
-        hidden = np.zeros(graph.num_nodes, dtype=bool)
-        hidden[source[np.argsort(-values, kind="stable")[: _count(fraction, len(source))]]] = True
-        return hidden
+        return _highest(graph, _averaged(graph, _random_values(graph, [seed, 5, number]), self.hops), fraction)
 
     def parts(self, graph: NodeGraph, count: int | None, seed: int) -> list[Mask]:
         """Return the parts of the source to hide one after the other.
@@ -76,9 +72,10 @@ def match_domains(graph: NodeGraph, seed: int = 0) -> Hiding:
     correlation, used = _correlations(graph, seed)
     draws = DRAWS if used < FEW_EDGES else 1
     wanted, chosen, nearest = correlation(graph.is_target, np.ones_like(source)), 0, np.inf
+    fields, done = [_random_values(graph, [seed, 5, number]) for number in range(draws)], 0
     for hops in HOPS:
-        parts = [Hiding(hops).part(graph, seed, number) for number in range(draws)]
-        reached = float(np.mean([correlation(part, source) for part in parts]))
+        fields, done = [_averaged(graph, field, hops - done) for field in fields], hops
+        reached = float(np.mean([correlation(_highest(graph, field, PART), source) for field in fields]))
         if hops == HOPS[0] and wanted < max(WEAK * reached, 2 / np.sqrt(max(used, 1))):
             return Hiding(0, wanted)
         if abs(reached - wanted) < nearest:
@@ -88,10 +85,15 @@ def match_domains(graph: NodeGraph, seed: int = 0) -> Hiding:
     return Hiding(chosen, wanted)
 
 
-def random_field(graph: NodeGraph, hops: int, seed: list[int]) -> NDArray[np.float64]:
-    """Draw a value for each node and average it over the node and its neighbours, so many times: (nodes,)."""
+def _random_values(graph: NodeGraph, seed: list[int]) -> NDArray[np.float64]:
+    """Draw a value for each node, whatever the order of the nodes: (nodes,)."""
     values = np.empty(graph.num_nodes)
     values[np.argsort(hashes_of(graph), kind="stable")] = np.random.default_rng(seed).normal(size=graph.num_nodes)
+    return values
+
+
+def _averaged(graph: NodeGraph, values: NDArray[np.float64], hops: int) -> NDArray[np.float64]:
+    """Average a value of each node over the node and its neighbours, so many times: (nodes,)."""
     degree = np.bincount(graph.edge_index[0], minlength=graph.num_nodes)
     for _ in range(hops):
         around = current().fill(
@@ -101,9 +103,13 @@ def random_field(graph: NodeGraph, hops: int, seed: list[int]) -> NDArray[np.flo
     return values
 
 
-def _count(fraction: float, source: int) -> int:
-    """Return how many of the source nodes are hidden at a time; two or more are left."""
-    return min(max(1, int(fraction * source)), source - 2)
+def _highest(graph: NodeGraph, values: NDArray[np.float64], fraction: float) -> Mask:
+    """Return a fraction of the source nodes, those with the highest values, (nodes,); two or more are left."""
+    source = np.flatnonzero(~graph.is_target)
+    count = min(max(1, int(fraction * len(source))), len(source) - 2)
+    hidden = np.zeros(graph.num_nodes, dtype=bool)
+    hidden[source[np.argsort(-values[source], kind="stable")[:count]]] = True
+    return hidden
 
 
 def _correlations(graph: NodeGraph, seed: int) -> tuple[Callable[[Mask, Mask], float], int]:

@@ -45,28 +45,3 @@ def novel_share(
     excess = (small <= ESTIMATE_LEVEL * (1 + ROUNDING)).mean() - ESTIMATE_LEVEL
     estimate = float(np.clip(excess / (1 - ESTIMATE_LEVEL), low, high))
     return NovelShare(estimate, low, high, float(max_growth), 1 - ERROR, bound.holds_up_to)
-
-
-def most_by_chance(level: float, target_nodes: int, calibration_nodes: int, confidence: float = 0.95) -> int:
-    r"""Return how many target nodes may have p-values up to `level` where nothing is novel and nothing grew.
-
-    With n calibration nodes, $p \le u$ means a score above the j-th highest of theirs, $j = \lfloor u (n + 1) \rfloor$.
-    The probability of that is Beta(j, n + 1 - j) distributed for a known node.
-
-    Args:
-        level: of the p-values.
-        target_nodes: how many there are.
-        calibration_nodes: how many they are compared with.
-        confidence: the number is exceeded with probability 1 - confidence.
-
-    >>> most_by_chance(0.01, 1000, 100_000)
-    15
-    >>> most_by_chance(0.01, 1000, 99)
-    31
-    """
-    from scipy.stats import betabinom
-
-    rank = int(level * (calibration_nodes + 1) + ROUNDING)
-    if not 0 < rank <= calibration_nodes:
-        return 0 if rank <= 0 else target_nodes
-    return int(betabinom.ppf(confidence, target_nodes, rank, calibration_nodes + 1 - rank))

@@ -137,3 +137,28 @@ def benjamini_hochberg(p: ArrayLike, fdr: float) -> NDArray[np.bool_]:
         return np.zeros(0, dtype=bool)
     # Conformal p-values are multiples of 1 / (n + 1), so equality is common and must survive rounding.
     return np.asarray(false_discovery_control(values) <= fdr * (1 + ROUNDING))
+
+
+def most_by_chance(level: float, target_nodes: int, calibration_nodes: int, confidence: float = 0.95) -> int:
+    r"""Return how many target nodes may have p-values up to `level` where nothing is novel and nothing grew.
+
+    With n calibration nodes, $p \le u$ means a score above the j-th highest of theirs, $j = \lfloor u (n + 1) \rfloor$.
+    The probability of that is Beta(j, n + 1 - j) distributed for a known node.
+
+    Args:
+        level: of the p-values.
+        target_nodes: how many there are.
+        calibration_nodes: how many they are compared with.
+        confidence: the number is exceeded with probability 1 - confidence.
+
+    >>> most_by_chance(0.01, 1000, 100_000)
+    15
+    >>> most_by_chance(0.01, 1000, 99)
+    31
+    """
+    from scipy.stats import betabinom
+
+    rank = int(level * (calibration_nodes + 1) + ROUNDING)
+    if not 0 < rank <= calibration_nodes:
+        return 0 if rank <= 0 else target_nodes
+    return int(betabinom.ppf(confidence, target_nodes, rank, calibration_nodes + 1 - rank))

@@ -14,8 +14,8 @@ from recoslip.inference.check import Check
 from recoslip.inference.diagnosis import Diagnosis
 from recoslip.inference.earlier import EarlierStep
 from recoslip.inference.evidence import MIN_GROWTH, PLACEBOS, BinCounts
-from recoslip.inference.novel_share import NovelShare, most_by_chance
-from recoslip.inference.p_values import ROUNDING
+from recoslip.inference.novel_share import NovelShare
+from recoslip.inference.p_values import ROUNDING, most_by_chance
 from recoslip.inference.power import Power, measure_power
 
 

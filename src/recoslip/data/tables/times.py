@@ -233,3 +233,16 @@ def _parse(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
     valid = seconds.is_not_null() & is_offset
     microseconds = seconds + fraction - offset
     return microseconds.zip_with(valid, pl.Series([None], dtype=pl.Int64)), zone.is_not_null()
+
+
+def time_numbers(times: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Return times as numbers that are in the same order."""
+    if np.issubdtype(times.dtype, np.number):
+        return times.astype(np.float64)
+    if np.issubdtype(times.dtype, np.datetime64):
+        return times.astype("datetime64[us]").astype(np.int64).astype(np.float64)
+    column = pl.Series("time", times.tolist(), strict=False)
+    if column.dtype == pl.String and (numbers := column.cast(pl.Float64, strict=False)).null_count() == 0:
+        return numbers.to_numpy()
+    order = slash_order(column, "the time column") if column.dtype == pl.String else None
+    return np.asarray(read_times(column, order).ticks, dtype=np.float64)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from recoslip.base.text import percent, times
 from recoslip.data.partitions import Partitions
 from recoslip.data.split import Mask
+from recoslip.data.tables.times import time_numbers
 from recoslip.inference.analysis import Findings
 from recoslip.inference.diagnosis import DEPTH, Cluster
-from recoslip.inference.earlier import time_numbers
 from recoslip.inference.groups import most_like
 from recoslip.inference.p_values import ROUNDING, selected
 from recoslip.inference.verdict import guarantee
@@ -192,7 +192,9 @@ def projection(vectors: NDArray[np.float64], preferred: Mask, seed: int = 0) -> 
         return np.asarray(np.column_stack([x, np.zeros((len(x), 2))])[:, :2])
     landmarks = np.argsort(rng.random(len(x)) - preferred, kind="stable")[:MAX_LANDMARKS]
     perplexity = min(30.0, (len(landmarks) - 1) / 3)
-    embedded = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=seed).fit_transform(x[landmarks])
+    embedded = TSNE(perplexity=perplexity, init="pca", max_iter=350, angle=0.8, random_state=seed).fit_transform(
+        x[landmarks]
+    )
     result = np.empty((len(x), 2)) if len(landmarks) == len(x) else _interpolated(x, x[landmarks], embedded, rng)
     result[landmarks] = embedded
     return result

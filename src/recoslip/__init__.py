@@ -15,13 +15,20 @@ each imports from itself and those above it in this list alone:
 - `products`: what people do with a result: review, watch, cells, compare, bench, the command line
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 import lazy_loader
 
 from recoslip._version import __version__ as __version__
 
-_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names are those of __init__.pyi
+_attribute, _, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names are those of __init__.pyi
+if find_spec("torch") is None:  # then these say so when they are asked for
+    __all__ = [name for name in __all__ if name not in ("RecoSlip", "RecoSlipPlus")]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

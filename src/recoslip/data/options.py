@@ -6,7 +6,6 @@ import codecs
 import functools
 import inspect
 import textwrap
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import date
@@ -30,7 +29,6 @@ class Option(NamedTuple):
     help: str  # one sentence, which fits Python and the command line
     kind: Kind  # how the command line reads it
     more: str = ""  # for Python's documentation
-    old: str = ""  # the name it had in the release before this one, which is still understood
 
 
 def option(
@@ -39,10 +37,9 @@ def option(
     kind: Kind = "text",
     *,
     more: str = "",
-    old: str = "",
 ) -> Any:
     """Declare an option: see `Option`."""
-    metadata = {"option": Option(help, kind, more, old)}
+    metadata = {"option": Option(help, kind, more)}
     if kind in ("numbers", "pairs"):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -63,9 +60,7 @@ class ReadOptions:
         "domain",
         more="It holds true/false, 0/1, source/target, or any values with `target`. Rows without a value are left out.",
     )
-    target: Any = option(
-        "Value of the domain column that means target; all others are source.", kind="value", old="target_value"
-    )
+    target: Any = option("Value of the domain column that means target; all others are source.", kind="value")
     time: str | None = option(
         "Column of the nodes table with times, which replaces the domain: nodes are target from `since` on.",
         more='A column called "domain" is then no feature. Rows without a time are left out.',
@@ -84,7 +79,9 @@ class ReadOptions:
     )
     ignore: Sequence[str] = option("Columns not to use as features.", (), "names")
     text: Sequence[str] = option(
-        "Columns of free text, encoded as tf-idf weights of words; default: those with long texts.", (), "names"
+        "Columns of free text, encoded as tf-idf weights of words; default: those of four words or more.",
+        (),
+        "names",
     )
     read_as: Mapping[str, str] = option(
         "How columns are read instead of as guessed, such as year=category: number, category, list or text.",
@@ -93,11 +90,9 @@ class ReadOptions:
     )
     edge_from: str | None = option(
         "Column of the edges table with one end of each edge; default: the first that holds ids of nodes.",
-        old="source_column",
     )
     edge_to: str | None = option(
         "Column of the edges table with the other end of each edge; default: the second that holds ids of nodes.",
-        old="target_column",
     )
     weight: str | None = option("Column of the edges table with the weights of the edges, which are positive.")
     drop_unknown: bool = option("Leave out edges to unknown nodes instead of refusing them.", False, "switch")
@@ -120,7 +115,9 @@ class ReadOptions:
     label: str | None = option(
         'Column that names the nodes in the report; default: one that is called so, such as title; "" for none.'
     )
-    noun: str = option("What a node is called in sentences, in the plural, such as titles.", "nodes")
+    noun: str | None = option(
+        "What a node is called in sentences, in the plural, such as titles; default: the file's name, if it is one."
+    )
     keep: Sequence[str] = option(
         "Columns to keep beside the nodes, in the report and in the table of scores.", (), "names"
     )
@@ -194,20 +191,11 @@ def declared(only: Collection[str] | None = None) -> dict[str, tuple[Field[Any],
     }
 
 
-def current_names(given: Mapping[str, Any], known: Collection[str], *, what: str = "option") -> dict[str, Any]:
-    """Return options under their names of today; raise for one that does not exist."""
-    renamed = {own.old: name for name, (_, own) in declared().items() if own.old and name in known}
-    result: dict[str, Any] = {}
-    for name, value in given.items():
-        own = renamed.get(name, name)
-        if own not in known:
+def check_names(given: Collection[str], known: Collection[str], *, what: str = "option") -> None:
+    """Raise for an option that does not exist."""
+    for name in given:
+        if name not in known:
             raise SettingError(f"there is no {what} {name!r}{nearest(name, known)}; there are {', '.join(known)}")
-        if own != name:
-            warnings.warn(f"{name} is called {own} now; the old name goes in the next release", DeprecationWarning, 4)
-        if own in result:
-            raise SettingError(f"{own} was given twice, also by its old name; leave one of them out")
-        result[own] = value
-    return result
 
 
 def reads(*only: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -229,9 +217,8 @@ def reads(*only: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(function)
         def call(*args: P.args, **given: P.kwargs) -> R:
-            known = {name: value for name, value in given.items() if name in own_names}
-            others = {name: value for name, value in given.items() if name not in own_names}
-            return function(*args, **known, **current_names(others, allowed, what="argument"))  # type: ignore[arg-type]
+            check_names([name for name in given if name not in own_names], allowed, what="argument")
+            return function(*args, **given)
 
         call.__signature__ = signature.replace(parameters=[*own, *map(_parameter, read.values())])  # type: ignore[attr-defined]
         call.__doc__ = _documented(inspect.getdoc(function) or "", read)

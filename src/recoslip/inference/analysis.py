@@ -66,7 +66,8 @@ class Findings:
 
     def inspect_first(self) -> tuple[int, ...]:
         """Return the nodes to inspect first: the highest of each group in turn, if anything stands out."""
-        return inspect_first(self.groups)
+        every = self.verdict.stands_out and not self.verdict.supported  # then no group has evidence
+        return inspect_first(self.groups, every=every)
 
     def label_of(self, node: int) -> str:
         """Return what a person calls a node: its value in the column that names nodes, or else its id."""
@@ -164,7 +165,7 @@ def find_novel(
     earlier = earlier_step(graph, model.scores) if share.low > 0 else None
     verdict = decide(model, listed, fdr, share, bins, diagnosis, check, earlier)
     guaranteed = guarantee(model, fdr, supported=verdict.supported, terms=graph.terms)
-    evident = bins if verdict.stands_out else None
+    evident = bins if verdict.stands_out and verdict.supported else None
     groups = profile_groups(graph, model.scores, listed, partition, similarity, features, evident)
     return Findings(
         model=model,

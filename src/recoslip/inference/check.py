@@ -67,7 +67,8 @@ class Check:
             case "proportions":
                 return (
                     f"{both} are not separable: in regions with {mixed} they share groups of similar {terms.noun} "
-                    f"(AU-ROC at most {APART}). They may differ in proportions."
+                    f"(AU-ROC {mixing.separability or 0.5:.2f}; above {APART} they were separable). They may differ in "
+                    "proportions."
                 )
             case "new kind":
                 alone = sum(region.target for region in mixing.regions if region.is_target_alone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class Cluster:
     target: int
     known: int | None  # target nodes that score as its source nodes do: twice those below the median of these
     listed: int
-    growth: float | None  # how many times as frequent its known nodes are in the target as in the source
+    growth: float | None  # how many times as frequent they are among the known target nodes as in the source
     least_growth: float  # lower confidence bound of the growth (95 %, one-sided)
     name: str | None  # the features that its source nodes have more of than others, where features have names
     most_growth: float = float("inf")  # upper confidence bound of the growth (95 %, one-sided)
@@ -120,9 +120,8 @@ def find_clusters(
         features: of the graph, to name bins by.
     """
     is_target = model.is_target
-    p = model.p_values_within(label)
-    sources, targets = int((~is_target).sum()), int(is_target.sum())
-    clusters = []
+    p, listed_in = model.p_values_within(label), np.bincount(label[listed], minlength=label.max() + 1)
+    counted = []
     for k in np.unique(label):
         inside = label == k
         source, target = int((inside & ~is_target).sum()), int((inside & is_target).sum())
@@ -130,20 +129,24 @@ def find_clusters(
         enough = min(source, compared) >= MIN_CLUSTER_SOURCE and not model.hiding.follows_edges
         below = int((p[inside & is_target] > 0.5).sum())  # the median of the cluster's calibration nodes
         known = min(target, round(below / _below_median(compared))) if enough else None
-        clusters.append(
-            Cluster(
-                source=source,
-                target=target,
-                known=known,
-                listed=int((inside & listed).sum()),
-                growth=None if known is None else known / targets / (source / sources),
-                least_growth=0.0 if known is None else least_growth(source / 2, known / 2, sources, targets),
-                name=features.name(np.flatnonzero(inside & ~is_target)),
-                most_growth=np.inf if known is None else most_growth(source / 2, known / 2, sources, targets),
-                label=int(k),
-            )
-        )
-    return tuple(sorted(clusters, key=lambda cluster: -(cluster.growth or 0)))
+        name = features.name(np.flatnonzero(inside & ~is_target))
+        counted.append(Cluster(source, target, known, int(listed_in[k]), None, 0.0, name, label=int(k)))
+    sizes = int((~is_target).sum()), sum(map(_known, counted))
+    return tuple(sorted((_with_growth(each, *sizes) for each in counted), key=lambda each: -(each.growth or 0)))
+
+
+def _known(cluster: Cluster) -> int:
+    """Return how many target nodes of a cluster are known; where that is not estimated, those that are not listed."""
+    return cluster.target - cluster.listed if cluster.known is None else cluster.known
+
+
+def _with_growth(cluster: Cluster, sources: int, known: int) -> Cluster:
+    """Compare a cluster's share of the source nodes with that of the known target nodes, given how many there are."""
+    if cluster.known is None:
+        return cluster
+    half = cluster.source / 2, cluster.known / 2, sources, known  # the known ones are counted by half of them
+    growth = cluster.known / max(1, known) / (cluster.source / sources)
+    return replace(cluster, growth=growth, least_growth=least_growth(*half), most_growth=most_growth(*half))
 
 
 def grown(clusters: Sequence[Cluster]) -> list[Cluster]:
@@ -160,19 +163,18 @@ def grown(clusters: Sequence[Cluster]) -> list[Cluster]:
 def unevenness(clusters: Sequence[Cluster]) -> float | None:
     """Return the total variation between source and known target nodes over clusters, beyond that of chance.
 
-    0 is no shift; None where no target node looks known. In a cluster with few source nodes, those that are not listed
-    count as known.
+    0 is no shift; None where no target node looks known. Chance adds to the squares of the differences, so their sum
+    is reduced by its expectation.
     """
-    source = np.array([cluster.source for cluster in clusters])
-    known = np.array([c.target - c.listed if c.known is None else c.known for c in clusters])
+    source, known = np.array([cluster.source for cluster in clusters]), np.array([_known(each) for each in clusters])
     if not known.sum():
         return None
     pooled = (source / source.sum() + known / known.sum()) / 2
     # Known nodes are counted by half of them, so their number has twice the variance.
-    deviation = np.sqrt(pooled * (1 - pooled) * (1 / source.sum() + 2 / known.sum()))
-    by_chance = 0.5 * np.sqrt(2 / np.pi) * deviation.sum()
-    variation = 0.5 * np.abs(source / source.sum() - known / known.sum()).sum()
-    return float(max(0.0, variation - by_chance))
+    by_chance = (pooled * (1 - pooled) * (1 / source.sum() + 2 / known.sum())).sum()
+    difference = source / source.sum() - known / known.sum()
+    squares = max(1e-12, float((difference**2).sum()))
+    return float(0.5 * np.abs(difference).sum() * np.sqrt(max(0.0, 1 - by_chance / squares)))
 
 
 FEW_SOURCE = 100  # fewer source nodes may not represent what is known
@@ -195,11 +197,12 @@ class Diagnosis:
         """Say how far the proportions of known categories shifted."""
         if self.unevenness is None:
             return f"The shift of known categories is not estimated: too few {terms.targets()} look known."
-        moved = f"{100 * self.unevenness:.0f} % of the {terms.sources()} would have to change cluster to match"
-        if self.unevenness < 0.1:
-            return f"Known categories have similar proportions {terms.in_source} and {terms.in_target}: {moved}."
-        how = "somewhat" if self.unevenness < 0.3 else "strongly"
-        return f"The proportions of known categories shifted {how}: {moved}."
+        how = "hardly" if self.unevenness < 0.1 else "somewhat" if self.unevenness < 0.3 else "strongly"
+        return (
+            f"The proportions of {len(self.clusters)} clusters of similar {terms.noun} {how} differ: about "
+            f"{100 * self.unevenness:.0f} % of the {terms.sources()} would have to change cluster to match the known "
+            f"{terms.targets()}. A shift within a cluster does not show."
+        )
 
 
 def diagnose(model: Calibrated, graph: NodeGraph, listed: Mask, features: FeatureStatistics) -> Diagnosis:
@@ -214,7 +217,7 @@ def diagnose(model: Calibrated, graph: NodeGraph, listed: Mask, features: Featur
     is_target = graph.is_target
     clusters = find_clusters(model, Partitions.of(graph).at_depth(DEPTH), listed, features)
     ends = graph.edge_index
-    joined = bool((is_target[ends[0]] & is_target[ends[1]]).any())
+    joined = graph.num_edges == 0 or bool((is_target[ends[0]] & is_target[ends[1]]).any())
     return Diagnosis(
         unevenness=unevenness(clusters),
         clusters=clusters,

@@ -52,11 +52,12 @@ class Evidence:
         """Whether known nodes would have had to grow to be so many."""
         return self.least_growth >= MIN_GROWTH
 
-    def sentence(self) -> str:
-        """Say what follows."""
+    def sentence(self, *, of_group: bool = False) -> str:
+        """Say what follows for a node that lies in the bin, or for a group of which at least half does."""
         are, terms = "is" if self.source == 1 else "are", self.terms
         similar = (
-            f"Of {terms.nodes(self.source + self.target)} with similar {VIEWS[self.view]}, {self.source:,} {are} from "
+            f"Of {terms.nodes(self.source + self.target)} with similar {VIEWS[self.view]}"
+            f"{', among them at least half of the group,' if of_group else ','} {self.source:,} {are} from "
             f"{terms.the_source}."
         )
         if not self.is_convincing:

@@ -102,6 +102,7 @@ def _linked(held: sp.csr_array) -> NDArray[np.int64]:
 MAX_EXEMPLARS = 12
 INSPECT_FIRST = 10  # nodes to look at first
 REFERENCES = 50  # source nodes that a group is compared with
+NEAREST = 15  # of these, which say what it is most like
 TRAITS = 6  # of a group
 TYPICAL = 3  # members that stand for a group, and source nodes that are most like it
 
@@ -115,8 +116,8 @@ class Group:
     name: str | None  # the features that it has more of than the source, where features have names
     exemplars: tuple[int, ...]  # nodes, the highest scores first
     typical: tuple[int, ...]  # nodes, those that are most like all others first
-    nearest: tuple[int, ...]  # source nodes, those that are most like the group first
-    nearest_bin: int  # the coarse bin that holds most of the source nodes that the group is compared with
+    nearest_bin: int  # the coarse bin that holds most of the source nodes that are most like it
+    nearest: tuple[int, ...]  # source nodes of that bin, those that are most like the group first
     traits: tuple[Trait, ...]  # against the source nodes most like it
     references: int  # how many those are
     internal_edges: int
@@ -127,7 +128,7 @@ class Group:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is said of it in every place, as JSON values."""
-        evidence = None if self.evidence is None else self.evidence.sentence()
+        evidence = None if self.evidence is None else self.evidence.sentence(of_group=True)
         return {"number": self.number, "size": self.size, "name": self.name, "evidence": evidence}
 
 
@@ -150,7 +151,10 @@ def profile_groups(
     for number in range(1, partition.count + 1):
         members = np.flatnonzero(label == number)
         _, far_ends = neighbours.of(members)  # internal edges occur twice
-        nearest = most_like(similarity, members, np.flatnonzero(~is_target), REFERENCES)
+        references = most_like(similarity, members, np.flatnonzero(~is_target), REFERENCES)
+        own = coarse[references[:NEAREST]]
+        nearest_bin = int(np.bincount(own).argmax()) if len(own) else -1
+        nearest = references[:NEAREST][own == nearest_bin]
         by_score = members[np.argsort(-scores[members], kind="stable")]
         groups.append(
             Group(
@@ -160,9 +164,9 @@ def profile_groups(
                 exemplars=tuple(by_score[:MAX_EXEMPLARS].tolist()),
                 typical=tuple(most_like(similarity, members, members, TYPICAL).tolist()),
                 nearest=tuple(nearest[:TYPICAL].tolist()),
-                nearest_bin=int(np.bincount(coarse[nearest]).argmax()) if len(nearest) else -1,
-                traits=tuple(features.traits(members.tolist(), nearest.tolist(), TRAITS)),
-                references=len(nearest),
+                nearest_bin=nearest_bin,
+                traits=tuple(features.traits(members.tolist(), references.tolist(), TRAITS)),
+                references=len(references),
                 internal_edges=int((label[far_ends] == number).sum()) // 2,
                 edges_to_listed=int((listed[far_ends] & (label[far_ends] != number)).sum()),
                 edges_to_target=int((is_target[far_ends] & ~listed[far_ends]).sum()),
@@ -181,10 +185,10 @@ def most_like(
     return among[np.argsort(-alike, kind="stable")[:count]]
 
 
-def inspect_first(groups: Sequence[Group], count: int = INSPECT_FIRST) -> tuple[int, ...]:
+def inspect_first(groups: Sequence[Group], count: int = INSPECT_FIRST, *, every: bool = False) -> tuple[int, ...]:
     """Choose a few nodes across groups: the highest of each group in turn, groups with the most evidence first.
 
-    Groups of which nothing says that they are new are left out.
+    Groups of which nothing says that they are new are left out, unless `every` group is wanted.
     """
-    convincing = [group.exemplars for group in groups if group.evidence and group.evidence.is_convincing]
+    convincing = [group.exemplars for group in groups if every or (group.evidence and group.evidence.is_convincing)]
     return tuple(node for nodes in zip_longest(*convincing) for node in nodes if node is not None)[:count]

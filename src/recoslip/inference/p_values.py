@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recoslip.base.errors import SettingError
+from recoslip.base.settings import Number
 from recoslip.data.split import Mask
 
 ROUNDING = 1e-9  # 0.29 * 100 counts as 29
@@ -137,6 +139,16 @@ def benjamini_hochberg(p: ArrayLike, fdr: float) -> NDArray[np.bool_]:
         return np.zeros(0, dtype=bool)
     # Conformal p-values are multiples of 1 / (n + 1), so equality is common and must survive rounding.
     return np.asarray(false_discovery_control(values) <= fdr * (1 + ROUNDING))
+
+
+def check_rates(max_fpr: float | None, fdr: float | None) -> None:
+    """Raise unless at most one rate is given, between 0 and 1."""
+    if max_fpr is not None and fdr is not None:
+        raise SettingError(f"a list is made by one rate; got max_fpr={max_fpr!r} and fdr={fdr!r}, leave one out")
+    if max_fpr is not None:
+        Number(0, 1)("max_fpr", max_fpr)
+    if fdr is not None:
+        Number(0, 1, open_ends=True)("fdr", fdr)
 
 
 def most_by_chance(level: float, target_nodes: int, calibration_nodes: int, confidence: float = 0.95) -> int:

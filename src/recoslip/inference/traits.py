@@ -193,8 +193,11 @@ class FeatureStatistics:
         nodes = nodes[:: -(-len(nodes) // MAX_MEASURED)]
         strength = (self._mean(nodes) - self.source_mean) / self.scale
         order = np.argsort(-strength, kind="stable")[: NAME_LENGTH * NAME_LENGTH]
-        names = (self.plain_names[k] for k in order if strength[k] >= MIN_NAME_STRENGTH)
-        return ", ".join([*dict.fromkeys(name for name in names if name)][:NAME_LENGTH]) or None
+        names: dict[str, str] = {}
+        for k in order:
+            if strength[k] >= MIN_NAME_STRENGTH and (name := self.plain_names[k]):
+                names.setdefault(name.casefold(), name)  # a word of a text may be a category, too
+        return ", ".join([*names.values()][:NAME_LENGTH]) or None
 
     def _mean(self, nodes: Sequence[int] | NDArray[np.int64], power: int = 1) -> NDArray[np.float64]:
         rows = self.x[list(nodes)].astype(np.float64)

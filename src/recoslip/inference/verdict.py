@@ -11,7 +11,7 @@ from recoslip.base.text import PLAIN, Terms, at_least, at_least_percent, capital
 from recoslip.data.split import MIN_SOURCE, Mask
 from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
-from recoslip.inference.diagnosis import Diagnosis
+from recoslip.inference.diagnosis import GROWN, Diagnosis
 from recoslip.inference.earlier import EarlierStep
 from recoslip.inference.evidence import MIN_GROWTH, PLACEBOS, BinCounts
 from recoslip.inference.novel_share import NovelShare
@@ -40,7 +40,7 @@ def guarantee(model: Calibrated, fdr: float | None, *, supported: bool, terms: T
     proven = ""
     if fits > 1 and not model.transferred:
         most = 2 * ((hidden := int(model.calibration.sum())) * rate + rate + fits - 1) / (hidden + fits)
-        proven = " (measured for several fits" + (f"; proven: {percent(min(1.0, most))})" if fdr is None else ")")
+        proven = " (in simulations" + (f"; proven: ≤ {percent(min(1.0, most))})" if fdr is None else ")")
     guaranteed = (
         f"Expected false-{kind} rate ≤ {100 * rate:.3g} %{proven}, assuming known {terms.targets()} are distributed as "
         f"the hidden {terms.sources()}."
@@ -128,15 +128,16 @@ def decide(
         elsewhere = f", or known {terms.noun} in another part of the graph" if bins.follows_edges else ""
         return Verdict(
             "inconclusive",
-            f"Inconclusive: {count:,} of {terms.targets(targets)} {'stands' if one else 'stand'} out, more than "
-            f"expected if known categories kept their proportions, and may be novel or known.",
+            f"Inconclusive: {count:,} of {terms.targets(targets)} {'stands' if one else 'stand'} out, more than by "
+            "chance if known categories kept their proportions, and may be novel or known.",
             f"Inspect {'it' if one else 'a few of them'}; a domain expert can tell.",
             stands_out=True,
             conditions=f"Known {terms.noun} that became more frequent may stand out too{elsewhere}. "
             f"{_needed(bins.bound(listed).holds_up_to, share, terms)}",
             figures=(
                 Figure(
-                    f"{count:,}", f"of {terms.targets(targets)} stand out; {by_chance:,} {_expected(model, fdr, terms)}"
+                    f"{count:,}",
+                    f"of {terms.targets(targets)} stand out; up to {by_chance:,} {_expected(model, fdr, terms)}",
                 ),
                 NOT_SURE,
                 _growth_figure(share.holds_up_to, terms),
@@ -152,7 +153,8 @@ def _nothing_new(count: int, targets: int, share: NovelShare, bins: BinCounts, d
     among = f"the {terms.targets(targets)}"
     chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than expected by chance. " if count else ""
     conditions = f"{chance}{power.sentence(terms)}"
-    shown = Figure("0", f"of {terms.targets(targets)} are shown to be new")
+    listed = f"; {count:,} {'is' if count == 1 else 'are'} listed, as chance may do" if count else ""
+    shown = Figure("0", f"of {terms.targets(targets)} are shown to be new{listed}")
     if changed:
         growth = Figure(
             f"{times(changed[0].growth or 0)} times",
@@ -168,12 +170,28 @@ def _nothing_new(count: int, targets: int, share: NovelShare, bins: BinCounts, d
             figures=(shown, _power_figure(power, terms), growth),
         )
     figures = (shown, _power_figure(power, terms), _growth_figure(share.holds_up_to, terms))
+    if share.holds_up_to >= GROWN and not bins.follows_edges:
+        return Verdict(
+            "inconclusive",
+            f"Inconclusive: a known category is at least {at_least(share.holds_up_to)} times as frequent "
+            f"{terms.in_target} as {terms.in_source}, or something is new.",
+            f"Inspect the {terms.noun} with the highest holds_up_to in the table of scores; a domain expert can tell.",
+            stands_out=True,
+            conditions=f"Counts of similar {terms.noun} show it (95 % confidence). {conditions}",
+            figures=(shown, NOT_SURE, _growth_figure(share.holds_up_to, terms)),
+        )
     if not power.suffices:
         sentence = f"Inconclusive: nothing stands out among {among}, but too little can be seen in these data."
         return Verdict("inconclusive", sentence, power.advice(terms), conditions=conditions, figures=figures)
     unseen = "A novel category that looks like a known one remains possible."
-    sentence = f"Nothing stands out among {among}."
-    return Verdict("nothing", sentence, "Nothing has to be done.", conditions=f"{conditions} {unseen}", figures=figures)
+    sentence = (
+        f"Nothing stands out among {among}: no sign of a distinct new category of {percent(power.share or 0)} of them."
+    )
+    few = (
+        f"If a smaller one matters, look at the {count:,} that {'is' if count == 1 else 'are'} listed." if count else ""
+    )
+    advice = few or "Nothing has to be done, unless a smaller one matters."
+    return Verdict("nothing", sentence, advice, conditions=f"{conditions} {unseen}", figures=figures)
 
 
 def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, earlier: EarlierStep | None) -> Verdict:
@@ -238,10 +256,14 @@ def _figures_of_new(share: NovelShare, bins: BinCounts, targets: int) -> tuple[F
     sure = Figure(f"{100 * share.confidence:.0f} % sure", unless)
     if bins.follows_edges:
         sure = Figure(
-            f"more than {PLACEBOS} of {PLACEBOS}", f"parts of the {bins.terms.sources()} that follow the edges as much"
+            f"{PLACEBOS} of {PLACEBOS}",
+            f"control groups, parts of the {bins.terms.sources()} that follow the edges as much, show less",
         )
     return (
-        Figure(f"at least {round(share.low * targets):,}", f"of {bins.terms.targets(targets)} are new"),
+        Figure(
+            f"at least {round(share.low * targets):,}",
+            f"of {bins.terms.targets(targets)} are new; estimate: {round(share.estimate * targets):,}",
+        ),
         sure,
         _growth_figure(share.holds_up_to, bins.terms),
     )
@@ -249,16 +271,19 @@ def _figures_of_new(share: NovelShare, bins: BinCounts, targets: int) -> tuple[F
 
 def _growth_figure(holds_up_to: float, terms: Terms) -> Figure:
     if holds_up_to < MIN_GROWTH:
-        return Figure("no growth", f"of a known category is shown to be needed to explain what is {terms.in_target}")
+        return Figure("no sign", f"of growth, or of something new, in counts of similar {terms.noun}")
     return Figure(
-        f"{at_least(holds_up_to)}-fold", "growth of a known category, at least, would be needed to explain all of this"
+        f"{at_least(holds_up_to)}-fold",
+        f"growth of a known category, at least, would be needed to explain the counts of similar {terms.noun}",
     )
 
 
 def _power_figure(power: Power, terms: Terms) -> Figure:
     if power.share is None:
         return Figure("20 %", f"of the {terms.targets()}: even a new category of this size may have been missed")
-    return Figure(percent(power.share), f"of the {terms.targets()}: groups of about this size would have been noticed")
+    return Figure(
+        percent(power.share), f"of the {terms.targets()}: a distinct new category of this size would have been noticed"
+    )
 
 
 def _no_figures(count: int, terms: Terms) -> tuple[Figure, ...]:
@@ -329,7 +354,7 @@ def _by_chance(model: Calibrated, fdr: float | None, targets: int) -> int:
 def _expected(model: Calibrated, fdr: float | None, terms: Terms) -> str:
     """Say what the number is that a list is compared with."""
     if fdr is None:
-        return "may be expected by chance"
+        return "may be listed by chance"
     return f"would be as many as of any of {len(model.fits)} parts of the {terms.sources()} that were hidden"
 
 

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from recoslip.base.errors import SettingError
 from recoslip.base.memory import memory_errors
 from recoslip.base.progress import Progress, shown
-from recoslip.base.settings import Choice, Integer, Number, Optional, check_params
+from recoslip.base.settings import Choice, Integer, Optional, check_params
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import reads
 from recoslip.data.packed.reader import open_packed
@@ -24,6 +24,7 @@ from recoslip.data.tables.read import read_graph
 from recoslip.inference.analysis import find_novel
 from recoslip.inference.calibrated import MAX_FPR, Calibrated, calibrate
 from recoslip.inference.check import Align, Check, check_align, check_graph, refuse_leaks
+from recoslip.inference.p_values import check_rates
 from recoslip.inference.verdict import reachable_rate
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import AUTO, DEFAULT, EFFORTS, Effort, detector
@@ -63,7 +64,9 @@ def read(nodes: Any, edges: Any = None, *, use_rep: str | None = None, **read: A
 
 @reads()
 @memory_errors()
-def check(nodes: Any, edges: Any = None, *, align: Align = "auto", **read_options: Any) -> Check:
+def check(
+    nodes: Any, edges: Any = None, *, align: Align = "auto", use_rep: str | None = None, **read_options: Any
+) -> Check:
     """Check a graph before anything is trained: columns that leak the domain, and how far source and target differ.
 
     It takes seconds. `detect` does the same first.
@@ -73,8 +76,9 @@ def check(nodes: Any, edges: Any = None, *, align: Align = "auto", **read_option
         edges: table of edges.
         align: whether to bring the target's features to the source's location and scale: "off", "on", or "auto", where
             source and target are separable, and not after it. "auto" also leaves out the edges where that helps.
+        use_rep: of AnnData, as for `detect`.
     """
-    return check_graph(read(nodes, edges, **read_options), align=align)
+    return check_graph(read(nodes, edges, use_rep=use_rep, **read_options), align=align)
 
 
 @reads()
@@ -136,10 +140,7 @@ def detect(
         raise SettingError(f"effort is of the default and method names another; got {effort=} and {method=}, give one")
     model = _build(_of_effort(effort) if method in (None, AUTO) else method, settings, max_fpr, seed, device)
     check_align(align)
-    if max_fpr is not None:
-        Number(0, 1)("max_fpr", max_fpr)
-    if fdr is not None:
-        Number(0, 1, open_ends=True)("fdr", fdr)
+    check_rates(max_fpr, fdr)
     if rotations is not None:
         Integer(2)("rotations", rotations)
     cells = open_if_cells(nodes)

@@ -27,7 +27,7 @@ from recoslip.inference.columns import DriftCheck
 from recoslip.inference.evidence import Bound
 from recoslip.inference.feedback import Feedback
 from recoslip.inference.novel_share import NovelShare
-from recoslip.inference.p_values import selected
+from recoslip.inference.p_values import check_rates, selected
 from recoslip.inference.verdict import Figure, Verdict
 from recoslip.learning.base import Detector
 from recoslip.pipeline.folder import Format, graph_writers, paths, to_networkx, write
@@ -39,7 +39,10 @@ from recoslip.pipeline.score import check_new, read_for, score_new
 if TYPE_CHECKING:
     import networkx as nx
 
-NO_GRAPH = "this result was loaded from a folder, which holds no graph: run recoslip.detect again"
+NO_GRAPH = (
+    "this result holds no graph, as it was loaded from a folder or scored without the old nodes: run recoslip.detect "
+    "again, or score with old=..."
+)
 NEW_NODES = "check_before_scoring"  # in the summary of new nodes that were scored
 
 
@@ -128,20 +131,27 @@ class Result:
             max_fpr: list nodes with a p-value up to this.
             fdr: list nodes by this false-discovery rate (Benjamini-Hochberg).
         """
-        if (max_fpr is None) == (fdr is None):
-            raise SettingError(f"give one of max_fpr and fdr; got max_fpr={max_fpr!r}, fdr={fdr!r}")
+        if max_fpr is None and fdr is None:
+            raise SettingError("give max_fpr or fdr")
+        check_rates(max_fpr, fdr)
         rows = self.table.filter(pl.col("p_value").is_not_null())
-        Number(0, 1, open_ends=fdr is not None)(*(("max_fpr", max_fpr) if fdr is None else ("fdr", fdr)))
         return rows.filter(pl.Series(selected(rows["p_value"].to_numpy(), max_fpr, fdr)))
 
     def bound(self, ids: Sequence[Any], *, max_growth: float | None = None) -> Bound:
         """Bound how many of some target nodes are new, whichever you choose: the bound holds for all choices at once.
+
+        It needs the graph, which a result that was loaded from a folder does not hold.
 
         Args:
             ids: of the nodes; source nodes do not count.
             max_growth: how many times as frequent a known category may have become; by default what the verdict allows.
         """
         findings = self._findings()
+        if isinstance(ids, str) or not hasattr(ids, "__iter__") or hasattr(ids, "columns"):
+            raise SettingError(f"ids must be a list of ids; got {type(ids).__name__}, such as result.listed['id']")
+        ids = list(ids)
+        if max_growth is not None:
+            Number(1, 1e6)("max_growth", max_growth)
         if not self.verdict.supported:
             raise RecoslipError(f"no bound holds for these data: {self.verdict.sentence}")
         own, wanted = hashes_of(findings.graph), id_hashes(ids)
@@ -225,6 +235,8 @@ class Result:
     def learn(self, confirmed: Sequence[Any], rejected: Sequence[Any]) -> pl.DataFrame:
         """Return the table with scores that take decisions on some target nodes into account; the list stays.
 
+        It needs the graph, as `bound` does.
+
         Args:
             confirmed: ids of target nodes that are novel.
             rejected: ids of target nodes that are known.
@@ -307,15 +319,15 @@ def score(
         device: to score on: "auto", "cpu" or "cuda".
         checked: called with the differences between the new and the old table before anything is scored.
     """
-    if fdr is not None:
-        Number(0, 1, open_ends=True)("fdr", fdr)
+    check_rates(max_fpr, fdr)
     model = _calibrated(result, max_fpr=max_fpr, device=device)
     if isinstance(old, tuple):
         old_nodes, old_edges = old
     else:
         old_nodes, old_edges = open_packed(old) if isinstance(old, str | os.PathLike) else old, None
     new = read_for(model, nodes, edges, old_nodes=old_nodes, old_edges=old_edges, rename=rename, **read_options)
-    new = replace(new, graph=new.graph.called(_terms(result) or new.graph.terms))
+    terms = _terms(result) or new.graph.terms
+    new = replace(new, graph=new.graph.called(terms if terms.by_time else Terms(terms.source, "new", terms.noun)))
     check = check_new(model, new)
     if checked is not None:
         checked(check)

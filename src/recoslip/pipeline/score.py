@@ -12,6 +12,7 @@ from recoslip._version import __version__
 from recoslip.base.errors import TableError
 from recoslip.base.settings import json_params
 from recoslip.data.ids import id_hashes
+from recoslip.data.tables.cells import tables_of_new_cells
 from recoslip.data.tables.read import GivenTable, NewNodes, read_new_nodes
 from recoslip.data.tables.table_encoder import TableEncoder
 from recoslip.inference.analysis import Findings, facts, find_novel, with_columns_of
@@ -28,7 +29,7 @@ class Scored(NamedTuple):
     findings: Findings | None  # of the source and the new nodes; None where the source nodes were not given
 
 
-def read_for(model: Calibrated, nodes: GivenTable, edges: GivenTable | None = None, **options: Any) -> NewNodes:
+def read_for(model: Calibrated, nodes: Any, edges: GivenTable | None = None, **options: Any) -> NewNodes:
     """Read nodes that a model was not fitted on, with the encoder of those it was fitted on.
 
     The arguments are those of `recoslip.data.tables.read.read_new_nodes`: among others `old_nodes` and
@@ -41,6 +42,9 @@ def read_for(model: Calibrated, nodes: GivenTable, edges: GivenTable | None = No
             "were aligned; build the graph and call decision_function, or fit again"
         )
     sources = model.node[~model.is_target]
+    if (cells := tables_of_new_cells(nodes, list(encoding))) is not None:
+        nodes, edges = cells.nodes, cells.edges if edges is None else edges
+        options.setdefault("weight", cells.weight)
     return read_new_nodes(
         nodes, edges, TableEncoder.from_json(encoding), lambda ids: np.isin(id_hashes(ids), sources), **options
     )
@@ -118,7 +122,12 @@ def _score_alone(model: Calibrated, check: DriftCheck, fdr: float | None) -> Sco
     )
     table = frame.sort("score", descending=True, maintain_order=True)
     summary = _summary(model, check, table)
-    said = {"verdict": "inconclusive", "headline": summary["list"], "advice": guarantee, "supported": False}
+    said = {
+        "verdict": "inconclusive",
+        "headline": f"Inconclusive: {summary['list']}",
+        "advice": guarantee,
+        "supported": False,
+    }
     return Scored(
         table, summary | said | {"guarantee": guarantee, "check": check.to_dict() | {"rows": check.rows()}}, None
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from recoslip.data.tables.candidates import id_columns
 from recoslip.data.tables.column_encoders import ColumnEncoder, VectorEncoder, fit_column
 from recoslip.data.tables.columns import Column, refuse_missing
 from recoslip.data.tables.edges import SAMPLE_EDGES, EdgeReader, choose_ends, log_dropped_edges
-from recoslip.data.tables.node_columns import NodeRows, node_rows, shown_values
+from recoslip.data.tables.node_columns import NodeRows, node_rows, noun_of, shown_values
 from recoslip.data.tables.table import Table, TableName, open_table, table_errors
 from recoslip.data.tables.table_encoder import DENSE_FRACTION, TableEncoder, column_weights, weighted
 from recoslip.data.validation import EdgeRepairs, check_total_weights
@@ -81,6 +81,7 @@ def _write_arrays(
     packed: Folder, nodes: Path, edges: Path, options: ReadOptions, progress: Progress | None, chunk_rows: int
 ) -> dict[str, Any]:
     """Write all files but the index, and return what the index says of the graph."""
+    options = replace(options, noun=options.noun or noun_of(nodes))
     with (
         open_table(nodes, "nodes", options, on_disk=True) as given_nodes,
         open_table(edges, "edges", options, on_disk=True) as given_edges,

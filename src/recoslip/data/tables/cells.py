@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,26 @@ def open_if_cells(nodes: Any) -> Any:
         path = Path(nodes)
         return open_cells(path) if extension(path) in CELL_FILES and not path.is_dir() else None
     return nodes if type(nodes).__module__.partition(".")[0] == "anndata" else None
+
+
+def tables_of_new_cells(nodes: Any, fitted: Collection[str]) -> GraphTables | None:
+    """Return the tables of new cells with the representation that a model was fitted on; None for anything else.
+
+    Args:
+        nodes: an AnnData object, an .h5ad file, or anything else.
+        fitted: columns that the model was fitted on; the representation is one of them.
+    """
+    cells = open_if_cells(nodes)
+    if cells is None:
+        return None
+    key = next((name for name in fitted if name in cells.obsm), "X" if "X" in fitted else None)
+    if key is None:
+        raise TableError(
+            f"the new cells need the representation that the model was fitted on ({', '.join(map(repr, fitted))}); "
+            f"obsm has {', '.join(map(repr, cells.obsm.keys())) or 'nothing'}: project them to it, as "
+            "scanpy.tl.ingest does"
+        )
+    return anndata_tables(cells, key)
 
 
 def described_by_genes(cells: Any, graph: NodeGraph) -> NodeGraph | None:

@@ -40,7 +40,7 @@ IDENTIFIER = re.compile(
 SEPARATORS = ("|", ";", ",")  # of the members of a list
 MIN_LISTS = 0.1  # fraction of the cells that hold several members, where a column holds lists
 MIN_OCCURRENCES = 2.0  # of a member, on average
-MIN_WORDS = 8  # of the text in a cell, on average, from which on it is free text
+MIN_WORDS = 4  # of the text in a cell, on average, from which on it is free text
 
 
 @dataclass(frozen=True)

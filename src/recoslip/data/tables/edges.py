@@ -204,10 +204,12 @@ class EdgeReader:
         lost = [each.filter(rows & place.is_null()).cast(pl.String) for each, place in zip(columns, ends, strict=True)]
         unknown = pl.concat(lost).unique(maintain_order=True)
         first = ", ".join(map(repr, unknown.head(3)))
+        numbered = self.ids.head(2).str.starts_with("row ").all()
+        remedy = "name the column of the nodes table with the ids (id=...), " if numbered else ""
         raise TableError(
             f"{self.name} names {len(unknown)} ids that the nodes table does not have (first: {first}), in "
             f"{rows.sum()} edges. The ends are in its columns {self.left!r} and "
-            f"{self.right!r}, and the nodes table has ids such as {self._example()}; add those nodes or pass "
+            f"{self.right!r}, and the nodes table has ids such as {self._example()}; {remedy}add those nodes or pass "
             "drop_unknown=True, or name other columns (edge_from=..., edge_to=...)"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +81,8 @@ def require_unique(ids: pl.Series) -> None:
         )
 
 
+NO_NAMES = ("yes", "no", "y", "n", "true", "false", "t", "f")  # values that say nothing without the column's name
+NO_NOUNS = ("columns", "edges", "features", "files", "labels", "news", "results", "rows", "scores", "tables", "values")
 PLAIN_DOMAINS = (["false", "true"], ["0", "1"], ["0.0", "1.0"], ["source", "target"])  # values that name no domain
 
 
@@ -178,14 +181,28 @@ def column_arrays(table: Table | pl.DataFrame, names: Sequence[str]) -> dict[str
 
 def terms_of(table: Table, options: ReadOptions, is_target: NDArray[np.bool_]) -> Terms:
     """Return what sentences call the domains and the nodes: as the user's table and options do."""
+    noun = options.noun or noun_of(table.path)
     if options.time is not None:
-        return Terms.given(f"before {options.since}", f"{options.since} and later", options.noun, by_time=True)
+        return Terms.given(f"before {options.since}", f"{options.since} and later", noun, by_time=True)
     column = table[options.domain].cast(pl.String)
     others, own = (column.filter(pl.Series(is_target == side)) for side in (False, True))
     source, target = str(others[0]) if others.n_unique() == 1 else Terms.source, str(own[0])
     if sorted(map(_plain, (source, target))) in PLAIN_DOMAINS:
         source, target = Terms.source, Terms.target
-    return Terms.given(source, target, options.noun)
+    if _plain(target) in NO_NAMES or _plain(target).replace(".", "").isdigit():
+        target = f"{options.domain}={target}"
+        source = source if source == Terms.source else f"{options.domain}={source}"
+    return Terms.given(source, target, noun)
+
+
+def noun_of(path: Path | None) -> str:
+    """Return what the rows of a file are called, in the plural, if its name says so.
+
+    >>> [noun_of(Path(name)) for name in ("products.csv", "Items_2024.csv", "analysis.csv", "catalogue.csv")]
+    ['products', 'items', 'nodes', 'nodes']
+    """
+    word = "" if path is None else re.split(r"[^a-z]", path.stem.lower())[0]
+    return word if re.fullmatch(r"[a-z]{2,}[^aius]s", word) and word not in NO_NOUNS else Terms.noun
 
 
 def has_value(name: str, dtype: pl.DataType) -> pl.Expr:
@@ -215,7 +232,8 @@ class NodeRows(NamedTuple):
 def node_rows(options: ReadOptions, table: Table) -> NodeRows:
     """Read ids and domains of a nodes table, and decide how its other columns are encoded."""
     ids = id_column(table, options.id)
-    given_ids = own_ids(table, ids).cast(pl.String)
+    names = own_ids(table, ids)  # of all rows, so that numbers are those of the table
+    given_ids = names.cast(pl.String)
     if options.time is None and options.domain == ReadOptions.domain and options.domain not in table.columns:
         proposed = propose_domains(table, ids)
         raise TableError(
@@ -224,8 +242,7 @@ def node_rows(options: ReadOptions, table: Table) -> NodeRows:
         )
     by = options.domain if options.time is None else options.time
     require_column(table.columns, by, "nodes")
-    table, left_out = _with_values(table, by)
-    names = own_ids(table, ids)
+    table, names, left_out = _with_values(table, by, names)
     if options.time is None:
         is_target = domains_from_column(table, by, options.target)
     else:
@@ -245,18 +262,19 @@ def node_rows(options: ReadOptions, table: Table) -> NodeRows:
     return NodeRows(table, given_ids, names.cast(pl.String), names, is_target, columns, kept, label, terms, reading)
 
 
-def _with_values(table: Table, name: str) -> tuple[Table, str]:
-    """Return the rows that have a value in a column, and a sentence about the others."""
+def _with_values(table: Table, name: str, ids: pl.Series) -> tuple[Table, pl.Series, str]:
+    """Return the rows that have a value in a column, their ids, and a sentence about the others."""
     is_kept = has_value(name, table.schema[name])
     kept = table.where(is_kept)
     missing = table.height - kept.height
     if not missing:
-        return table, ""
+        return table, ids, ""
     if not kept.height:
         raise TableError(f"the nodes table's column {name!r} is empty in every row; name another column, or fill it")
-    first = table.origin.first(table[name].to_frame().select(~is_kept).to_series())
+    lost = table[name].to_frame().select(~is_kept).to_series()
+    first = table.origin.first(lost)
     rows = f"{missing:,} of {table.height:,} rows {'is' if missing == 1 else 'are'} left out"
-    return kept, f"{rows}: they have no value in {name!r} (first: {first}; {table.origin.counting})."
+    return kept, ids.filter(~lost), f"{rows}: they have no value in {name!r} (first: {first}; {table.origin.counting})."
 
 
 def _rest_is_source(table: Table, options: ReadOptions) -> str:

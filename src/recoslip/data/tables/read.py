@@ -54,6 +54,8 @@ def read_graph(
     NodeGraph(3 nodes: 2 source, 1 target; 2 edges; 1 features)
     """
     cells = cell_tables(nodes, use_rep)
+    if use_rep is not None and cells is None:
+        raise TableError(f"use_rep is about cells (AnnData), and this is another graph; got {use_rep!r}, leave it out")
     given = cells or graph_tables(nodes)
     if given is not None:
         if edges is not None:

@@ -49,7 +49,7 @@ def _growth_row(cluster: Cluster) -> dict[str, Any]:
     return {
         "name": cluster.name,
         "source": cluster.source,
-        "target": cluster.target,
+        "known": cluster.known,
         "listed": cluster.listed,
         "growth": round(cluster.growth, 2),
         "interval": f"{_short(low)} to {_short(high)}" if math.isfinite(high) else f"{_short(low)} or more",

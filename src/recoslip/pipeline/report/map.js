@@ -87,7 +87,7 @@ function placesOfNames() {
     const members = positions((k) => nodes.group[k] === g.number && list[k]);
     if (!members.length) return [];
     const [x, y] = [nodes.x, nodes.y].map((of) => members.map((k) => of[k]).sort((a, b) => a - b));
-    return [[g, x[Math.floor(x.length / 2)], y[Math.floor(0.9 * y.length)]]]; // a few nodes may lie elsewhere
+    return [[g, x[Math.floor(x.length / 2)], y[Math.floor(0.75 * y.length)]]]; // a few nodes may lie elsewhere
   });
 }
 function drawNames() {

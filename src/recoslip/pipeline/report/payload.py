@@ -211,9 +211,15 @@ def _legend(findings: Findings) -> dict[str, str]:
         ),
         "same": f"{counted(steady, 'cluster')} that did not clearly change",
         "growth": (
-            f"How many times as frequent known {terms.noun} of a cluster are {terms.in_target} as {terms.in_source}. "
-            "The axis is logarithmic, from 1/8 to 8 times. A bar reaches from a lower to an upper 95 % bound. Clusters "
-            f"with few {terms.sources()} are left out."
+            f"How many times as frequent a cluster is among the known {terms.targets()} as among the "
+            f"{terms.sources()}. How many are known is an estimate from their scores. The axis is logarithmic, from "
+            f"1/8 to 8 times. A bar reaches from a lower to an upper 95 % bound. Clusters with few {terms.sources()} "
+            "are left out."
+        ),
+        "no_growth": (
+            "Growth is not measured where the domains follow the edges."
+            if findings.bins.follows_edges
+            else f"No cluster has enough {terms.sources()} to measure its growth."
         ),
         "periods": f"Share of the {terms.targets()} on the list, by time",
         "made": _made(findings),
@@ -296,7 +302,7 @@ def _details(
             "neighbours": [int(position[k]) for k in by_score[:MAX_NEIGHBOURS].tolist() if position[k] >= 0],
         }
     sentences: dict[str, int] = {}
-    evidence = findings.bins.of_nodes(listed) if findings.verdict.stands_out else []
+    evidence = findings.bins.of_nodes(listed) if findings.verdict.stands_out and findings.verdict.supported else []
     for node, own in zip(listed.tolist(), evidence, strict=False):
         details[str(position[node])]["evidence"] = sentences.setdefault(own.sentence(), len(sentences))
     with_traits = listed[:MAX_WITH_TRAITS].tolist()

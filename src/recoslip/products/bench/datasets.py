@@ -16,7 +16,7 @@ from recoslip.data.datasets.catalogue import CATALOGUE, NO_PAPER_SETTINGS
 from recoslip.data.datasets.load import Dataset
 from recoslip.data.datasets.panel import CASES, Labelled, archive_digest
 from recoslip.data.graph import NodeGraph
-from recoslip.data.options import ReadOptions, current_names, declared
+from recoslip.data.options import ReadOptions, check_names, declared
 from recoslip.data.split import Mask, random_split
 from recoslip.data.tables.read import read_graph
 from recoslip.learning.methods import DETECTORS
@@ -109,7 +109,8 @@ def _user_dataset(folder: Path, name: str, entry: Any) -> UserDataset:
     """Check a table [datasets.NAME] and return the dataset that it describes."""
     if not isinstance(entry, dict):
         raise SettingError(f"must be a table; got {entry!r}")
-    given = current_names(entry, _TYPES)
+    given = dict(entry)
+    check_names(given, _TYPES)
     for option in ("nodes", "category"):
         if option not in given:
             raise SettingError(f'needs {option} = "..."; got {json.dumps(entry, default=str)}')

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -206,7 +207,7 @@ def print_result(
         highest = (f"{row[named] or row['id']} ({row['score']:.4f})" for row in result.table.head(shown).to_dicts())
         say(console, f"Highest scores: {'; '.join(highest)}")
     has_report, trained = result.findings is not None, result.model is not None
-    say(console, said["advice"] if has_report else result.guarantee)
+    say(console, said["advice"] if has_report else with_flags(result.guarantee))
     if said.get("inspect_first_labels"):
         say(console, f"Inspect these first: {'; '.join(said['inspect_first_labels'][: shown or MAX_GROUPS])}")
     if has_report:
@@ -217,7 +218,8 @@ def print_result(
     files = ["scores", "summary.json", *["model"] * trained, *["report.html"] * has_report, *more]
     after = f" after {said['seconds']:.1f} s of training" if trained else ""
     say(console, f"Written to {printable(out)}{after}: {', '.join(files)}")
-    if trained:
-        say(console, f"To confirm or reject what is listed: recoslip review {printable(out)}")
+    if trained and said["listed"]:
+        needs = "" if find_spec("starlette") and find_spec("uvicorn") else " (pip install 'recoslip[review]' first)"
+        say(console, f"To confirm or reject what is listed: recoslip review {printable(out)}{needs}")
     if has_report:
         say(console, f"Open {printable(out / 'report.html')} in a browser.")

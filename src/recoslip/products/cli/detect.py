@@ -63,6 +63,7 @@ def check(
     graph: Inputs = None,
     align: options.Align = "auto",
     allow_leak: options.AllowLeak = "",
+    use_rep: options.UseRep = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
     *,
@@ -76,7 +77,7 @@ def check(
     from recoslip.pipeline.detect import check as check_graph
 
     nodes, edges = input_files(graph)
-    found = check_graph(nodes, edges, align=align, **read)
+    found = check_graph(nodes, edges, align=align, use_rep=use_rep, **read)
     if as_json:
         print(json.dumps(found.to_dict()))
     else:
@@ -103,6 +104,7 @@ def detect(
     ray: Annotated[str | None, option("Ray cluster that fits: an address, auto, or local to start one.")] = None,
     workers: Annotated[int, option("Number of fits that the cluster does at the same time.")] = 2,
     storage: Annotated[Path | None, option("Folder of finished fits of the cluster, not done again.")] = None,
+    use_rep: options.UseRep = None,
     title: options.Title = None,
     seed: Annotated[int | None, option("Seed of what is drawn at random; default: 0.")] = None,
     device: options.Device = None,
@@ -154,11 +156,12 @@ def detect(
                 effort=effort,
                 method=method,
                 settings=settings,
-                max_fpr=in_file if max_fpr is None else max_fpr,
+                max_fpr=in_file if max_fpr is None and fdr is None else max_fpr,
                 fdr=fdr,
                 rotations=rotations,
                 align=align,
                 allow_leak=split_names(allow_leak),
+                use_rep=use_rep,
                 seed=seed,
                 device=device,
                 executor=None if ray is None else _on_cluster(ray, workers, storage),

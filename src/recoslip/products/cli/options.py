@@ -18,6 +18,7 @@ from recoslip.base.files import printable
 from recoslip.data.options import Option, declared
 from recoslip.products.cli.console import stdout
 
+SEVERAL = ("names", "numbers", "pairs")  # kinds of options that hold several values
 NOT_READ = ("category",)  # of use in Python and in the bench alone
 NOT_LISTED = ("random_state", "device")  # the options --seed and --device stand for these
 
@@ -46,6 +47,7 @@ Align = Annotated[
     Literal["auto", "on", "off"],
     option("Bring the target's features to the source's location and scale; auto: where that makes them comparable."),
 ]
+UseRep = Annotated[str | None, option("Of cells: the representation in obsm to use, or X; default: X_pca.")]
 AllowLeak = Annotated[str, option("Columns that may say the same as the domain, separated by commas.")]
 
 
@@ -65,44 +67,42 @@ def takes(*only: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def call(**values: Any) -> Any:
             read = {}
             for name, (_, declaration) in chosen.items():
-                current, old = values.pop(name), values.pop(declaration.old, None)
-                given = old if current is None else current
-                if given is not None and (given is not False or chosen[name][0].default is None):
+                given = values.pop(name)
+                if given not in (None, []) and (given is not False or chosen[name][0].default is None):
                     read[name] = _parse(declaration, name, given)
             return command(**values, read=read)
 
         call.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*own, *(parameter for each in chosen.values() for parameter in _parameters(*each))]
+            parameters=[*own, *(_parameter(*each) for each in chosen.values())]
         )
         return call
 
     return decorate
 
 
-def _parameters(own: Field[Any], declaration: Option) -> list[inspect.Parameter]:
-    """Return the parameter of an option, and a hidden one for the name that it had before."""
+def _parameter(own: Field[Any], declaration: Option) -> inspect.Parameter:
+    """Return the parameter of an option; names may be separated by commas, or each given with an option of its own."""
     text = re.sub(r"`(\w+)`", r"--\1", declaration.help)
-    text += " Separated by commas." if declaration.kind in ("names", "numbers", "pairs") else ""
+    text += " Separated by commas." if declaration.kind in SEVERAL else ""
     text += f" Default: {own.default}." if own.default and isinstance(own.default, str) else ""
-    kind: Any = {"switch": bool, "count": int}.get(declaration.kind, str)
+    kind: Any = {"switch": bool, "count": int, **dict.fromkeys(SEVERAL, list[str])}.get(declaration.kind, str)
     default = own.default if declaration.kind == "switch" else None
     is_either = declaration.kind == "switch" and default is None  # yes, no, or as it is by default
     flag = _flag(own.name) + (f"/{_flag(f'no_{own.name}')}" if is_either else "")
     kind = kind if default is False else kind | None
     shown = option(text, flag, rich_help_panel="Reading the tables", show_default=False)
-    given = {own.name: shown} | ({declaration.old: option("", hidden=True)} if declaration.old else {})
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, each])
-        for name, each in given.items()
-    ]
+    return inspect.Parameter(
+        own.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown]
+    )
 
 
 def _parse(declaration: Option, name: str, given: Any) -> Any:
+    if declaration.kind not in SEVERAL:
+        return given
+    text = ",".join(given)
     if declaration.kind == "names":
-        return split_names(given)
-    if declaration.kind == "pairs":
-        return parse_pairs(_flag(name), given)
-    return parse_numbers(_flag(name), given) if declaration.kind == "numbers" else given
+        return split_names(text)
+    return parse_pairs(_flag(name), text) if declaration.kind == "pairs" else parse_numbers(_flag(name), text)
 
 
 def kept(read: dict[str, Any], show: str, *, packed: bool = False) -> dict[str, Any]:
@@ -199,8 +199,9 @@ def parse_settings(method: str, arguments: Iterable[str], declared: Sequence[str
         flag, has_value, value = given.partition("=")
         name = flag.removeprefix("--").replace("-", "_")
         if not flag.startswith("--") or name not in defaults:
-            said = f"no option {flag!r}{nearest(flag, [*declared, *map(_flag, defaults)])}; see recoslip detect --help"
-            raise SettingError((flag.startswith("--") and _elsewhere(flag, name, model.name)) or said)
+            meant = nearest(flag, [*declared, *map(_flag, defaults)])
+            elsewhere = _elsewhere(flag, name, model.name, certain=bool(meant)) if flag.startswith("--") else ""
+            raise SettingError(elsewhere or f"no option {flag!r}{meant}; see recoslip detect --help")
         value = value if has_value else next(remaining, "")
         if not value:
             raise SettingError(f"{flag} needs a value")
@@ -208,12 +209,12 @@ def parse_settings(method: str, arguments: Iterable[str], declared: Sequence[str
     return settings
 
 
-def _elsewhere(flag: str, setting: str, method: str) -> str:
-    """Say which methods have a setting that this one has not; nothing if none has it."""
+def _elsewhere(flag: str, setting: str, method: str, *, certain: bool) -> str:
+    """Say which methods have a setting that this one has not, or unless that must be `certain`, which may have it."""
     by_method, missing = _defaults()
     if having := [name for name, defaults in by_method.items() if setting in defaults]:
         return f"{flag} is no setting of {method}; choose a method that has it by --method: {', '.join(having)}"
-    if not missing:
+    if certain or not missing:
         return ""
     return f"{flag} is no setting of {method}; {', '.join(missing)} may have it: {next(iter(missing.values()))}"
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,10 @@ class ReviewSession:
         return sentence
 
     def queue(self, count: int = QUEUE) -> list[str]:
-        """Return the nodes whose verdict teaches most; what people are unsure or argue about is left out."""
+        """Return nodes to decide on, in turns: the listed one with the highest score, and the one that teaches most.
+
+        What people are unsure or argue about is left out.
+        """
         if not 1 <= count <= MAX_QUEUE:
             raise ReviewError(f"a queue has 1 to {MAX_QUEUE:,} nodes; got {count}")
         decisions = self.decisions
@@ -120,9 +124,16 @@ class ReviewSession:
             if self.result.calibrated.vectors is None:
                 done = {*decided["confirmed"], *decided["rejected"], *left_out}
                 return [node for node, _, is_target in self.nodes.rows() if is_target and node not in done][:count]
-            found = self._feedback(decided["confirmed"], decided["rejected"]).queue(count, without=left_out)
+            done = {*decided["confirmed"], *decided["rejected"], *left_out}
+            listed = [
+                name for name, own in zip(self.nodes.ids, self.nodes.listed, strict=True) if own and name not in done
+            ]
+            first = listed[: count // 2]  # the table has the highest scores on top
+            found = self._feedback(decided["confirmed"], decided["rejected"])
             row = np.argsort(self._position)  # of each node of the model in the table
-            return [self.nodes.ids[row[node]] for node in found.tolist()]
+            teaching = found.queue(count - len(first), without=[*left_out, *first]).tolist()
+            in_turns = zip_longest((self.nodes.ids[row[node]] for node in teaching), first)
+            return [name for turn in in_turns for name in reversed(turn) if name is not None]
 
     def learn(self) -> str:
         """Rank the target nodes by what the verdicts teach, write the list, and say which nodes moved.

@@ -219,16 +219,6 @@ def test_a_bad_file_is_refused(shop, tmp_path, change, message):
     assert not list(tmp_path.glob("out/records/*"))
 
 
-def test_old_names_of_options_are_understood_with_a_warning(shop, tmp_path):
-    text = (shop / "bench.toml").read_text().replace("target =", "target_value =")
-    text = text.replace('"bought', f'"{shop}/bought').replace('"prod', f'"{shop}/prod')
-    (tmp_path / "bench.toml").write_text(f'{text}source_column = "a"\ntarget_column = "b"\n')
-    with pytest.warns(DeprecationWarning, match="is called (target|edge_from|edge_to) now"):
-        dataset = read_sources(tmp_path / "bench.toml", None).user_datasets["shop"]
-    given = {"domain": "region", "target": "north", "category": "department", "edge_from": "a", "edge_to": "b"}
-    assert dataset.read == given
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -253,7 +253,7 @@ def test_a_rate_that_cannot_be_reached_is_raised_and_said_everywhere(drawn, fold
     assert f"{lowest:.3g}" in result.notes[0]
     by_fdr = recoslip.detect(drawn, **METHOD | {"max_fpr": None, "fdr": lowest / 10})
     assert "fdr" in by_fdr.notes[0]
-    flags = ["--domain", "region", "--target", "north", "--ignore", "title", *FLAGS, "--fdr", str(lowest / 10)]
+    flags = ["--domain", "region", "--target", "north", "--ignore", "title", *FLAGS[:-2], "--fdr", str(lowest / 10)]
     ended = CliRunner().invoke(
         app, ["detect", str(folder / "nodes.csv"), str(folder / "edges.csv"), *flags, "--out", str(tmp_path / "out")]
     )
@@ -294,10 +294,10 @@ def test_a_leak_stops_the_run_everywhere_and_is_allowed_everywhere(folder, tmp_p
         ({"rotations": 1}, "rotations"),
         ({"fdr": 1.5}, "fdr"),
         ({"align": "yes"}, "align"),
-        ({"target": "north", "target_value": "north"}, "given twice"),
+        ({"fdr": 0.1, "max_fpr": 0.1}, "leave one out"),
+        ({"use_rep": "X_pca"}, "AnnData"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_wrong_options_are_refused_before_training(folder, options, said):
     def never(*_):
         raise AssertionError("training began")
@@ -328,27 +328,6 @@ def test_a_graph_that_has_its_domains_takes_no_options_of_reading(drawn, folder)
             recoslip.detect(given, folder / "edges.csv", **METHOD)
     with pytest.raises(TableError, match="must be a file"):
         recoslip.detect({"id": [1]}, **METHOD)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_names_of_the_release_before_are_understood(folder, result):
-    old = {"domain": "region", "target_value": "north", "source_column": "a", "target_column": "b", "ignore": ["title"]}
-    same = recoslip.detect(folder / "nodes.csv", folder / "edges.csv", **old, **METHOD)
-    assert scores(same.table).equals(scores(result.table))
-    flags = [
-        "--domain",
-        "region",
-        "--target-value",
-        "north",
-        "--source-column",
-        "a",
-        "--target-column",
-        "b",
-        "--ignore",
-        "title",
-    ]
-    ended = CliRunner().invoke(app, ["check", str(folder / "nodes.csv"), str(folder / "edges.csv"), *flags])
-    assert ended.exit_code == 0, ended.output
 
 
 def test_progress_is_reported_and_an_interrupt_leaves_nothing(drawn, tmp_path, monkeypatch):

@@ -854,7 +854,7 @@ def test_decisions_without_the_server(folder, tmp_path):
     table = tmp_path / "mine.csv"
     table.write_text(f"id,verdict,note,who\n{one},new,shiny,\n{other},known,,Bo\n")
     said = run(folder, "--decisions", table, "--who", "Ada", "--export", tmp_path / "all.csv", "--queue", 3)
-    assert "2 decisions are new" in said
+    assert "2 decisions added" in said
     assert "2 nodes decided by 2 people: 1 confirmed, 1 rejected, 0 unsure." in said
     exported = pl.read_csv(tmp_path / "all.csv", infer_schema=False)
     assert exported["who"].to_list()[:2] == ["Ada", "Bo"]
@@ -862,7 +862,7 @@ def test_decisions_without_the_server(folder, tmp_path):
     assert "target nodes moved" in said
     ranked = pl.read_csv(folder / REVIEWED, infer_schema=False)
     assert dict(ranked.select("id", "verdict").iter_rows())[one] == "confirmed"
-    assert "0 decisions are new" in run(folder, "--decisions", table, "--who", "Ada")
+    assert "0 decisions added" in run(folder, "--decisions", table, "--who", "Ada")
 
 
 def test_decisions_are_kept_where_the_model_does_not_learn(tmp_path):
@@ -871,7 +871,7 @@ def test_decisions_are_kept_where_the_model_does_not_learn(tmp_path):
         node = targets(review, 1)[0]
     (tmp_path / "mine.csv").write_text(f"id,verdict\n{node},new\n")
     said = run(folder, "--decisions", tmp_path / "mine.csv")
-    assert "1 decision is new" in said
+    assert "1 decision added" in said
     assert "not ranked anew: scores learn from decisions after" in said.replace("\n", " ")
     final = pl.read_csv(folder / REVIEWED)  # the list is there, with the scores that there were
     assert final["score"].equals(final["score_before"].alias("score"))

@@ -151,8 +151,10 @@ def test_much_growth_is_inconclusive_at_the_worst_and_not_novel():
 
 def test_what_grew_is_allowed_for_before_anything_is_called_new():
     result, _ = found({"a": 150, "b": 450, "c": 450}, {"a": 300, "b": 120, "c": 105, "new": 60}, seed=1)
-    largest = max(cluster.growth for cluster in result.findings.diagnosis.grown)
-    assert result.novel_share.max_growth == max(ALLOWED_GROWTH, largest)
+    diagnosis, sizes = result.findings.diagnosis, Counter(result.table["domain"])
+    shares = [cluster.known / sizes["target"] / (cluster.source / sizes["source"]) for cluster in diagnosis.grown]
+    assert result.novel_share.max_growth == max(ALLOWED_GROWTH, *shares)
+    assert max(shares) < max(cluster.growth for cluster in diagnosis.grown)  # which is relative to the known ones
     graph, model = result.findings.graph, result.calibrated
     assert find_novel(model, graph, max_growth=1.5).novel_share.max_growth == 1.5
 

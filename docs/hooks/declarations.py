@@ -1,7 +1,7 @@
 """Declarations of settings and comments on attributes -> docstrings and constructors that mkdocstrings shows.
 
 `recoslip.base.settings` writes a detector's constructor and docstring when the class is made. The reference is made
-from the code as text, so the same is done here: `epochs: int = param(1000, Whole(1), "how many")` is an argument of the
+from the code as text, so the same is done here: `epochs: int = param(Integer(1), "how many", default=1000)` is an argument of the
 constructor, and `scores_: Scores = learned("novelty")` an attribute. The same holds for `option(...)` of
 `recoslip.data.options`. Elsewhere a comment behind an attribute says what it is, and doctests are blocks of code.
 """
@@ -136,8 +136,9 @@ def _declaration(attribute: Any, package: griffe.Module) -> tuple[str | None, An
     kind, given = str(value.function), list(value.arguments)
     if kind == "learned":
         return kind, None, ast.literal_eval(str(given[0]))
-    default = _constant(given[0], package) if isinstance(given[0], griffe.ExprName) else None
-    return kind, default or given[0], ast.literal_eval(str(given[-1]))
+    default = next(each.value for each in given if isinstance(each, griffe.ExprKeyword) and each.name == "default")
+    constant = _constant(default, package) if isinstance(default, griffe.ExprName) else None
+    return kind, constant or default, ast.literal_eval(str(given[1]))
 
 
 def _constant(name: griffe.ExprName, package: griffe.Module) -> Any:

@@ -23,12 +23,16 @@ import lazy_loader
 from recoslip._version import __version__ as __version__
 
 _attribute, _, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names are those of __init__.pyi
-if find_spec("torch") is None:  # then these say so when they are asked for
-    __all__ = [name for name in __all__ if name not in ("RecoSlip", "RecoSlipPlus")]
+_NEED_TORCH = ("RecoSlip", "RecoSlipPlus")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    """Without PyTorch, the names that need it are left out; they say so when they are asked for."""
+    try:
+        has_torch = find_spec("torch") is not None
+    except ImportError:
+        has_torch = False
+    return [name for name in __all__ if has_torch or name not in _NEED_TORCH]
 
 
 def __getattr__(name: str) -> Any:

@@ -159,7 +159,7 @@ def find_novel(
     features = FeatureStatistics(graph if described is None else described)
     p, diagnosis, bins = model.p_values(), diagnose(model, graph, listed, features), BinCounts.of(graph, model.hiding)
     if max_growth is None:
-        max_growth = max([bins.allowed, *(cluster.growth or 0.0 for cluster in diagnosis.grown)])
+        max_growth = max(bins.allowed, diagnosis.growth_of_target)
     share = novel_share(p[is_target], int(model.calibration.sum()), bins, max_growth=max_growth)
     partition = find_groups(graph, listed) if grouped else single_group(listed)
     earlier = earlier_step(graph, model.scores) if share.low > 0 else None

@@ -193,6 +193,12 @@ class Diagnosis:
         """The clusters whose known nodes can be said to have grown."""
         return grown(self.clusters)
 
+    @property
+    def growth_of_target(self) -> float:
+        """The largest growth of these clusters, compared with all target nodes and not with the known ones alone."""
+        sources, targets = (sum(getattr(each, name) for each in self.clusters) for name in ("source", "target"))
+        return max(((each.known or 0) / targets / (each.source / sources) for each in self.grown), default=0.0)
+
     def shift(self, terms: Terms = PLAIN) -> str:
         """Say how far the proportions of known categories shifted."""
         if self.unevenness is None:

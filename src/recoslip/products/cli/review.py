@@ -77,7 +77,7 @@ def _without_server(
     with ReviewSession(folder) as session:
         if decisions is not None:
             count = session.import_decisions(read_decisions(decisions, session.nodes, name))
-            say(console, f"{counted(count, 'decision')} {'is' if count == 1 else 'are'} new in {printable(decisions)}.")
+            say(console, f"{counted(count, 'decision')} added from {printable(decisions)}.")
         if sample is not None:
             _draw(console, session, name, sample)
         console.print(session.summary())

@@ -233,7 +233,7 @@ def what_moved(nodes: Nodes, before: NDArray[Any], after: NDArray[Any]) -> str:
     up, down = (f"{nodes.ids[target[k]]!r:.100} from rank {old[k]:,} to {new[k]:,}" for k in ends)
     return (
         f"{int((rise != 0).sum()):,} of {counted(len(target), 'target node')} moved; {entered:,} of the {TOP} highest "
-        f"are new among them. Largest rise: {up}. Largest fall: {down}."
+        f"were not among them before. Largest rise: {up}. Largest fall: {down}."
     )
 
 

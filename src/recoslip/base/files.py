@@ -9,8 +9,6 @@ In a folder that exists, the files are renamed one by one, what the new manifest
 manifest is renamed last; if a process is killed over that, the next command completes it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

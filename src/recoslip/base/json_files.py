@@ -1,7 +1,5 @@
 """A JSON file of ours, which may be damaged -> its value, or an error with the reason; the manifest of a folder."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import stat

@@ -1,7 +1,5 @@
 """This machine -> the bytes of memory it has, how many of them are free, and errors that name what limits them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Seed and path -> keys of independent streams, and permutations: PyTorch's bits, without PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ class Method(Detector):
     history_: pl.DataFrame = learned("a table of every epoch")
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """NodeGraph -> the same graph, with the target's features brought to the location and scale of the source's."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -5,8 +5,6 @@ on a cluster they are tasks (`recoslip.products.cluster`). Arrays that are large
 themselves.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """NodeGraph -> its adjacency matrix: whole, normalised, or some rows at a time; diffusion and distances with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a caller passes as features, edges and domains -> checked arrays, or a GraphError that names the problem."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence

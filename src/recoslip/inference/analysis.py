@@ -1,7 +1,5 @@
 """Fitted detector + graph -> findings: how many nodes may be novel, which are listed, in what groups, why; summary."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -24,7 +22,7 @@ from recoslip.inference.evidence import BinCounts
 from recoslip.inference.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
 from recoslip.inference.novel_share import NovelShare, novel_share
 from recoslip.inference.traits import FeatureStatistics
-from recoslip.inference.verdict import Verdict, decide, guarantee, make_surer
+from recoslip.inference.verdict import Verdict, decide, guarantee, make_surer, name_new
 from recoslip.learning.base import Scores
 
 RESERVED = ("uncertainty", "holds_up_to", "group")  # columns of a table of scores that some have
@@ -167,6 +165,7 @@ def find_novel(
     guaranteed = guarantee(model, fdr, supported=verdict.supported, terms=graph.terms)
     evident = bins if verdict.stands_out and verdict.supported else None
     groups = profile_groups(graph, model.scores, listed, partition, similarity, features, evident)
+    verdict = name_new(verdict, groups, share.max_growth, graph.terms)
     return Findings(
         model=model,
         graph=graph,

@@ -1,7 +1,5 @@
 """NodeGraph -> a check before training: leaks, and how far source and target differ."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

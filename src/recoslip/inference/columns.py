@@ -1,7 +1,5 @@
 """NodeGraph -> each column against the domain; new rows -> each column against the table that was fitted."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

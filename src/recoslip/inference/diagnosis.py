@@ -1,7 +1,5 @@
 """Graph + listed nodes -> what the data can support: clusters that grew, and how far proportions shifted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """NodeGraph with times -> how the source itself changed: the same question one step earlier, and what went on since."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 

@@ -13,8 +13,6 @@ $$ m' = m + k(\cdot, V) (k(V, V) + \sigma^2)^{-1} (y_V - m_V). $$
 Where the detector was as sure as a verdict already, nothing changes; far from every verdict, nothing changes either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

@@ -6,8 +6,6 @@ were averaged over neighbours a few times. The number of times is chosen so that
 the edges as the domains are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Counts in bins, and p-values of the target nodes -> the fraction of them that is novel, with an interval."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

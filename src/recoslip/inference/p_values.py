@@ -1,7 +1,5 @@
 """Scores of calibration nodes -> p-values, a threshold that bounds the FPR, a list that bounds the FDR."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Counts in bins -> the smallest novel category that would have been noticed, by showing groups of nodes as new."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ hold both, however much of the region is target. Where they hold one domain almo
 from known source nodes, and what looks novel may be known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """Listed nodes -> why: the features that set them apart, in the units of the table that they were made of."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

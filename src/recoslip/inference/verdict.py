@@ -1,7 +1,6 @@
 """Share, list, growth and what the data do not support -> one verdict, and the statistical guarantee of the list."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -14,6 +13,7 @@ from recoslip.inference.check import Check
 from recoslip.inference.diagnosis import GROWN, Diagnosis
 from recoslip.inference.earlier import EarlierStep
 from recoslip.inference.evidence import MIN_GROWTH, PLACEBOS, BinCounts
+from recoslip.inference.groups import Group
 from recoslip.inference.novel_share import NovelShare
 from recoslip.inference.p_values import ROUNDING, most_by_chance
 from recoslip.inference.power import Power, measure_power
@@ -76,6 +76,7 @@ Kind: TypeAlias = Literal["novel", "grown", "drift", "nothing", "inconclusive"]
 
 CHANCE = 0.95  # a longer list than chance makes with this probability, where nothing is novel, is more than chance
 MAX_GROWN = 3  # clusters that a verdict names
+MAX_NAMED = 2  # groups that it names
 
 
 @dataclass(frozen=True)
@@ -209,17 +210,27 @@ def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, ea
             f"{PLACEBOS} of {PLACEBOS}, nothing seemed to have grown more than that."
         )
     own = bins.of_own_vectors().holds_up_to > bins.allowed
-    what = "their own features" if own else "only the features of their neighbours"
+    conditions += " Own features show it, without those of neighbours." if own else ""
     return Verdict(
         "novel",
-        f"Something new: known categories do not explain at least {lowest} of the {terms.targets()}, and {what} "
-        "show it.",
+        f"Something new: known categories do not explain at least {lowest} of the {terms.targets()}"
+        f"{'' if own else ', judged by the features of their neighbours only'}.",
         f"Inspect a few {terms.noun} of each group, and confirm or reject the groups in a review."
         if count
         else f"No single {singular(terms.noun)} can be listed at this level: ask for a higher {_option(fdr)}.",
         stands_out=True,
         conditions=conditions + ("" if earlier is None else f" {earlier.sentence(terms)}"),
     )
+
+
+def name_new(verdict: Verdict, groups: Sequence[Group], max_growth: float, terms: Terms) -> Verdict:
+    """Name in the sentence of a verdict "novel" the groups of which some nodes are shown to be new."""
+    shown = [each for each in groups if each.name and each.evidence and each.evidence.least_growth > max_growth]
+    if verdict.kind != "novel" or not shown:
+        return verdict
+    names = " or ".join(f"'{each.name}'" for each in shown[:MAX_NAMED])
+    sentence = verdict.sentence.replace("Something new:", f"Something new, among {terms.noun} like {names}:", 1)
+    return replace(verdict, sentence=sentence)
 
 
 def _drift(share: NovelShare, earlier: EarlierStep, terms: Terms) -> Verdict:
@@ -262,7 +273,7 @@ def _figures_of_new(share: NovelShare, bins: BinCounts, targets: int) -> tuple[F
     return (
         Figure(
             f"at least {round(share.low * targets):,}",
-            f"of {bins.terms.targets(targets)} are new; estimate: {round(share.estimate * targets):,}",
+            f"of {bins.terms.targets(targets)} are new; a rough estimate is {_two_digits(share.estimate * targets):,}",
         ),
         sure,
         _growth_figure(share.holds_up_to, bins.terms),
@@ -366,6 +377,16 @@ def _needed(holds_up_to: float, share: NovelShare, terms: Terms) -> str:
         f"To explain the list, a known category would have to be at least {at_least(holds_up_to)} times as frequent as "
         f"{terms.in_source}. Up to {at_least(share.max_growth)} times is allowed for."
     )
+
+
+def _two_digits(number: float) -> int:
+    """Round to two digits.
+
+    >>> _two_digits(186.4), _two_digits(7.6)
+    (190, 8)
+    """
+    step = 10 ** max(0, len(str(round(number))) - 2)
+    return round(number / step) * step
 
 
 def _rounded_up(level: float) -> float:

@@ -1,7 +1,5 @@
 """NodeGraph -> scores: the contract that every detector keeps."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

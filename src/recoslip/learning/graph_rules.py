@@ -1,7 +1,5 @@
 """Scores by a rule, without training: LP-PUL and nearest source."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """A folder that holds a saved detector -> the detector, of whichever class."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What detectors learned <-> JSON values and arrays, whatever the class; and the files that hold them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

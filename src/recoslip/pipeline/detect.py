@@ -1,7 +1,5 @@
 """Tables or a graph -> Result: what is done, in its order."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Tables that people open in a spreadsheet are written so that none of their texts is run as a formula.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

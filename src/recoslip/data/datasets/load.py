@@ -1,7 +1,5 @@
 """Dataset name -> files -> categories and edges -> Dataset, by the paper's protocol."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -4,8 +4,6 @@ The paper's datasets have one novel category and one shift each. The panel asks 
 several ways, always the same ones, so that a method is not judged by the case it was tuned to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Mapping

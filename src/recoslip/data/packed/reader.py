@@ -1,7 +1,5 @@
 """The folder of a packed graph -> NodeGraph, after every file was compared with the manifest."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from pathlib import Path

@@ -6,8 +6,6 @@ to v is in a run as the entries (u, v, 0) and (v, u, 1), so that it is found at 
 direction; an entry is one whole number, its *key*.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence

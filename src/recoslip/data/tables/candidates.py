@@ -1,7 +1,5 @@
 """Columns of a nodes table -> the one that holds ids, and those that may separate source from target."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np

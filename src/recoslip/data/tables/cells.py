@@ -1,7 +1,5 @@
 """Cells as AnnData holds them -> a table of nodes and a table of edges."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from importlib import import_module

@@ -3,8 +3,6 @@
 An encoder is fitted once. What it has learned is its fields, plain values that a model's JSON file holds.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 This is the one place that decides it. A list, such as 'Drama, Comedy', is a category of several values.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

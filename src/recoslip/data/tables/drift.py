@@ -1,7 +1,5 @@
 """Features of new rows -> how far a column moved from the table that its encoder was fitted on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

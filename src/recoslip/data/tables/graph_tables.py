@@ -3,8 +3,6 @@
 GraphML, GEXF and GML files, graphs of NetworkX and igraph, and cells (`cells.py`) all become two tables, so that there
 is one way from a table to features, and a graph has the same scores in whatever form it comes."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 No other place reads numbers from text: a model that was fitted reads tomorrow's table as it read today's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 

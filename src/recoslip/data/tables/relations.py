@@ -6,8 +6,6 @@ are like, and, where the neighbours are nodes of another kind, what else is join
 relational network, with means in place of learned weights (R-GCN, Schlichtkrull et al. 2018; NARS, Yu et al. 2020).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 

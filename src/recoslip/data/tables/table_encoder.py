@@ -5,8 +5,6 @@ which nodes are alike. Each block of columns with one encoding is therefore scal
 as much as the others' do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

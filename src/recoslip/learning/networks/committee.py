@@ -1,7 +1,5 @@
 """Opinions on nodes -> pseudo-labels that networks learn; margins of many networks -> one out-of-fold prediction."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ Networks of a small graph gain little from threads within each operation, and wa
 milliseconds where another program has a core. Threads that train different networks wait for each other once.
 """
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence

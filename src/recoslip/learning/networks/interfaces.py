@@ -1,7 +1,5 @@
 """What networks, graphs and objectives are to each other and to the training loops."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pairs of nodes -> the selective link prediction loss (paper, section 4.2); random pairs that no edge joins."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, cast
 
 import torch

@@ -3,8 +3,6 @@
 Below it, a user's own module of PyTorch Geometric as encoder: copies that are evaluated one after another.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """The settings of the paper's network, and how detectors build, train, evaluate and save fleets of it."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager

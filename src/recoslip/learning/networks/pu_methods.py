@@ -1,7 +1,5 @@
 """Discriminators of two sets of nodes, and learning from positive (source) and unlabelled (target) nodes."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """RECO-SLIP+: networks of several encoders teach each other, in rounds of cross-fitted co-training after the scan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

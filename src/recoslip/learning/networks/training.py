@@ -1,7 +1,5 @@
 """Fleet + graph + objective -> trained members, each with its best weights: epochs see all nodes, or a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Kernels of Triton: the bits of `random_bits.py`, values of which these drop some, sums of rows, inner products."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

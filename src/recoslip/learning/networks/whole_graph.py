@@ -1,7 +1,5 @@
 """NodeGraph + encoder -> the matrices its layers multiply by, on the device, built once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias

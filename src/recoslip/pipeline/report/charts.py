@@ -1,7 +1,5 @@
 """Findings -> what the report draws: places on the map, growth of known categories, periods, lists at other levels."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What a page shows, or a template and its values -> one self-contained HTML file that runs no code but ours."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

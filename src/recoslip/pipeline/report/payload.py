@@ -1,7 +1,5 @@
 """Findings -> everything that the page shows, as one JSON value; columns in the user's units; places on the map."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import math

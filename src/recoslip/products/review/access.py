@@ -1,7 +1,5 @@
 """Host, port and token -> who gets in: our own page in a browser that has the token."""
 
-from __future__ import annotations
-
 import hmac
 import socket
 from collections.abc import Collection

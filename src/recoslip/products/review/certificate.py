@@ -1,7 +1,5 @@
 """A run's list + verdicts on a random sample -> a certificate: bounds of how much is new, of the list and in all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache

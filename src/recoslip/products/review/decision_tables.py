@@ -1,7 +1,5 @@
 """Tables that people fill in, and the final list <-> what is decided."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence

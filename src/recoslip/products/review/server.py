@@ -1,7 +1,5 @@
 """A review -> the pages and answers that browsers get, from one process."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

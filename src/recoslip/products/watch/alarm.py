@@ -9,8 +9,6 @@ r"""The nodes that are kept and those of a batch -> whether growth alone explain
    at all (Tarone 1990).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

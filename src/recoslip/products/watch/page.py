@@ -1,7 +1,5 @@
 """What a watch remembers -> its sentences, and a page: the course of every group and kind over batches."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -372,8 +372,8 @@ def test_known_nodes_of_a_cluster_are_twice_those_below_the_median():
     )
     (cluster,) = find_clusters(model, label, p < 0.2, SimpleNamespace(name=lambda nodes: "name"))
     assert (cluster.source, cluster.target, cluster.known, cluster.listed) == (20, 8, 6, 5)
-    assert cluster.growth == 1  # all of the source and all of the known target nodes are in it
-    assert cluster.least_growth == least_growth(10, 3, 20, 6)
+    assert cluster.growth == 6 / 3  # of three that are not listed
+    assert cluster.least_growth == least_growth(10, 3, 20, 3)
 
 
 def test_without_a_shift_little_is_measured_and_with_one_more(quiet):

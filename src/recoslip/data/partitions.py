@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from recoslip.data.blocks import current, cut, one_thread
 from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import derived
-from recoslip.data.vectors import F32, Vectors
+from recoslip.data.vectors import F32, FEATURES, Vectors
 
 BRANCHES = 4  # bins that a bin is divided into
 FIRST = (4, 5, 6, 7, 8, 10, 12, 14)  # bins that all nodes are divided into, tree by tree, for sizes of all kinds
@@ -43,6 +43,7 @@ class Partitions:
     first: NDArray[np.int32]  # (bins,) the first of the bins that it is divided into, which follow each other; or -1
     view: NDArray[np.int8]  # (bins,) which of `Vectors.views` it was made by
     centre: F32  # (bins, width)
+    names: tuple[str, ...] = ()  # what the nodes of a bin are alike in, of each view; not saved
 
     @classmethod
     def of(cls, graph: NodeGraph, seed: int = 0, trees: int = TREES, first: Sequence[int] = FIRST) -> Partitions:
@@ -51,7 +52,8 @@ class Partitions:
         count = max(1, min(trees, trees * NODES_OF_ALL_TREES // max(1, graph.num_nodes)))
 
         def make(ordered: NodeGraph) -> Partitions:
-            return cls.fit(Vectors.of(ordered).views(), count, seed, first)
+            vectors = Vectors.of(ordered)
+            return replace(cls.fit(vectors.views(), count, seed, first), names=vectors.names)
 
         return derived(graph, f"partitions {seed} {trees} {first}", make)
 
@@ -131,16 +133,22 @@ class Partitions:
         tree = int(self.tree[place])
         return np.flatnonzero(inside[self.leaf[tree]]), tree
 
-    def of_view(self, view: int) -> Self:
-        """Return the trees that were made by one kind of vectors."""
-        kept, trees = self.view == view, self.view[self.parent < 0] == view
+    @property
+    def is_own(self) -> NDArray[np.bool_]:
+        """Which bins were made by the nodes' own vectors, (bins,)."""
+        return self.view <= (self.names.index(FEATURES) if self.names else 0)
+
+    def where(self, kept: NDArray[np.bool_]) -> Self:
+        """Return some of the trees: those of which the bins, (bins,), are kept."""
+        trees = kept[self.parent < 0]
         number = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
 
         def renumbered(bins: NDArray[np.int32]) -> NDArray[np.int32]:
             return np.where(bins < 0, -1, number[bins]).astype(np.int32)
 
         centre, first = self.centre[kept], renumbered(self.first[kept])
-        return type(self)(number[self.leaf[trees]], renumbered(self.parent[kept]), first, self.view[kept], centre)
+        parent, leaf = renumbered(self.parent[kept]), number[self.leaf[trees]]
+        return type(self)(leaf, parent, first, self.view[kept], centre, self.names)
 
     def _with_inner(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add the counts of bins to those around them."""

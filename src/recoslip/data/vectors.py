@@ -1,12 +1,15 @@
 """NodeGraph -> short vectors of its nodes: their own features, their neighbours', and those two hops far.
 
+Of a table with texts or vectors beside other columns, there are vectors of these alone, too: the other columns may hide
+what is new in them.
+
 No domain enters, so they are the same whatever is hidden or asked afterwards. They are computed once for a graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -17,6 +20,7 @@ from recoslip.data.blocks import current
 from recoslip.data.graph import NodeGraph
 from recoslip.data.ids import derived
 from recoslip.data.neighbours import mean_of_rows
+from recoslip.data.tables.table_encoder import TableEncoder
 
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
@@ -25,6 +29,9 @@ WIDTH = 128
 MAX_FIT = 100_000  # nodes that singular vectors are fitted on at most
 MAX_SAMPLED = 10_000  # nodes that tell whether most values are zero
 ROWS = 2**14  # scaled at a time, in double precision
+BLOCK_NAMES = {"text": "texts", "vector": "vectors"}  # kinds of columns that nodes are also compared by alone
+FEATURES = "features"  # the name of the own vectors of all columns
+AROUND = ("neighbours", "neighbours of neighbours", "features and neighbours")
 LARGEST = 1e12  # of a scaled value; those of other nodes may be far from the fitted ones
 
 
@@ -42,6 +49,7 @@ class Reducer:
     basis: F32 | None  # (features, width) singular vectors; None where features are few
     constant: float  # that is added as a column; 0 of counts
     has_edges: bool  # whether nodes have vectors of their neighbours, too
+    blocks: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # (features,) of texts, and of vectors
 
     @classmethod
     def fit(cls, graph: NodeGraph) -> Self:
@@ -60,14 +68,15 @@ class Reducer:
         rows = scaled._scaled(rows)
         constant = 0.0 if is_count else max(float(np.sqrt(_squares(rows).mean())), 1e-6)
         basis = _singular_vectors(rows) if min(rows.shape) > WIDTH else None
-        return cls(mean, weight, basis, constant, graph.num_edges > 0)
+        return cls(mean, weight, basis, constant, graph.num_edges > 0, _blocks_of(graph))
 
-    def _scaled(self, rows: Any) -> Any:
+    def _scaled(self, rows: Any, block: str | None = None) -> Any:
+        weight = self.weight if block is None else np.where(self.blocks[block], self.weight, 0.0)
         if sp.issparse(rows) and self.mean is None:
-            rows = sp.csr_array(rows.astype(np.float64) * self.weight[None, :])
+            rows = sp.csr_array(rows.astype(np.float64) * weight[None, :])
         else:
             rows = (rows.toarray() if sp.issparse(rows) else rows) - (0.0 if self.mean is None else self.mean)
-            rows = rows * self.weight
+            rows = rows * weight
         return _in_single_precision(_of_length_one(rows) if self.constant == 0 else rows)
 
     @property
@@ -75,12 +84,12 @@ class Reducer:
         """The length of a vector."""
         return int(self.weight.shape[0] if self.basis is None else self.basis.shape[1]) + (self.constant > 0)
 
-    def of_rows(self, rows: slice, x: Any, is_sparse: bool) -> F32:
-        """Return the vectors of some nodes, (rows, width), of which `x` has the features."""
+    def of_rows(self, rows: slice, x: Any, is_sparse: bool, block: str | None = None) -> F32:
+        """Return the vectors of some nodes, (rows, width), of which `x` has the features; or of a block of these."""
         result = np.empty((rows.stop - rows.start, self.width), np.float32)
         for begin in range(rows.start, rows.stop, ROWS):
             features = _features(x, slice(begin, min(begin + ROWS, rows.stop)), is_sparse)
-            reduced = self._scaled(features)
+            reduced = self._scaled(features, block)
             reduced = reduced if self.basis is None else reduced @ self.basis
             reduced = reduced.toarray() if sp.issparse(reduced) else reduced
             result[begin - rows.start :][: reduced.shape[0], : reduced.shape[1]] = reduced
@@ -92,13 +101,15 @@ class Reducer:
         """Return what was fitted, to save."""
         named = {"mean": self.mean, "weight": self.weight, "basis": self.basis}
         numbers = {"constant": np.array([self.constant]), "has_edges": np.array([self.has_edges])}
-        return {name: value for name, value in named.items() if value is not None} | numbers
+        blocks = {f"block.{name}": mask for name, mask in self.blocks.items()}
+        return {name: value for name, value in named.items() if value is not None} | numbers | blocks
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Build from what `arrays` returned."""
         constant, has_edges = float(arrays["constant"][0]), bool(arrays["has_edges"][0])
-        return cls(arrays.get("mean"), arrays["weight"], arrays.get("basis"), constant, has_edges)
+        blocks = {name.removeprefix("block."): mask for name, mask in arrays.items() if name.startswith("block.")}
+        return cls(arrays.get("mean"), arrays["weight"], arrays.get("basis"), constant, has_edges, blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +121,7 @@ class Vectors:
     two: F32 | None  # the mean of these means over its neighbours
     total: F32  # the sum of the three
     reducer: Reducer
+    blocks: tuple[F32, ...] = ()  # own vectors of each block of the reducer
 
     @classmethod
     def of(cls, graph: NodeGraph, reducer: Reducer | None = None) -> Vectors:
@@ -123,21 +135,29 @@ class Vectors:
     @classmethod
     def _compute(cls, graph: NodeGraph, reducer: Reducer) -> Vectors:
         blocks, shape = current(), (graph.num_nodes, reducer.width)
-        own = blocks.fill(shape, np.float32, _own_rows, graph.x, _is_sparse(graph.x), reducer)
+        given = graph.x, _is_sparse(graph.x), reducer
+        own, *parts = (blocks.fill(shape, np.float32, _own_rows, *given, block) for block in (None, *reducer.blocks))
         if not reducer.has_edges:
-            return cls(own, None, None, own, reducer)
+            return cls(own, None, None, own, reducer, tuple(parts))
         edges = graph.edge_index, graph.edge_weight
         mean = blocks.fill(shape, np.float32, mean_of_rows, *edges, own, own)
         two = blocks.fill(shape, np.float32, _two_rows, *edges, mean, own)
         one = blocks.fill(shape, np.float32, _one_rows, mean)
         del mean
-        return cls(own, one, two, blocks.fill(shape, np.float32, _total_rows, own, one, two), reducer)
+        return cls(own, one, two, blocks.fill(shape, np.float32, _total_rows, own, one, two), reducer, tuple(parts))
 
     def views(self) -> list[F32]:
-        """Return the vectors that nodes are compared by: own, neighbours', two hops far, and the sum of the three."""
-        if self.one is None or self.two is None:
-            return [self.own]
-        return [self.own, self.one, self.two, self.total]
+        """Return the vectors that nodes are compared by: own, neighbours', two hops far, and the sum of the three.
+
+        Those of blocks come first. The last are the most general.
+        """
+        around = [] if self.one is None or self.two is None else [self.one, self.two, self.total]
+        return [*self.blocks, self.own, *around]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What nodes that are alike in each of the views are alike in."""
+        return (*self.reducer.blocks, FEATURES, *(() if self.one is None else AROUND))
 
     def summary(self) -> F32:
         """Return one vector per node: the sum of the three, of length 1."""
@@ -150,14 +170,26 @@ class Vectors:
 
     def permuted(self, order: NDArray[np.int64]) -> Vectors:
         """Return the vectors of the same nodes in another order."""
+        blocks = tuple(block[order] for block in self.blocks)
         if self.one is None or self.two is None:
             own = self.own[order]
-            return Vectors(own, None, None, own, self.reducer)
-        return Vectors(self.own[order], self.one[order], self.two[order], self.total[order], self.reducer)
+            return Vectors(own, None, None, own, self.reducer, blocks)
+        return Vectors(self.own[order], self.one[order], self.two[order], self.total[order], self.reducer, blocks)
 
 
-def _own_rows(rows: slice, x: Any, is_sparse: bool, reducer: Reducer) -> F32:
-    return reducer.of_rows(rows, x, is_sparse)
+def _blocks_of(graph: NodeGraph) -> dict[str, NDArray[np.bool_]]:
+    """Return which features are of texts, and which of vectors, if there are others beside them."""
+    if graph.encoding is None:
+        return {}
+    columns = TableEncoder.from_json(graph.encoding).columns
+    kind = np.array([each.encoding for each in columns for _ in each.feature_names])
+    if len(kind) != graph.num_features or (kind == kind[:1]).all():
+        return {}
+    return {name: kind == block for block, name in BLOCK_NAMES.items() if (kind == block).any()}
+
+
+def _own_rows(rows: slice, x: Any, is_sparse: bool, reducer: Reducer, block: str | None) -> F32:
+    return reducer.of_rows(rows, x, is_sparse, block)
 
 
 def _one_rows(rows: slice, mean: F32) -> F32:

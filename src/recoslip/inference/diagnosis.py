@@ -71,7 +71,9 @@ class Cluster:
     target: int
     known: int | None  # target nodes that score as its source nodes do: twice those below the median of these
     listed: int
-    growth: float | None  # how many times as frequent they are among the known target nodes as in the source
+    growth: (
+        float | None
+    )  # how many times as frequent they are among the target nodes that are not listed as in the source
     least_growth: float  # lower confidence bound of the growth (95 %, one-sided)
     name: str | None  # the features that its source nodes have more of than others, where features have names
     most_growth: float = float("inf")  # upper confidence bound of the growth (95 %, one-sided)
@@ -86,8 +88,8 @@ class Cluster:
         """Say how much it grew."""
         assert self.growth is not None
         return (
-            f"{terms.noun} {self.kind} are {times(self.growth)} times as frequent {terms.in_target} as "
-            f"{terms.in_source} (95 % bound: at least {at_least(self.least_growth)} times)"
+            f"{terms.noun} {self.kind} are at least {at_least(self.least_growth)} times as frequent {terms.in_target} "
+            f"as {terms.in_source} (95 % bound; estimate: {times(self.growth)} times)"
         )
 
 
@@ -129,7 +131,7 @@ def find_clusters(
         known = min(target, round(below / _below_median(compared))) if enough else None
         name = features.name(np.flatnonzero(inside & ~is_target))
         counted.append(Cluster(source, target, known, int(listed_in[k]), None, 0.0, name, label=int(k)))
-    sizes = int((~is_target).sum()), sum(map(_known, counted))
+    sizes = int((~is_target).sum()), int((is_target & ~listed).sum())
     return tuple(sorted((_with_growth(each, *sizes) for each in counted), key=lambda each: -(each.growth or 0)))
 
 
@@ -138,12 +140,12 @@ def _known(cluster: Cluster) -> int:
     return cluster.target - cluster.listed if cluster.known is None else cluster.known
 
 
-def _with_growth(cluster: Cluster, sources: int, known: int) -> Cluster:
-    """Compare a cluster's share of the source nodes with that of the known target nodes, given how many there are."""
+def _with_growth(cluster: Cluster, sources: int, targets: int) -> Cluster:
+    """Compare a cluster's share of the source nodes with its share of the target nodes that are not listed."""
     if cluster.known is None:
         return cluster
-    half = cluster.source / 2, cluster.known / 2, sources, known  # the known ones are counted by half of them
-    growth = cluster.known / max(1, known) / (cluster.source / sources)
+    half = cluster.source / 2, cluster.known / 2, sources, targets  # the known ones are counted by half of them
+    growth = cluster.known / max(1, targets) / (cluster.source / sources)
     return replace(cluster, growth=growth, least_growth=least_growth(*half), most_growth=most_growth(*half))
 
 
@@ -175,6 +177,7 @@ def unevenness(clusters: Sequence[Cluster]) -> float | None:
     return float(0.5 * np.abs(difference).sum() * np.sqrt(max(0.0, 1 - by_chance / squares)))
 
 
+STRONG = 0.3  # total variation from which on proportions differ strongly
 FEW_SOURCE = 100  # fewer source nodes may not represent what is known
 
 
@@ -193,7 +196,7 @@ class Diagnosis:
 
     @property
     def growth_of_target(self) -> float:
-        """The largest growth of these clusters, compared with all target nodes and not with the known ones alone."""
+        """The largest growth of these clusters, compared with all target nodes, those that are listed too."""
         sources, targets = (sum(getattr(each, name) for each in self.clusters) for name in ("source", "target"))
         return max(((each.known or 0) / targets / (each.source / sources) for each in self.grown), default=0.0)
 
@@ -201,7 +204,7 @@ class Diagnosis:
         """Say how far the proportions of known categories shifted."""
         if self.unevenness is None:
             return f"The shift of known categories is not estimated: too few {terms.targets()} look known."
-        how = "hardly" if self.unevenness < 0.1 else "somewhat" if self.unevenness < 0.3 else "strongly"
+        how = "hardly" if self.unevenness < 0.1 else "somewhat" if self.unevenness < STRONG else "strongly"
         return (
             f"The proportions of {len(self.clusters)} clusters of similar {terms.noun} {how} differ: about "
             f"{100 * self.unevenness:.0f} % of the {terms.sources()} would have to change cluster to match the known "
@@ -222,11 +225,14 @@ def diagnose(model: Calibrated, graph: NodeGraph, listed: Mask, features: Featur
     clusters = find_clusters(model, Partitions.of(graph).at_depth(DEPTH), listed, features)
     ends = graph.edge_index
     joined = graph.num_edges == 0 or bool((is_target[ends[0]] & is_target[ends[1]]).any())
-    return Diagnosis(
-        unevenness=unevenness(clusters),
-        clusters=clusters,
-        warnings=tuple(_data_warnings(is_target, Vectors.of(graph).own, graph.terms, joined=joined)),
-    )
+    moved, terms = unevenness(clusters), graph.terms
+    warnings = _data_warnings(is_target, Vectors.of(graph).own, terms, joined=joined)
+    if moved is not None and moved >= STRONG:
+        warnings.append(
+            f"The proportions of known {terms.noun} differ strongly. More of those that became more frequent may be "
+            "listed than the rate says."
+        )
+    return Diagnosis(moved, clusters, tuple(warnings))
 
 
 def _data_warnings(is_target: Mask, own: NDArray[np.float32], terms: Terms, *, joined: bool) -> list[str]:

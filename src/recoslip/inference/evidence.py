@@ -20,6 +20,7 @@ from recoslip.base.text import PLAIN, Terms, at_least
 from recoslip.data.graph import NodeGraph
 from recoslip.data.partitions import Partitions, share_bound
 from recoslip.data.split import Mask
+from recoslip.data.vectors import FEATURES
 from recoslip.inference.hiding import Hiding
 
 MIN_GROWTH = 1.1  # a smaller bound is no evidence
@@ -27,8 +28,6 @@ ALLOWED_GROWTH = 3.0  # of known categories, where nothing else is said
 MAX_GROWTH = 2.0**10  # that is tried
 ERROR = 0.05  # probability that any bin's bound is wrong
 PLACEBOS = 20  # parts of the source that are taken for target
-OWN = 0  # the view of the nodes' own vectors
-VIEWS = ("features", "neighbours", "neighbours of neighbours", "features and neighbours")  # that nodes are alike in
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Evidence:
     source: int
     target: int
     least_growth: float  # if they are known, such nodes are this many times as frequent as in the source, or more
-    view: int = OWN  # what they are alike in: a place of `VIEWS`
+    alike_in: str = FEATURES
     terms: Terms = field(default=PLAIN, repr=False)
     follows_edges: bool = False  # whether the domains do: then the bound has no confidence level
 
@@ -56,7 +55,7 @@ class Evidence:
         """Say what follows for a node that lies in the bin, or for a group of which at least half does."""
         are, terms = "is" if self.source == 1 else "are", self.terms
         similar = (
-            f"Of {terms.nodes(self.source + self.target)} with similar {VIEWS[self.view]}"
+            f"Of {terms.nodes(self.source + self.target)} with similar {self.alike_in}"
             f"{', among them at least half of the group,' if of_group else ','} {self.source:,} {are} from "
             f"{terms.the_source}."
         )
@@ -142,7 +141,7 @@ class BinCounts:
         partitions, is_target = Partitions.of(graph), graph.is_target
         if hiding is None or not hiding.follows_edges:
             return cls(partitions, partitions.count(is_target), is_target, False, ALLOWED_GROWTH, graph.terms)
-        partitions = partitions.of_view(OWN)
+        partitions = partitions.where(partitions.is_own)
         result = cls(partitions, partitions.count(is_target), is_target, True, ALLOWED_GROWTH, graph.terms)
         reached = [result._placebo(hiding.part(graph, 0, k, is_target.mean())) for k in range(PLACEBOS)]
         return replace(result, allowed=max(ALLOWED_GROWTH, *reached))
@@ -154,8 +153,8 @@ class BinCounts:
 
     def of_own_vectors(self) -> BinCounts:
         """Return the counts in bins of the nodes' own vectors alone."""
-        kept = self.partitions.view == OWN
-        return replace(self, partitions=self.partitions.of_view(OWN), counts=self.counts[kept])
+        kept = self.partitions.is_own
+        return replace(self, partitions=self.partitions.where(kept), counts=self.counts[kept])
 
     @cached_property
     def domains(self) -> tuple[int, int]:
@@ -197,6 +196,8 @@ class BinCounts:
         for _ in range(12 if self._least_new(held, 1.0) else 0):
             middle = float(np.sqrt(low * high))
             low, high = (middle, high) if self._least_new(held, middle) else (low, middle)
+        if len(chosen) == self.is_target.sum():
+            low = self.holds_up_to  # the same, exactly
         return Bound(len(chosen), self._least_new(held, growth), growth, low, self.terms, self.follows_edges)
 
     def _least_new(self, held: NDArray[np.int64], growth: float) -> int:
@@ -275,8 +276,9 @@ class BinCounts:
         return self._of_bins(np.take_along_axis(best, self.least_growth[best].argmax(axis=0)[None], axis=0)[0])
 
     def _of_bins(self, bins: Sequence[int] | NDArray[np.int64]) -> list[Evidence]:
+        names = self.partitions.names
         return [
-            Evidence(int(source), int(target), float(growth), int(view), self.terms, self.follows_edges)
+            Evidence(int(source), int(target), float(growth), names[view], self.terms, self.follows_edges)
             for (source, target), growth, view in zip(
                 self.counts[bins], self.least_growth[bins], self.partitions.view[bins], strict=True
             )

@@ -89,7 +89,7 @@ def _linked(held: sp.csr_array) -> NDArray[np.int64]:
     from scipy.spatial.distance import squareform
 
     first, others = held[:MAX_COMPARED], held[MAX_COMPARED:]
-    distance = 1 - (first @ first.T).toarray()
+    distance = np.maximum(0, 1 - (first @ first.T).toarray())
     joined = average(squareform(distance, checks=False))
     group: NDArray[np.int64] = fcluster(joined, 1 - MIN_SHARED, "distance").astype(np.int64) - 1
     if not others.shape[0]:

@@ -117,7 +117,7 @@ def _correlations(graph: NodeGraph, seed: int) -> tuple[Callable[[Mask, Mask], f
     has the property than the other nodes of its smallest bins do, and correlates the ends of edges.
     """
     partitions, is_target = Partitions.of(graph, seed), graph.is_target
-    leaves = partitions.of_view(int(partitions.view.max())).leaf
+    leaves = partitions.where(partitions.view == partitions.view.max()).leaf
     labels = [np.unique(leaf, return_inverse=True)[1] for leaf in leaves]
     edges = graph.edge_index[:, :: -(-graph.num_edges * 2 // MAX_EDGES)]
 

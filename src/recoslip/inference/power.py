@@ -12,6 +12,7 @@ WIDTH = 1.5  # factor by which their sizes may differ from that
 PLANTED = 40  # groups of each share, at most
 FEWEST = 10
 NOTICED = 0.9  # fraction of them that must be noticed
+MUCH = 5  # times as many source nodes, which nobody is advised to look for
 FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)  # by which the source may have to be larger
 
 
@@ -23,6 +24,7 @@ class Power:
     noticed: int  # groups of that share, or of a fifth, that were noticed
     planted: int  # of so many that were shown as new
     more_source: int | None = None  # about so many more source nodes would make a category of a fifth noticed
+    sources: int = 0  # how many there are
 
     @property
     def suffices(self) -> bool:
@@ -46,7 +48,12 @@ class Power:
         """Say what would settle it."""
         if self.more_source is None:
             return f"More {terms.noun}, or features that tell categories apart better, may settle it."
-        return f"About {self.more_source:,} more {terms.sources()} may settle it."
+        if self.more_source > MUCH * self.sources:
+            return (
+                f"More than {MUCH} times as many {terms.sources()} would be needed to settle it; features that tell "
+                "categories apart better may help more."
+            )
+        return f"At least about {self.more_source:,} more {terms.sources()} would be needed to settle it."
 
 
 def measure_power(bins: BinCounts, seed: int = 0) -> Power:
@@ -62,7 +69,7 @@ def measure_power(bins: BinCounts, seed: int = 0) -> Power:
         return Power(enough[0], *noticed[enough[0]])
     for factor in FACTORS:
         if _suffices(_noticed(bins, SHARES[-1], seed, factor)):
-            return Power(None, *largest, _rounded((factor - 1) * bins.domains[0]))
+            return Power(None, *largest, _rounded((factor - 1) * bins.domains[0]), bins.domains[0])
     return Power(None, *largest)
 
 

@@ -10,7 +10,7 @@ from recoslip.base.text import PLAIN, Terms, at_least, at_least_percent, capital
 from recoslip.data.split import MIN_SOURCE, Mask
 from recoslip.inference.calibrated import Calibrated
 from recoslip.inference.check import Check
-from recoslip.inference.diagnosis import GROWN, Diagnosis
+from recoslip.inference.diagnosis import GROWN, STRONG, Diagnosis
 from recoslip.inference.earlier import EarlierStep
 from recoslip.inference.evidence import MIN_GROWTH, PLACEBOS, BinCounts
 from recoslip.inference.groups import Group
@@ -158,9 +158,9 @@ def _nothing_new(count: int, targets: int, share: NovelShare, bins: BinCounts, d
     shown = Figure("0", f"of {terms.targets(targets)} are shown to be new{listed}")
     if changed:
         growth = Figure(
-            f"{times(changed[0].growth or 0)} times",
-            f"as frequent {terms.in_target} as {terms.in_source}; 95 % bound: at least "
-            f"{at_least(changed[0].least_growth)} times",
+            f"at least {at_least(changed[0].least_growth)} times",
+            f"as frequent {terms.in_target} as {terms.in_source} (95 % bound; estimate: "
+            f"{times(changed[0].growth or 0)} times)",
         )
         every = " ".join(f"{capitalised(cluster.sentence(terms))}." for cluster in changed)
         return Verdict(
@@ -176,13 +176,15 @@ def _nothing_new(count: int, targets: int, share: NovelShare, bins: BinCounts, d
             "inconclusive",
             f"Inconclusive: a known category is at least {at_least(share.holds_up_to)} times as frequent "
             f"{terms.in_target} as {terms.in_source}, or something is new.",
-            f"Inspect the {terms.noun} with the highest holds_up_to in the table of scores; a domain expert can tell.",
+            f"Inspect the {terms.noun} with the highest scores; a domain expert can tell.",
             stands_out=True,
             conditions=f"Counts of similar {terms.noun} show it (95 % confidence). {conditions}",
             figures=(shown, NOT_SURE, _growth_figure(share.holds_up_to, terms)),
         )
     if not power.suffices:
-        sentence = f"Inconclusive: nothing stands out among {among}, but too little can be seen in these data."
+        strongly = (diagnosis.unevenness or 0) >= STRONG
+        shifted = "proportions of known ones differ strongly, and " if strongly else ""
+        sentence = f"Inconclusive: nothing stands out among {among}, but {shifted}too little can be seen in these data."
         return Verdict("inconclusive", sentence, power.advice(terms), conditions=conditions, figures=figures)
     unseen = "A novel category that looks like a known one remains possible."
     sentence = (

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from recoslip.base.errors import SettingError
 from recoslip.base.memory import memory_errors
 from recoslip.base.progress import Progress, shown
-from recoslip.base.settings import Choice, Integer, Optional, check_params
+from recoslip.base.settings import Choice, Integer, Number, Optional, check_params
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import reads
 from recoslip.data.packed.reader import open_packed
@@ -91,6 +91,7 @@ def detect(
     max_fpr: float | None = None,
     fdr: float | None = None,
     rotations: int | None = None,
+    max_growth: float | None = None,
     align: Align = "auto",
     allow_leak: Sequence[str] = (),
     groups: bool = True,
@@ -121,6 +122,8 @@ def detect(
         fdr: list nodes by this false-discovery rate, instead of `max_fpr`.
         rotations: how many times to fit; each fit hides another part of the source, to compare with. By default 5, or
             12 fits of the scan where the domains follow the edges.
+        max_growth: how many times as frequent a known category may have become, for the verdict and the lower end of
+            the novel share; by default 3, or as much as clusters of known nodes seem to have grown.
         align: as for `check`.
         allow_leak: columns that may say the same as the domain; any other such column is an error.
         groups: whether to divide the listed nodes into groups.
@@ -139,6 +142,8 @@ def detect(
     model = _build(_of_effort(effort) if method in (None, AUTO) else method, settings, max_fpr, seed, device)
     check_align(align)
     check_rates(max_fpr, fdr)
+    if max_growth is not None:
+        Number(1, 1e6)("max_growth", max_growth)
     if rotations is not None:
         Integer(2)("rotations", rotations)
     cells = open_if_cells(nodes)
@@ -171,7 +176,9 @@ def detect(
         rate, notes = reachable_rate(compared, asked, fdr, graph.terms)
         calibrated = replace(calibrated, max_fpr=rate)
     described = described_by_genes(cells, graph) if described_by is None and cells is not None else described_by
-    findings = find_novel(calibrated, graph, fdr=fdr, grouped=groups, check=found, described=described)
+    findings = find_novel(
+        calibrated, graph, fdr=fdr, max_growth=max_growth, grouped=groups, check=found, described=described
+    )
     if method in (None, AUTO) and model.name == DEFAULT:
         notes = (*notes, OTHER_EFFORT)
     return Result.of(findings, seconds=seconds, notes=notes, inputs=paths(nodes, edges))

@@ -310,8 +310,8 @@ def score(
         result: what `recoslip.detect` or `recoslip.calibrate` returned, a fitted detector, or the folder of one.
         nodes: table of the new nodes; it needs no domain.
         edges: table of their edges, to each other and to old nodes.
-        old: the old nodes, so that neighbourhoods are complete: tables of nodes and of edges (or None), a packed graph
-            or its folder.
+        old: the old nodes, so that neighbourhoods are complete: tables of nodes and of edges (or None), a table of
+            nodes without edges, a packed graph or its folder.
         rename: names of the new table's columns -> the names that the model knows them by.
         max_fpr: another false-positive rate than the model's.
         fdr: list nodes by this false-discovery rate instead.
@@ -320,13 +320,17 @@ def score(
         checked: called with the differences between the new and the old table before anything is scored.
     """
     check_rates(max_fpr, fdr)
-    model = _calibrated(result, max_fpr=max_fpr, device=device)
+    model, summary = _calibrated(result, max_fpr=max_fpr, device=device), _said(result)
+    if (own := _id_column(summary)) is not None:
+        read_options.setdefault("id", own)
+    if isinstance(old, str | os.PathLike) and Path(old).is_file():
+        old = old, None
     if isinstance(old, tuple):
         old_nodes, old_edges = old
     else:
         old_nodes, old_edges = open_packed(old) if isinstance(old, str | os.PathLike) else old, None
     new = read_for(model, nodes, edges, old_nodes=old_nodes, old_edges=old_edges, rename=rename, **read_options)
-    terms = _terms(result) or new.graph.terms
+    terms = Terms(**summary["terms"]) if "terms" in summary else new.graph.terms
     new = replace(new, graph=new.graph.called(terms if terms.by_time else Terms(terms.source, "new", terms.noun)))
     check = check_new(model, new)
     if checked is not None:
@@ -335,14 +339,18 @@ def score(
     return Result(*score_new(model, new, check, fdr=fdr, grouped=groups), inputs=inputs)
 
 
-def _terms(result: Any) -> Terms | None:
-    """Return what a result calls its domains and nodes; None where it does not say."""
+def _said(result: Any) -> dict[str, Any]:
+    """Return the summary of a result; nothing for a model without one."""
     if isinstance(result, str | os.PathLike):
         folder = Path(result).expanduser()
-        summary = read_summary(folder) if (folder / "summary.json").exists() else {}
-    else:
-        summary = dict(result.summary) if isinstance(result, Result) else {}
-    return Terms(**summary["terms"]) if "terms" in summary else None
+        return read_summary(folder) if (folder / "summary.json").exists() else {}
+    return dict(result.summary) if isinstance(result, Result) else {}
+
+
+def _id_column(summary: Mapping[str, Any]) -> str | None:
+    """Return the column that held the ids of the table that was read; None where rows were numbered."""
+    reading = summary.get("check", {}).get("reading") or ()
+    return next((each["column"] for each in reading if each["read_as"] == "id"), None)
 
 
 def _calibrated(result: Any, *, max_fpr: float | None, device: str | None) -> Calibrated:

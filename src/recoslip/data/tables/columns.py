@@ -207,6 +207,8 @@ def _guess_text(name: str, series: pl.Series, *, is_chosen: bool, may_be_text: b
     words = present.str.count_matches(r"\w+").mean()
     if may_be_text and isinstance(words, float) and words >= MIN_WORDS:
         return Column(name, "text", f"{words:.0f} words on average", option=f"ignore={[name]!r}")
+    if distinct == len(series) and isinstance(words, float) and words < 2:
+        return Column(name, "unused", "another value in every row, as ids have", option=f"id={name!r}")
     return Column(name, "unused", f"{distinct:,} different texts; {as_text} uses it", option=as_text)
 
 

@@ -254,7 +254,9 @@ def node_rows(options: ReadOptions, table: Table) -> NodeRows:
     reserved = {ids, options.category, options.time, options.domain, options.node_type} - {None}
     columns = plan_columns(table, reserved, options)
     label = choose_label(table, reserved, options.label)
-    numbered = "There is no column of ids, so rows go by their numbers (id=...)." if ids is None else ""
+    numbered = (
+        f"There is no column of ids, so rows go by their numbers, from {names[0]} on (id=...)." if ids is None else ""
+    )
     notes = (table.note, numbered, left_out, _rest_is_source(table, options))
     kinds = {ids: "id", by: "domain" if options.time is None else "date", options.category: "categories"}
     reading = Reading(_read_columns(table, columns, kinds), tuple(filter(None, notes)))

@@ -81,6 +81,8 @@ def read_graph(
         )
         edge_index, edge_weight, _ = read_edges(edges, rows.ids, options, given_ids=rows.given_ids)
         if options.neighbours is not None:
+            if options.neighbours >= table.height:
+                raise TableError(f"neighbours must be fewer than the {table.height:,} rows; got {options.neighbours}")
             edge_index = nearest_edges(encoded.matrix, rows.ids, options.neighbours)
         return NodeGraph(
             encoded.matrix,

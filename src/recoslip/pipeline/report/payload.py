@@ -209,7 +209,7 @@ def _legend(findings: Findings) -> dict[str, str]:
         ),
         "same": f"{counted(steady, 'cluster')} that did not clearly change",
         "growth": (
-            f"How many times as frequent a cluster is among the known {terms.targets()} as among the "
+            f"How many times as frequent a cluster is among the {terms.targets()} that are not listed as among the "
             f"{terms.sources()}. How many are known is an estimate from their scores. The axis is logarithmic, from "
             f"1/8 to 8 times. A bar reaches from a lower to an upper 95 % bound. Clusters with few {terms.sources()} "
             "are left out."
@@ -322,7 +322,9 @@ def _group(findings: Findings, group: Group, position: NDArray[np.int64]) -> dic
         "nearest_name": findings.nearest_known(group),
         "traits": [_trait(trait) for trait in group.traits],
         "edges": (
-            f"Edges: {group.internal_edges:,} inside, {group.edges_to_listed:,} to other listed {terms.noun}, "
+            ""
+            if not findings.graph.num_edges
+            else f"Edges: {group.internal_edges:,} inside, {group.edges_to_listed:,} to other listed {terms.noun}, "
             f"{group.edges_to_target:,} to the rest of {terms.the_target}, {group.edges_to_source:,} to "
             f"{terms.the_source}."
         ),

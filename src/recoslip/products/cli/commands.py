@@ -24,7 +24,7 @@ from recoslip.learning.methods import DETECTORS
 from recoslip.products.bench import Choices
 from recoslip.products.cli import options
 from recoslip.products.cli.console import exit_if_done, make_console, print_problem, say, show_steps, stderr, tabulate
-from recoslip.products.cli.detect import DetectCommand, check, demo, detect, score
+from recoslip.products.cli.detect import DetectCommand, ScoreCommand, check, demo, detect, score
 from recoslip.products.cli.options import argument, option
 from recoslip.products.cli.review import compare, review
 from recoslip.products.cli.signals import exit_code, received
@@ -171,6 +171,7 @@ def root(version: Annotated[bool, option("Print the version and exit.", "--versi
 for each in (demo, check):
     app.command()(each)
 app.command(cls=DetectCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(detect)
-for each in (score, watch, compare, pack, report, review, methods, datasets):
+app.command(cls=ScoreCommand)(score)
+for each in (watch, compare, pack, report, review, methods, datasets):
     app.command()(each)
 app.add_typer(bench, name="bench")

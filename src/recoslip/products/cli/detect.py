@@ -49,6 +49,17 @@ class DetectCommand(TyperCommand):
         options.print_settings_of_methods()
 
 
+class ScoreCommand(TyperCommand):
+    """A command of which `--with` takes one table or two."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say that there are no edges where a table of nodes is given alone."""
+        if "--with" in args and (at := args.index("--with") + 2) <= len(args):
+            alone = at == len(args) or (args[at].startswith("-") and args[at] != NO_EDGES)
+            args = [*args[:at], NO_EDGES, *args[at:]] if alone else args
+        return list(super().parse_args(ctx, args))
+
+
 def input_files(given: list[Path] | None) -> tuple[Path, Path | None]:
     """Return the files that are given: nodes or a whole graph, and perhaps edges."""
     if not given:
@@ -88,8 +99,8 @@ def check(
 @takes()
 def detect(
     context: typer.Context,
-    out: options.Out,
     graph: Inputs = None,
+    out: options.Out = Path("recoslip-out"),
     show: options.Show = "",
     align: options.Align = "auto",
     allow_leak: options.AllowLeak = "",
@@ -101,6 +112,9 @@ def detect(
     max_fpr: options.MaxFpr = None,
     fdr: options.Fdr = None,
     rotations: Annotated[int | None, option("Number of fits, each with another hidden part; default: 5.")] = None,
+    max_growth: Annotated[
+        float | None, option("Times a known category may have grown, for the verdict; default: 3, or as measured.")
+    ] = None,
     ray: Annotated[str | None, option("Ray cluster that fits: an address, auto, or local to start one.")] = None,
     workers: Annotated[int, option("Number of fits that the cluster does at the same time.")] = 2,
     storage: Annotated[Path | None, option("Folder of finished fits of the cluster, not done again.")] = None,
@@ -159,6 +173,7 @@ def detect(
                 max_fpr=in_file if max_fpr is None and fdr is None else max_fpr,
                 fdr=fdr,
                 rotations=rotations,
+                max_growth=max_growth,
                 align=align,
                 allow_leak=split_names(allow_leak),
                 use_rep=use_rep,
@@ -207,9 +222,9 @@ def score(
     old: Annotated[
         tuple[str, str] | None,
         option(
-            f"Tables of the old nodes and their edges ({NO_EDGES}: none), so that neighbourhoods are complete.",
+            "Tables of the old nodes and of their edges, so that neighbourhoods are complete.",
             "--with",
-            metavar="NODES EDGES",
+            metavar="NODES [EDGES]",
         ),
     ] = None,
     packed: Annotated[Path | None, option("The old graph, as recoslip pack wrote it.", "--with-packed")] = None,

@@ -3,6 +3,7 @@
 from math import comb
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from recoslip.inference.evidence import (
     ALLOWED_GROWTH,
     ERROR,
     MAX_GROWTH,
-    OWN,
     PLACEBOS,
     BinCounts,
     _most_known,
@@ -294,8 +294,8 @@ def test_where_domains_follow_the_edges_bins_of_own_vectors_alone_count_and_plac
     hiding = match_domains(graph)
     bins = BinCounts.of(graph, hiding)
     assert bins.follows_edges
-    assert (bins.partitions.view == OWN).all()
-    assert bins.partitions.leaf.shape[0] == (Partitions.of(graph).view[Partitions.of(graph).parent < 0] == OWN).sum()
+    assert (bins.partitions.is_own).all()
+    assert bins.partitions.leaf.shape[0] == Partitions.of(graph).is_own[Partitions.of(graph).parent < 0].sum()
     hidden = [hiding.part(graph, 0, number, graph.is_target.mean()) for number in range(PLACEBOS)]
     assert bins.allowed == max(ALLOWED_GROWTH, *map(bins._placebo, hidden))
     bound = bins.bound(graph.is_target)
@@ -319,13 +319,27 @@ def test_a_placebo_counts_a_part_of_the_source_as_target_and_no_target_node():
     assert (sizes <= bins.counts[:, 0]).all()
 
 
+def test_what_is_new_in_texts_is_seen_beside_columns_that_tell_nothing():
+    rng = np.random.default_rng(0)
+    words = [[f"w{kind}{k}" for k in range(10)] for kind in range(6)]
+    is_target = np.arange(900) % 3 == 0
+    kind = np.where(is_target & (rng.random(900) < 0.15), 5, rng.integers(0, 5, 900))
+    titles = [" ".join(rng.choice(words[each], 4, replace=False)) for each in kind]
+    others = {f"x{k}": rng.normal(size=900) for k in range(4)} | {"plan": rng.choice(list("abcd"), 900)}
+    table = pl.DataFrame({"domain": is_target.astype(int), "title": titles} | others)
+    found = recoslip.detect(table, progress=False).findings
+    assert found.verdict.kind == "novel"
+    assert 0.5 * (kind == 5).sum() < found.novel_share.low * is_target.sum() <= (kind == 5).sum()
+    assert "with similar texts" in found.groups[0].evidence.sentence()
+
+
 def test_own_vectors_are_counted_alone():
     graph, _ = panel("mixed0", 0)
     bins = BinCounts.of(graph)
     own = bins.of_own_vectors()
-    assert set(bins.partitions.view.tolist()) > {OWN}
-    assert set(own.partitions.view.tolist()) == {OWN}
-    assert (own.counts == bins.counts[bins.partitions.view == OWN]).all()
+    assert not bins.partitions.is_own.all()
+    assert own.partitions.is_own.all()
+    assert (own.counts == bins.counts[bins.partitions.is_own]).all()
     assert (own.partitions.count(graph.is_target) == own.counts).all()
     assert own.domains == bins.domains
 

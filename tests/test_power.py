@@ -93,7 +93,8 @@ def test_the_source_nodes_that_it_asks_for_settle_it():
 
 
 def test_advice_names_the_source_nodes_where_their_number_is_known():
-    assert "1,200 more source nodes" in Power(None, 3, 40, 1200).advice()
+    assert "1,200 more source nodes" in Power(None, 3, 40, 1200, 300).advice()
+    assert "More than 5 times as many source nodes" in Power(None, 3, 40, 1200, 200).advice()
     assert "source node" not in Power(None, 3, 40, None).advice()
     assert "5 %" in Power(0.05, 38, 40).sentence()
     assert "38 of 40" in Power(0.05, 38, 40).sentence()

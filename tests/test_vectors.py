@@ -4,9 +4,11 @@ import copy
 import pickle
 
 import numpy as np
+import polars as pl
 import pytest
 import scipy.sparse as sp
 
+import recoslip
 from recoslip import NodeGraph
 from recoslip.data.datasets.block_model import csbm
 from recoslip.data.vectors import WIDTH, Reducer, Vectors
@@ -85,11 +87,34 @@ def test_without_edges_there_are_own_vectors_alone():
 
 
 def test_columns_of_tables_keep_the_weights_of_their_encoders():
-    encoding = {"number": {}, "other": {}}
+    encoding = {"number": {}}
     found = Vectors.of(graph_of(DENSE, encoding=encoding)).own
     np.testing.assert_allclose(found, standardised(DENSE, scale=False), atol=1e-6)
     found = Vectors.of(graph_of(COUNTS, encoding=encoding)).own
     np.testing.assert_allclose(found, of_length_one(COUNTS), atol=1e-6)
+
+
+def test_texts_beside_other_columns_have_vectors_of_their_own():
+    rng = np.random.default_rng(0)
+    words = [" ".join(rng.choice(["rotor", "camera", "spade", "hose", "novel", "author"], 4)) for _ in range(60)]
+    table = pl.DataFrame(
+        {"domain": [0, 1] * 30, "title": words, "price": rng.normal(size=60), "size": rng.normal(size=60)}
+    )
+    graph = recoslip.read_graph(table, text=["title"])
+    vectors = Vectors.of(graph)
+    assert vectors.names == ("texts", "features")
+    texts, own = vectors.views()
+    is_word = vectors.reducer.blocks["texts"]
+    assert is_word.sum() == graph.num_features - 2
+    x = np.asarray(graph.x.toarray() if sp.issparse(graph.x) else graph.x, dtype=np.float64) * is_word
+    assert not np.array_equal(texts, own)
+    others = graph.with_features(np.where(is_word, x, 7.0))  # other prices and sizes, same titles
+    again = Vectors.of(others, vectors.reducer).views()
+    np.testing.assert_allclose(again[0], texts, atol=1e-6)
+    assert np.abs(again[1] - own).max() > 0.1
+    reducer = Reducer.from_arrays(vectors.reducer.arrays())
+    np.testing.assert_array_equal(Vectors.of(graph, reducer).views()[0], texts)
+    assert Vectors.of(recoslip.read_graph(table.drop("price", "size"), text=["title"])).names == ("features",)
 
 
 def test_sparse_features_with_negative_values_are_divided_by_their_size_and_stay_sparse():

@@ -444,10 +444,9 @@ def test_nothing_says_that_a_group_amid_the_source_is_new():
 
 
 def test_evidence_names_what_its_nodes_are_alike_in():
-    said = [Evidence(0, 30, 5.0, view).sentence() for view in range(4)]
-    assert len(set(said)) == 4
-    assert "neighbours" not in said[0]
-    assert all("neighbours" in sentence for sentence in said[1:])
+    for name in ("texts", "features", "neighbours of neighbours"):
+        assert f"with similar {name}, 0 are from the source" in Evidence(0, 30, 5.0, name).sentence()
+        assert f"with similar {name}, among them" in Evidence(0, 30, 5.0, name).sentence(of_group=True)
 
 
 def test_first_looks_take_turns_and_leave_out_groups_without_evidence():

@@ -79,7 +79,7 @@ class ReadOptions:
     )
     ignore: Sequence[str] = option("Columns not to use as features.", (), "names")
     text: Sequence[str] = option(
-        "Columns of free text, encoded as tf-idf weights of words; default: those of four words or more.",
+        "Columns of free text, encoded as tf-idf weights of words; besides those of four words or more.",
         (),
         "names",
     )

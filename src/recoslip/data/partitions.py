@@ -223,7 +223,8 @@ class Partitions:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Build from what `arrays` returned, without any nodes."""
-        return cls(np.empty((0, 0), np.int32), *(arrays[name] for name in ("parent", "first", "view", "centre")))
+        parent, first, view, centre = (arrays[name] for name in ("parent", "first", "view", "centre"))
+        return cls(np.empty((0, 0), np.int32), parent, first, view, centre)
 
 
 def share_bound(

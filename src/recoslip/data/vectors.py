@@ -179,7 +179,7 @@ class Vectors:
 
 def _blocks_of(graph: NodeGraph) -> dict[str, NDArray[np.bool_]]:
     """Return which features are of texts, and which of vectors, if there are others beside them."""
-    if graph.encoding is None:
+    if graph.encoding is None or len(graph.encoding) < 2:
         return {}
     columns = TableEncoder.from_json(graph.encoding).columns
     kind = np.array([each.encoding for each in columns for _ in each.feature_names])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from recoslip.base.errors import SettingError
 from recoslip.base.files import Folder, writing
 from recoslip.base.progress import Progress
 from recoslip.base.settings import Choice, Integer, Number, check_params, json_params
@@ -299,6 +300,8 @@ def calibrate(
     >>> calibrate(Scan(), graph).select(max_fpr=0.05).sum()
     np.int64(50)
     """
+    if not isinstance(detector, Detector):
+        raise SettingError(f"expected a detector, such as recoslip.Scan(); got {detector!r:.80}")
     if rotations is not None:
         Integer(2, MAX_ROTATIONS)("rotations", rotations)
     Choice(Literal["matched", "random"])("hiding", hiding)

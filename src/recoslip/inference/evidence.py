@@ -197,7 +197,7 @@ class BinCounts:
             middle = float(np.sqrt(low * high))
             low, high = (middle, high) if self._least_new(held, middle) else (low, middle)
         if len(chosen) == self.is_target.sum():
-            low = self.holds_up_to  # the same, exactly
+            low = max(1.0, self.holds_up_to * (1 - 1e-9))  # the same, exactly
         return Bound(len(chosen), self._least_new(held, growth), growth, low, self.terms, self.follows_edges)
 
     def _least_new(self, held: NDArray[np.int64], growth: float) -> int:

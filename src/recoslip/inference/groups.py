@@ -181,7 +181,8 @@ def most_like(
     similarity: NDArray[np.float32], members: NDArray[np.int64], among: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
     """Return those of some nodes that are most like the members of a group, on average."""
-    alike = similarity[among] @ similarity[members].mean(axis=0)
+    with np.errstate(invalid="ignore"):  # which products of finite numbers may raise after another library's
+        alike = similarity[among] @ similarity[members].mean(axis=0)
     return among[np.argsort(-alike, kind="stable")[:count]]
 
 

@@ -188,12 +188,11 @@ def _nothing_new(count: int, targets: int, share: NovelShare, bins: BinCounts, d
         return Verdict("inconclusive", sentence, power.advice(terms), conditions=conditions, figures=figures)
     unseen = "A novel category that looks like a known one remains possible."
     sentence = (
-        f"Nothing stands out among {among}: no sign of a distinct new category of {percent(power.share or 0)} of them."
+        f"Nothing stands out among {among}. A distinct new category of {percent(power.share or 0)} of them or more "
+        "would have been noticed."
     )
-    few = (
-        f"If a smaller one matters, look at the {count:,} that {'is' if count == 1 else 'are'} listed." if count else ""
-    )
-    advice = few or "Nothing has to be done, unless a smaller one matters."
+    smaller = f"look at the {count:,} listed" if count else f"more {terms.sources()} would show them"
+    advice = f"Nothing has to be done, unless smaller ones matter: {smaller}."
     return Verdict("nothing", sentence, advice, conditions=f"{conditions} {unseen}", figures=figures)
 
 
@@ -388,7 +387,7 @@ def _two_digits(number: float) -> int:
     (190, 8)
     """
     step = 10 ** max(0, len(str(round(number))) - 2)
-    return round(number / step) * step
+    return int(round(number / step) * step)
 
 
 def _rounded_up(level: float) -> float:

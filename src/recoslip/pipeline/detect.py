@@ -181,6 +181,11 @@ def detect(
     )
     if method in (None, AUTO) and model.name == DEFAULT:
         notes = (*notes, OTHER_EFFORT)
+    elif model.name not in EFFORTS.values():
+        notes = (
+            *notes,
+            f"The verdict rests on counts of similar {graph.terms.noun}; {model.name} makes the list.",
+        )
     return Result.of(findings, seconds=seconds, notes=notes, inputs=paths(nodes, edges))
 
 
@@ -221,6 +226,8 @@ def _build(
     device: str | None,
 ) -> Detector:
     """Return an unfitted detector of the caller's own, with the settings that were given."""
+    if not isinstance(method, str | Detector):
+        raise SettingError(f"method must be a name or a detector, such as recoslip.Scan(); got {method!r:.80}")
     if isinstance(method, Detector) and settings:
         raise SettingError("settings go with the name of a method; this detector has its own, leave them out")
     model: Detector = clone(method) if isinstance(method, Detector) else detector(method, **dict(settings or {}))

@@ -121,10 +121,11 @@ def _score_alone(model: Calibrated, check: DriftCheck, fdr: float | None) -> Sco
         else "All of these nodes were source nodes in the fit. They are known, so none can be listed."
     )
     table = frame.sort("score", descending=True, maintain_order=True)
+    judged = "Inconclusive" + (f", as the old {graph.terms.noun} were not given" if is_target.any() else "")
     summary = _summary(model, check, table)
     said = {
         "verdict": "inconclusive",
-        "headline": f"Inconclusive: {summary['list']}",
+        "headline": f"{judged}: {summary['list']}",
         "advice": guarantee,
         "supported": False,
     }

@@ -58,8 +58,8 @@ def propose_domains(table: Table, ids: str | None) -> str:
 
     >>> frame = pl.DataFrame({"sex": ["m", "f", "f"], "year": [2007, 2008, 2009], "size": [1.5, 2.5, 3.5]})
     >>> print(propose_domains(Table("nodes", frame), None))
-    'sex' holds 'f' (2 rows), 'm' (1 row): domain='sex', target='m'; 'year' runs from 2007 to 2009: time='year', \
-since=2008
+    'sex' holds 'f' (2 rows), 'm' (1 row): domain='sex', target='m' or another; 'year' runs from 2007 \
+to 2009: time='year', since=2008
     """
     few: list[str] = []
     times: list[str] = []
@@ -84,8 +84,11 @@ def _of_values(column: pl.Series) -> str:
         return ""
     shown = [f"{value!r} ({counted(count, 'row')})" for value, count in counts.iter_rows()]
     rest = f" and {len(shown) - MOST_PROPOSED} more" if len(shown) > MOST_PROPOSED else ""
+    if sorted(counts["value"].str.to_lowercase()) == ["false", "true"]:
+        counts = counts.sort(pl.col("value").str.to_lowercase())
     target = counts.filter(pl.col("rows") >= MIN_SHARE * len(values))["value"][-1]
-    return f"{column.name!r} holds {', '.join(shown[:MOST_PROPOSED])}{rest}: domain={column.name!r}, target={target!r}"
+    holds = f"{column.name!r} holds {', '.join(shown[:MOST_PROPOSED])}{rest}"
+    return f"{holds}: domain={column.name!r}, target={target!r} or another"
 
 
 def _of_times(column: pl.Series) -> str:

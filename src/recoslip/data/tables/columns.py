@@ -100,7 +100,7 @@ def _plan(name: str, table: Table, options: ReadOptions) -> Column:
     if options.features is not None and name not in options.features:
         return Column(name, "unused", "not among the chosen features")
     is_chosen = options.features is not None
-    column = _guess_encoding(name, table, is_chosen=is_chosen, may_be_text=not options.text)
+    column = _guess_encoding(name, table, is_chosen=is_chosen)
     if column.encoding == "unused" and is_chosen:
         raise TableError(f"column {name!r} cannot be a feature: {column.reason}")
     return column
@@ -131,14 +131,13 @@ def require_column(columns: Sequence[str], name: str, table: str) -> None:
         )
 
 
-def _guess_encoding(name: str, table: Table, *, is_chosen: bool, may_be_text: bool) -> Column:
+def _guess_encoding(name: str, table: Table, *, is_chosen: bool) -> Column:
     """Return how a column is encoded by its type and its values.
 
     Args:
         name: of the column.
         table: the nodes table.
         is_chosen: whether the user names it as a feature; then it is one also if it is constant or an identifier.
-        may_be_text: whether long texts are free text.
     """
     dtype = table.schema[name]
     if dtype.is_numeric() or dtype == pl.Boolean:
@@ -155,7 +154,7 @@ def _guess_encoding(name: str, table: Table, *, is_chosen: bool, may_be_text: bo
             if special.encoding != "number" or is_chosen:
                 return special
             return _guess_number(special, to_numbers(series, special.decimal or "."))
-        return _guess_text(name, series.cast(pl.String), is_chosen=is_chosen, may_be_text=may_be_text)
+        return _guess_text(name, series.cast(pl.String), is_chosen=is_chosen)
     if dtype == pl.Null:
         return Column(name, "unused", "empty")
     return _date(name, f"{dtype} is no feature; time={name!r} takes it for the domain")
@@ -191,7 +190,7 @@ def _guess_number(column: Column, series: pl.Series) -> Column:
     return Column(name, "number", reason, column.decimal, option=f"read_as={{{name!r}: 'category'}}")
 
 
-def _guess_text(name: str, series: pl.Series, *, is_chosen: bool, may_be_text: bool) -> Column:
+def _guess_text(name: str, series: pl.Series, *, is_chosen: bool) -> Column:
     """Return how a column of text is encoded that holds no dates and no numbers."""
     present = series.drop_nulls()
     distinct, as_text = series.n_unique(), f"text={[name]!r}"
@@ -205,7 +204,7 @@ def _guess_text(name: str, series: pl.Series, *, is_chosen: bool, may_be_text: b
         missing = f", {series.null_count():,} missing" if series.null_count() else ""
         return Column(name, "category", f"{present.n_unique():,} values{missing}", option=as_text)
     words = present.str.count_matches(r"\w+").mean()
-    if may_be_text and isinstance(words, float) and words >= MIN_WORDS:
+    if isinstance(words, float) and words >= MIN_WORDS:
         return Column(name, "text", f"{words:.0f} words on average", option=f"ignore={[name]!r}")
     if distinct == len(series) and isinstance(words, float) and words < 2:
         return Column(name, "unused", "another value in every row, as ids have", option=f"id={name!r}")

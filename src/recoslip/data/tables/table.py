@@ -202,10 +202,16 @@ def open_table(given: Any, kind: TableName, options: ReadOptions, *, on_disk: bo
         yield table
 
 
+def _is_numbered(index: Any) -> bool:
+    """Return whether an index of pandas counts the rows, so that it names none."""
+    return index.name is None and index.nlevels == 1 and bool((index == range(len(index))).all())
+
+
 def _frame(given: Any, kind: TableName) -> pl.DataFrame:
     if type(given).__module__.startswith("pandas"):
         try:
-            return pl.from_pandas(given)
+            named = given if _is_numbered(given.index) else given.reset_index(names=given.index.name or "id")
+            return pl.from_pandas(named)
         except (TypeError, ValueError, OverflowError) as problem:  # duplicate column names, or mixed types in a column
             raise TableError(f"the {kind} table cannot be read from pandas: {problem}") from problem
     if not isinstance(given, pl.DataFrame):

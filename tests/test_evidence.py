@@ -377,8 +377,9 @@ def test_each_group_and_each_listed_node_names_its_bin_in_summary_result_and_rep
     assert len(report["evidence"]) == len(set(written))
     for number, group in enumerate(result.groups, start=1):
         members = np.flatnonzero(result.findings.partition.label == number)
+        others = np.setdiff1d(listed, members)
         assert sorted(group.members) == sorted(graph.ids[members].tolist())
-        assert group.evidence == bins.evidence(members).sentence(of_group=True)
+        assert group.evidence == bins.evidence(members, others).sentence(of_group=True)
         assert result.summary["groups"]["found"][number - 1]["evidence"] == group.evidence
         assert report["groups"][number - 1]["evidence"] == group.evidence
 

@@ -265,10 +265,18 @@ class BinCounts:
     def _strongest(self) -> NDArray[np.int64]:
         return self.partitions.strongest(self.least_growth)
 
-    def evidence(self, members: NDArray[np.int64]) -> Evidence:
-        """Return the evidence that a set of nodes is new: of the bins with half of them, the one that excludes most."""
-        with_half = 2 * self.partitions.count_of(members) >= len(members)
-        return self._of_bins([int(np.argmax(np.where(with_half, self.least_growth, -1.0)))])[0]
+    def evidence(self, members: NDArray[np.int64], others: NDArray[np.int64] | None = None) -> Evidence:
+        """Return the evidence that a set of nodes is new: of the bins with half of them, the one that excludes most.
+
+        Args:
+            members: the nodes.
+            others: nodes of which the bin holds no more than of the members, or else it tells of those.
+        """
+        inside = self.partitions.count_of(members)
+        fits = 2 * inside >= len(members)
+        if others is not None:
+            fits &= (self.partitions.count_of(others) <= inside) | (self.partitions.parent < 0)
+        return self._of_bins([int(np.argmax(np.where(fits, self.least_growth, -1.0)))])[0]
 
     def of_nodes(self, nodes: NDArray[np.int64]) -> list[Evidence]:
         """Return the evidence of the bin of each node that excludes most growth."""

@@ -155,6 +155,7 @@ def profile_groups(
         own = coarse[references[:NEAREST]]
         nearest_bin = int(np.bincount(own).argmax()) if len(own) else -1
         nearest = references[:NEAREST][own == nearest_bin]
+        others = np.flatnonzero(listed & (label != number))
         by_score = members[np.argsort(-scores[members], kind="stable")]
         groups.append(
             Group(
@@ -171,7 +172,7 @@ def profile_groups(
                 edges_to_listed=int((listed[far_ends] & (label[far_ends] != number)).sum()),
                 edges_to_target=int((is_target[far_ends] & ~listed[far_ends]).sum()),
                 edges_to_source=int((~is_target[far_ends]).sum()),
-                evidence=bins.evidence(members) if bins and len(members) >= MIN_GROUP_SIZE else None,
+                evidence=bins.evidence(members, others) if bins and len(members) >= MIN_GROUP_SIZE else None,
             )
         )
     return tuple(sorted(groups, key=lambda group: -(group.evidence.least_growth if group.evidence else 0.0)))

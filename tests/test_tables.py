@@ -342,3 +342,18 @@ def test_ids_are_found_as_text_and_as_whole_numbers_that_became_floats(ids):
     reader = EdgeReader(Table("edges", edges), texts, ReadOptions(drop_unknown=True))
     assert reader.ends(edges)[0].tolist() == [[0, 1, 2, 3, 1], [3, 2, 1, 0, 3]]
     assert reader._find(pl.Series(["10", None, "nobody"])).to_list() == [3, None, None]
+
+
+def test_an_index_of_pandas_names_the_nodes_unless_it_counts_the_rows_or_a_column_does():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"domain": [0, 1, 0, 1], "x": [1.0, 2.0, 4.0, 3.0]})
+    named = frame.set_index(pandas.Index(list("abcd"), name="id"))
+    edges = pandas.DataFrame({"from": ["a", "b"], "to": ["b", "d"]}).iloc[::-1]
+    graph = read_graph(named, edges)
+    assert graph.ids.tolist() == list("abcd")
+    assert graph.num_edges == 2
+    assert read_graph(named.rename_axis(None)).ids.tolist() == list("abcd")
+    assert read_graph(frame.iloc[[2, 0, 3, 1]]).ids.tolist() == [2, 0, 3, 1]
+    assert read_graph(frame).ids.tolist() == ["row 0", "row 1", "row 2", "row 3"]
+    assert read_graph(named.assign(id=[4, 5, 6, 7])).ids.tolist() == [4, 5, 6, 7]
+    assert read_graph(named.rename_axis("key"), id="key").ids.tolist() == list("abcd")

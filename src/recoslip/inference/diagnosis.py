@@ -71,9 +71,7 @@ class Cluster:
     target: int
     known: int | None  # target nodes that score as its source nodes do: twice those below the median of these
     listed: int
-    growth: (
-        float | None
-    )  # how many times as frequent they are among the target nodes that are not listed as in the source
+    growth: float | None  # share of the target nodes that are not listed, over share of the source nodes
     least_growth: float  # lower confidence bound of the growth (95 %, one-sided)
     name: str | None  # the features that its source nodes have more of than others, where features have names
     most_growth: float = float("inf")  # upper confidence bound of the growth (95 %, one-sided)

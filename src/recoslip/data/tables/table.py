@@ -202,16 +202,18 @@ def open_table(given: Any, kind: TableName, options: ReadOptions, *, on_disk: bo
         yield table
 
 
-def _is_numbered(index: Any) -> bool:
-    """Return whether an index of pandas counts the rows, so that it names none."""
-    return index.name is None and index.nlevels == 1 and bool((index == range(len(index))).all())
+def _with_index(given: Any, kind: TableName) -> Any:
+    """Return a data frame of pandas, with the index as a column if it names the nodes: it has a name, or is no count."""
+    index, name = given.index, given.index.name or "id"
+    is_count = index.name is None and bool((index == range(len(index))).all())
+    names_nodes = kind == "nodes" and index.nlevels == 1 and not is_count and name not in given.columns
+    return given.reset_index(names=name) if names_nodes else given
 
 
 def _frame(given: Any, kind: TableName) -> pl.DataFrame:
     if type(given).__module__.startswith("pandas"):
         try:
-            named = given if _is_numbered(given.index) else given.reset_index(names=given.index.name or "id")
-            return pl.from_pandas(named)
+            return pl.from_pandas(_with_index(given, kind))
         except (TypeError, ValueError, OverflowError) as problem:  # duplicate column names, or mixed types in a column
             raise TableError(f"the {kind} table cannot be read from pandas: {problem}") from problem
     if not isinstance(given, pl.DataFrame):

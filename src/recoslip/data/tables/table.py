@@ -203,7 +203,7 @@ def open_table(given: Any, kind: TableName, options: ReadOptions, *, on_disk: bo
 
 
 def _with_index(given: Any, kind: TableName) -> Any:
-    """Return a data frame of pandas, with the index as a column if it names the nodes: it has a name, or is no count."""
+    """Return a data frame of pandas, with its index as a column if that names nodes: it has a name, or is no count."""
     index, name = given.index, given.index.name or "id"
     is_count = index.name is None and bool((index == range(len(index))).all())
     names_nodes = kind == "nodes" and index.nlevels == 1 and not is_count and name not in given.columns

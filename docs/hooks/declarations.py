@@ -1,8 +1,8 @@
 """Declarations of settings and comments on attributes -> docstrings and constructors that mkdocstrings shows.
 
 `recoslip.base.settings` writes a detector's constructor and docstring when the class is made. The reference is made
-from the code as text, so the same is done here: `epochs: int = param(Integer(1), "how many", default=1000)` is an argument of the
-constructor, and `scores_: Scores = learned("novelty")` an attribute. The same holds for `option(...)` of
+from the code as text, so the same is done here: `epochs: int = param(Integer(1), "how many", default=9)` is an argument
+of the constructor, and `scores_: Scores = learned("novelty")` an attribute. The same holds for `option(...)` of
 `recoslip.data.options`. Elsewhere a comment behind an attribute says what it is, and doctests are blocks of code.
 """
 

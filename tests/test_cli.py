@@ -355,14 +355,15 @@ def test_detect_on_a_packed_graph_is_detect_on_its_tables(run, tables, tmp_path)
     assert not (tmp_path / "other").exists()
 
 
-def on_a_terminal(*arguments, cwd) -> str:
-    """What a person sees."""
+def on_a_terminal(*arguments, cwd, typed="") -> str:
+    """What a person sees, who types something."""
     controller, terminal = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "50"}
     with subprocess.Popen(
         [*RECOSLIP, *map(str, arguments)], cwd=cwd, stdout=terminal, stderr=terminal, stdin=terminal, env=environment
     ) as process:
         os.close(terminal)
+        os.write(controller, typed.encode())
         seen = b""
         with contextlib.suppress(OSError):  # the other side has been closed
             while chunk := os.read(controller, 2**16):
@@ -370,6 +371,21 @@ def on_a_terminal(*arguments, cwd) -> str:
     os.close(controller)
     assert process.returncode == 0, seen.decode()
     return seen.decode()
+
+
+def test_a_terminal_asks_which_column_is_the_domain(tables, tmp_path):
+    nodes = pl.read_csv(tables / "nodes.csv")
+    (domain,) = [name for name in nodes.columns if nodes[name].n_unique() == 2]
+    nodes.rename({domain: "region"}).write_csv(tmp_path / "n.csv")
+    command = ("detect", "n.csv", "--method", "lp-pul", *BRIEF_LIST, "--out", "out")
+    in_a_script = CliRunner().invoke(app, [*map(str, command[:1]), str(tmp_path / "n.csv"), *map(str, command[2:])])
+    assert in_a_script.exit_code == 2
+    assert "--domain region" in in_a_script.output
+    values = sorted(map(str, nodes[domain].unique()))
+    seen = on_a_terminal(*command, cwd=tmp_path, typed=f"1\n{values[1]}\n")
+    assert "1  --domain region --target" in seen
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["target"] == (nodes[domain].cast(pl.String) == values[1]).sum()
 
 
 def test_a_terminal_shows_steps_and_time_left(tables, tmp_path):

@@ -2,7 +2,7 @@
 
 RecoslipError (a ValueError)
 ├── GraphError       a NodeGraph cannot be built or used
-│   └── TableError   a nodes or edges table cannot be read as a graph
+│   └── TableError   a nodes or edges table cannot be read as a graph; NoDomainError if it has no domain
 ├── SettingError     a detector, split or simulator was given a setting that is not allowed
 │   └── Diverged     the training loss became non-finite with every seed that was tried
 ├── OutOfMemory      a computation does not, or would not, fit into memory
@@ -14,7 +14,7 @@ RecoslipError (a ValueError)
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -28,6 +28,14 @@ class GraphError(RecoslipError):
 
 class TableError(GraphError):
     """A nodes or edges table cannot be read as a graph."""
+
+
+class NoDomainError(TableError):
+    """A nodes table has no column that is known to separate source from target; some that may are proposed."""
+
+    def __init__(self, message: str, proposals: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.proposals = tuple(proposals)  # options of reading, of each column
 
 
 class SettingError(RecoslipError):

@@ -1,6 +1,7 @@
 """Columns of a nodes table -> the one that holds ids, and those that may separate source from target."""
 
 from collections.abc import Collection
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -53,52 +54,62 @@ def numbered_ids(table: Table, prefix: str) -> pl.Series:
     return pl.Series("row", [f"{prefix} {number}" for number in range(first, first + table.height)])
 
 
-def propose_domains(table: Table, ids: str | None) -> str:
-    """Say which columns may separate source from target: those of a few values, and those of times.
+class Proposal(NamedTuple):
+    """A column that may separate source from target."""
+
+    said: str
+    options: dict[str, Any]  # of reading
+
+
+def propose_domains(table: Table, ids: str | None) -> list[Proposal]:
+    """Return the columns that may separate source from target: those of a few values, and those of times.
 
     >>> frame = pl.DataFrame({"sex": ["m", "f", "f"], "year": [2007, 2008, 2009], "size": [1.5, 2.5, 3.5]})
-    >>> print(propose_domains(Table("nodes", frame), None))
-    'sex' holds 'f' (2 rows), 'm' (1 row): domain='sex', target='m' or another; 'year' runs from 2007 \
-to 2009: time='year', since=2008
+    >>> for proposal in propose_domains(Table("nodes", frame), None):
+    ...     print(proposal.said)
+    'sex' holds 'f' (2 rows), 'm' (1 row): domain='sex', target='m' or another
+    'year' runs from 2007 to 2009: time='year', since=2008
     """
-    few: list[str] = []
-    times: list[str] = []
+    few: list[Proposal] = []
+    times: list[Proposal] = []
     for name in table.columns:
         if name == ids or table.schema[name].is_nested():
             continue
-        if len(times) < MOST_PROPOSED and (said := _of_times(table[name])):
-            times.append(said)
-        elif len(few) < MOST_PROPOSED and (said := _of_values(table[name])):
-            few.append(said)
-    return "; ".join([*few, *times])
+        if len(times) < MOST_PROPOSED and (proposal := _of_times(table[name])):
+            times.append(proposal)
+        elif len(few) < MOST_PROPOSED and (proposal := _of_values(table[name])):
+            few.append(proposal)
+    return [*few, *times]
 
 
-def _of_values(column: pl.Series) -> str:
-    """Propose a column with a few values as the domain; the rarest may be the target. Return "" for another."""
+def _of_values(column: pl.Series) -> Proposal | None:
+    """Propose a column with a few values as the domain; the rarest may be the target. Return None for another."""
     if column.dtype.is_float() or column.n_unique() > MOST_VALUES:
-        return ""
+        return None
     values = column.cast(pl.String).alias("value")
     values = values.filter(~spells_missing(values))
     counts = values.value_counts(name="rows").sort("rows", "value", descending=[True, False])
     if counts.height < 2 or counts["rows"].max() == 1:
-        return ""
+        return None
     shown = [f"{value!r} ({counted(count, 'row')})" for value, count in counts.iter_rows()]
     rest = f" and {len(shown) - MOST_PROPOSED} more" if len(shown) > MOST_PROPOSED else ""
     if sorted(counts["value"].str.to_lowercase()) == ["false", "true"]:
         counts = counts.sort(pl.col("value").str.to_lowercase())
     target = counts.filter(pl.col("rows") >= MIN_SHARE * len(values))["value"][-1]
     holds = f"{column.name!r} holds {', '.join(shown[:MOST_PROPOSED])}{rest}"
-    return f"{holds}: domain={column.name!r}, target={target!r} or another"
+    said = f"{holds}: domain={column.name!r}, target={target!r} or another"
+    return Proposal(said, {"domain": column.name, "target": target})
 
 
-def _of_times(column: pl.Series) -> str:
-    """Propose a column of times, with a late one as the first that is target. Return "" for another."""
+def _of_times(column: pl.Series) -> Proposal | None:
+    """Propose a column of times, with a late one as the first that is target. Return None for another."""
     since = _late_year(column) or _late_date(column)
     if since is None:
-        return ""
+        return None
     first, last, late = since
     said = late if isinstance(late, int) else repr(late)
-    return f"{column.name!r} runs from {first} to {last}: time={column.name!r}, since={said}"
+    said = f"{column.name!r} runs from {first} to {last}: time={column.name!r}, since={said}"
+    return Proposal(said, {"time": column.name, "since": late})
 
 
 def _late_year(column: pl.Series) -> tuple[int, int, int] | None:

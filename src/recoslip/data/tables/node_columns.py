@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.selectors import by_name  # selects columns literally, also those called * or ^x$
 
-from recoslip.base.errors import TableError
+from recoslip.base.errors import NoDomainError, TableError
 from recoslip.base.text import Terms, counted, named
 from recoslip.data.graph import ReadColumn, Reading
 from recoslip.data.options import ReadOptions, Since
@@ -235,10 +235,12 @@ def node_rows(options: ReadOptions, table: Table) -> NodeRows:
     names = own_ids(table, ids)  # of all rows, so that numbers are those of the table
     given_ids = names.cast(pl.String)
     if options.time is None and options.domain == ReadOptions.domain and options.domain not in table.columns:
-        proposed = propose_domains(table, ids)
-        raise TableError(
+        proposals = propose_domains(table, ids)
+        proposed = "; ".join(each.said for each in proposals)
+        raise NoDomainError(
             "the nodes table has no column 'domain', which separates source from target; name another (domain=..., "
-            f"target=...), or a column of times (time=..., since=...). {proposed or 'No column has few values.'}"
+            f"target=...), or a column of times (time=..., since=...). {proposed or 'No column has few values.'}",
+            [each.options for each in proposals],
         )
     by = options.domain if options.time is None else options.time
     require_column(table.columns, by, "nodes")

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
+from rich.prompt import IntPrompt, Prompt
 from rich.table import Table
 from rich.text import Text
 
+from recoslip.base.errors import NoDomainError
 from recoslip.base.files import placed_outputs, printable
 from recoslip.base.progress import Progress, shown
 from recoslip.data.options import declared
@@ -151,6 +153,21 @@ def show_steps(console: Console, activity: str, unit: str) -> Iterator[Progress]
 
     with shown(activity, unit, not console.quiet, console) as progress:
         yield progress or print_tenth
+
+
+def ask_for_domain(problem: NoDomainError, console: Console) -> dict[str, str]:
+    """Ask a person which of the proposed columns separates source from target; raise the problem in scripts."""
+    if console.quiet or not problem.proposals or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise problem
+    print("Which column separates the known from what may hold something new?")
+    flags = [{name: str(value) for name, value in each.items()} for each in problem.proposals]
+    for number, each in enumerate(flags, 1):
+        print(printable(f"{number}  {' '.join(f'--{name} {_shell_word(value)}' for name, value in each.items())}"))
+    number = IntPrompt.ask("Its number, or 0", choices=[str(k) for k in range(len(flags) + 1)])
+    if number == 0:
+        raise problem
+    name, value = [*flags[number - 1].items()][1]
+    return flags[number - 1] | {name: Prompt.ask(f"--{name}", default=value)}
 
 
 def tabulate(*headings: str) -> Table:

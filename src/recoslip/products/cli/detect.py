@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from recoslip.base.errors import SettingError, nearest
+from recoslip.base.errors import NoDomainError, SettingError, nearest
 from recoslip.base.files import printable
 from recoslip.learning.methods import AUTO, EFFORTS, Effort
 from recoslip.products.cli import options
-from recoslip.products.cli.console import make_console, print_check, print_result, say, show_steps
+from recoslip.products.cli.console import ask_for_domain, make_console, print_check, print_result, say, show_steps
 from recoslip.products.cli.options import argument, option, split_names, takes
 
 NO_EDGES = "-"  # in place of a table of old edges
@@ -162,9 +162,9 @@ def detect(
         say(console, repr(found.graph), "dim")
         print_check([row for row in found.rows() if row[0] in READ], console)
 
-    with reserved(out, "result", replace=force, inputs=(nodes, edges, config)):
+    def fit(**asked: Any) -> Any:
         with show_steps(console, "fitting", "steps") as progress:
-            result = run(
+            return run(
                 nodes,
                 edges,
                 effort=effort,
@@ -182,8 +182,14 @@ def detect(
                 executor=None if ray is None else _on_cluster(ray, workers, storage),
                 checked=print_and_reserve,
                 progress=progress,
-                **options.kept(read, show, packed=nodes.is_dir()),
+                **options.kept(read | asked, show, packed=nodes.is_dir()),
             )
+
+    with reserved(out, "result", replace=force, inputs=(nodes, edges, config)):
+        try:
+            result = fit()
+        except NoDomainError as problem:
+            result = fit(**ask_for_domain(problem, console))
         console.print("making the report", style="dim")
         report = result.report(title=title or f"What is new in {printable(nodes.name)}", show=columns)
         more = _annotated_cells(nodes, result)

@@ -14,7 +14,6 @@ from formatting import mean_and_error
 import recoslip
 from recoslip import detector, load_dataset
 from recoslip.base.errors import RecoslipWarning
-from recoslip.data.split import default_rotations
 from recoslip.inference.metrics import auroc
 
 BASE = {"nodes": 1500, "categories": 6, "noise": 3.0, "homophily": 0.7, "degree": 6.0}
@@ -53,9 +52,7 @@ def main() -> None:
                 fitted = detector(method, random_state=seed).fit(data.graph, data.split)
                 ranked[method].append(auroc(data.novel, fitted.scores_, target))
             for method, fractions in listed.items():
-                fitted = recoslip.calibrate(
-                    detector(method, random_state=seed), data.graph, rotations=default_rotations(data.graph)
-                )
+                fitted = recoslip.calibrate(detector(method, random_state=seed), data.graph)
                 chosen = fitted.select()
                 fractions.append((chosen[target].mean(), chosen[target & ~data.novel].mean()))
         cells = [mean_and_error(values) if values else "–" for values in ranked.values()]

@@ -61,7 +61,7 @@ class NodeGraph:
         edge_weight: (edges,) positive weights; repetitions add up, two directions are averaged.
         ids: one unique, hashable name per node; positions when left out.
         categories: true categories where they are known. For scoring only: no detector's `fit` reads them.
-        times: one time per node, kept for the user.
+        times: one time per node, which drift is told from.
         feature_names: one name per feature.
         encoding: of features made of table columns: each column's name, and its encoder as JSON values.
         missing: of features made of table columns: how many values were filled, by column.

@@ -115,9 +115,9 @@ def default_split(graph: NodeGraph, seed: int) -> Split:
     return random_split(graph.is_target, Permutations(index(seed)), source=fractions, target=fractions)
 
 
-def default_rotations(graph: NodeGraph) -> int:
-    """Return how many times to fit, so that every source node calibrates once: 5, or 1 where two would not be left."""
-    return 5 if int((~graph.is_target).sum()) >= MIN_SOURCE else 1
+def can_calibrate(graph: NodeGraph) -> bool:
+    """Return whether there are source nodes to hide, and two to learn from."""
+    return int((~graph.is_target).sum()) >= MIN_SOURCE
 
 
 def hide(graph: NodeGraph, fraction: float, seed: int) -> tuple[NodeGraph, Split, Mask]:

@@ -158,6 +158,8 @@ def find_novel(
     p, diagnosis, bins = model.p_values(), diagnose(model, graph, listed, features), BinCounts.of(graph, model.hiding)
     if max_growth is None:
         max_growth = max(bins.allowed, diagnosis.growth_of_target)
+    elif bins.follows_edges:
+        max_growth = max(bins.allowed, max_growth)  # what placebos seem to need is no evidence
     share = novel_share(p[is_target], int(model.calibration.sum()), bins, max_growth=max_growth)
     partition = find_groups(graph, listed) if grouped else single_group(listed)
     earlier = earlier_step(graph, model.scores) if share.low > 0 else None
@@ -165,7 +167,7 @@ def find_novel(
     guaranteed = guarantee(model, fdr, supported=verdict.supported, terms=graph.terms)
     evident = bins if verdict.stands_out and verdict.supported else None
     groups = profile_groups(graph, model.scores, listed, partition, similarity, features, evident)
-    verdict = name_new(verdict, groups, share.max_growth, graph.terms)
+    verdict = name_new(verdict, groups, share, bins)
     return Findings(
         model=model,
         graph=graph,

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recoslip.base.errors import SettingError
 from recoslip.base.settings import Number
+from recoslip.base.text import PLAIN, Terms
 from recoslip.data.split import Mask
 
 ROUNDING = 1e-9  # 0.29 * 100 counts as 29
@@ -147,6 +148,25 @@ def check_rates(max_fpr: float | None, fdr: float | None) -> None:
         Number(0, 1)("max_fpr", max_fpr)
     if fdr is not None:
         Number(0, 1, open_ends=True)("fdr", fdr)
+
+
+def reachable_rate(
+    calibration: int, max_fpr: float, fdr: float | None, terms: Terms = PLAIN
+) -> tuple[float, tuple[str, ...]]:
+    """Return a false-positive rate that so many calibration nodes can reach, and in words what this changes.
+
+    A false-discovery rate stays as it is.
+
+    >>> reachable_rate(199, 0.001, None)[0], reachable_rate(199, 0.01, None)
+    (0.005, (0.01, ()))
+    """
+    lowest, asked = 1 / (calibration + 1), max_fpr if fdr is None else fdr
+    if asked >= lowest:
+        return max_fpr, ()
+    compared = f"With {terms.sources(calibration)} to compare with, no p-value is below {lowest:.2g}"
+    if fdr is not None:
+        return max_fpr, (f"{compared}: nothing can be listed at fdr={fdr:g}. Give a higher fdr, or max_fpr instead.",)
+    return lowest, (f"{compared}: the list was made with max_fpr={lowest:.3g} instead of {asked:g}.",)
 
 
 def most_by_chance(level: float, target_nodes: int, calibration_nodes: int, confidence: float = 0.95) -> int:

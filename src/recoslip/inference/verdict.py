@@ -53,25 +53,6 @@ def guarantee(model: Calibrated, fdr: float | None, *, supported: bool, terms: T
     return guaranteed
 
 
-def reachable_rate(
-    calibration: int, max_fpr: float, fdr: float | None, terms: Terms = PLAIN
-) -> tuple[float, tuple[str, ...]]:
-    """Return a false-positive rate that so many calibration nodes can reach, and in words what this changes.
-
-    A false-discovery rate stays as it is.
-
-    >>> reachable_rate(199, 0.001, None)[0], reachable_rate(199, 0.01, None)
-    (0.005, (0.01, ()))
-    """
-    lowest, asked = 1 / (calibration + 1), max_fpr if fdr is None else fdr
-    if asked >= lowest:
-        return max_fpr, ()
-    compared = f"With {terms.sources(calibration)} to compare with, no p-value is below {lowest:.2g}"
-    if fdr is not None:
-        return max_fpr, (f"{compared}: nothing can be listed at fdr={fdr:g}. Give a higher fdr, or max_fpr instead.",)
-    return lowest, (f"{compared}: the list was made with max_fpr={lowest:.3g} instead of {asked:g}.",)
-
-
 Kind: TypeAlias = Literal["novel", "grown", "drift", "nothing", "inconclusive"]
 
 CHANCE = 0.95  # a longer list than chance makes with this probability, where nothing is novel, is more than chance
@@ -95,7 +76,7 @@ class Verdict:
     sentence: str
     advice: str  # what to do next
     supported: bool = True  # whether the data support a novel share at all
-    stands_out: bool = False  # whether something does, more than expected by chance
+    stands_out: bool = False  # whether the list, or counts of similar nodes, show more than chance
     conditions: str = ""  # what it rests on
     figures: tuple[Figure, ...] = ()  # how many nodes are new, how sure that is, how much known categories may grow
 
@@ -110,9 +91,11 @@ def decide(
     check: Check,
     earlier: EarlierStep | None = None,
 ) -> Verdict:
-    """Choose the verdict: first what the data do not support, then what is novel or drifts, then what stands out.
+    """Choose the verdict; the first of these that holds.
 
-    Where nothing does: what grew, then nothing, or inconclusive if a large novel category may have been missed.
+    Inconclusive, as the data do not support a verdict. Drift or novel, as counts show something new. Inconclusive, as
+    more are listed than by chance. Grown, as clusters of known nodes did. Inconclusive, as counts show that something
+    grew or is new. Inconclusive, as a large novel category may have been missed. Nothing.
     """
     targets, count, terms = int(model.is_target.sum()), int(listed.sum()), bins.terms
     unsupported = _unsupported(model, fdr, check, targets, terms)
@@ -198,7 +181,7 @@ def _nothing_new(count: int, targets: int, share: NovelShare, bins: BinCounts, d
 
 def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, earlier: EarlierStep | None) -> Verdict:
     """Return the verdict where known categories do not explain the target."""
-    terms, lowest = bins.terms, at_least_percent(share.low)
+    terms = bins.terms
     unless = (
         f"unless a known category is more than {at_least(share.max_growth)} times as frequent as {terms.in_source}. "
         f"The estimate is {percent(share.estimate)}."
@@ -210,12 +193,10 @@ def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, ea
             f"Parts of the {terms.sources()} that follow them as much were taken for {terms.targets()} instead: in "
             f"{PLACEBOS} of {PLACEBOS}, nothing seemed to have grown more than that."
         )
-    own = bins.of_own_vectors().holds_up_to > bins.allowed
-    conditions += " Own features show it, without those of neighbours." if own else ""
+    conditions += " Own features show it, without those of neighbours." if _own_show(share, bins) else ""
     return Verdict(
         "novel",
-        f"Something new: known categories do not explain at least {lowest} of the {terms.targets()}"
-        f"{'' if own else ', judged by the features of their neighbours only'}.",
+        _new_sentence(share, bins),
         f"Inspect a few {terms.noun} of each group, and confirm or reject the groups in a review."
         if count
         else f"No single {singular(terms.noun)} can be listed at this level: ask for a higher {_option(fdr)}.",
@@ -224,14 +205,27 @@ def _novel(share: NovelShare, bins: BinCounts, count: int, fdr: float | None, ea
     )
 
 
-def name_new(verdict: Verdict, groups: Sequence[Group], max_growth: float, terms: Terms) -> Verdict:
+def _new_sentence(share: NovelShare, bins: BinCounts, names: Sequence[str] = ()) -> str:
+    """Say that something is new, and among which nodes."""
+    terms, like = bins.terms, " or ".join(f"'{name}'" for name in names)
+    among = f", among {terms.noun} like {like}" if names else ""
+    judged = "" if _own_show(share, bins) else ", judged by the features of their neighbours only"
+    lowest = at_least_percent(share.low)
+    return f"Something new{among}: known categories do not explain at least {lowest} of the {terms.targets()}{judged}."
+
+
+def _own_show(share: NovelShare, bins: BinCounts) -> bool:
+    """Return whether bins of the nodes' own vectors alone show that something is new."""
+    return bins.of_own_vectors().holds_up_to > share.max_growth
+
+
+def name_new(verdict: Verdict, groups: Sequence[Group], share: NovelShare, bins: BinCounts) -> Verdict:
     """Name in the sentence of a verdict "novel" the groups of which some nodes are shown to be new."""
-    shown = [each for each in groups if each.name and each.evidence and each.evidence.least_growth > max_growth]
-    if verdict.kind != "novel" or not shown:
+    shown = [each for each in groups if each.evidence and each.evidence.least_growth > share.max_growth]
+    names = [each.name for each in shown if each.name][:MAX_NAMED]
+    if verdict.kind != "novel" or not names:
         return verdict
-    names = " or ".join(f"'{each.name}'" for each in shown[:MAX_NAMED])
-    sentence = verdict.sentence.replace("Something new:", f"Something new, among {terms.noun} like {names}:", 1)
-    return replace(verdict, sentence=sentence)
+    return replace(verdict, sentence=_new_sentence(share, bins, names))
 
 
 def _drift(share: NovelShare, earlier: EarlierStep, terms: Terms) -> Verdict:

@@ -70,8 +70,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     Scores lie in [0, 1], higher is more novel, one per node in the graph's order. They rank nodes; `recoslip.calibrate`
     turns them into p-values. A subclass declares its settings (`recoslip.base.settings`), which its constructor stores,
-    and implements `_score`, and `_learn_seeds`, or `_learn` if it does not learn from each graph and split alone. One
-    that learns nothing is an `UntrainedDetector`, and implements `_score` only.
+    and implements `_score`, and `_learn_seeds`, or `_learn` to learn from several hidden parts together. One that
+    learns nothing is an `UntrainedDetector` (`recoslip.learning.graph_rules`), and implements `_score` only.
 
     >>> import recoslip
     >>> x = np.repeat([[0.0, 1.0], [1.0, 0.0]], 50, axis=0)
@@ -155,7 +155,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Raise SettingError for settings that exclude each other; by default none do."""
 
     def _rotation_params(self) -> dict[str, Any]:
-        """Return the settings that differ in each of several fits whose scores are averaged; by default none do."""
+        """Return settings that take the place of the user's where several fits are averaged; by default none do."""
         return {}
 
     def _rotated_seed(self, rotation: int) -> int:

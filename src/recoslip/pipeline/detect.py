@@ -16,14 +16,13 @@ from recoslip.base.settings import Choice, Integer, Number, Optional, check_para
 from recoslip.data.graph import NodeGraph
 from recoslip.data.options import reads
 from recoslip.data.packed.reader import open_packed
-from recoslip.data.split import default_rotations
+from recoslip.data.split import can_calibrate
 from recoslip.data.tables.cells import described_by_genes, open_if_cells
 from recoslip.data.tables.read import read_graph
 from recoslip.inference.analysis import find_novel
 from recoslip.inference.calibrated import MAX_FPR, Calibrated, calibrate
 from recoslip.inference.check import Align, Check, check_align, check_graph, refuse_leaks
-from recoslip.inference.p_values import check_rates
-from recoslip.inference.verdict import reachable_rate
+from recoslip.inference.p_values import check_rates, reachable_rate
 from recoslip.learning.base import Detector
 from recoslip.learning.methods import AUTO, DEFAULT, EFFORTS, Effort, detector
 from recoslip.pipeline.folder import paths
@@ -133,7 +132,7 @@ def detect(
         seed: of what is drawn at random.
         device: to train networks on: "auto", "cpu" or "cuda".
         executor: called as `executor(detector, graph, rotations=..., max_fpr=..., progress=...)` instead of
-            `recoslip.calibrate`, to fit elsewhere.
+            `recoslip.calibrate`, to fit elsewhere; of a packed graph, `graph` is its folder.
         checked: called with the result of the check before training.
         progress: whether to show progress in a terminal or a notebook; or what is called with steps done and in all.
     """
@@ -156,7 +155,7 @@ def detect(
         model = _replacement(found, model, settings or {})
     graph = found.prepared
     asked, sources = MAX_FPR if max_fpr is None else float(max_fpr), int((~graph.is_target).sum())
-    fits_once = rotations is None and default_rotations(graph) == 1
+    fits_once = rotations is None and not can_calibrate(graph)
     rate, notes = (asked, ()) if fits_once else reachable_rate(sources, asked, fdr, graph.terms)
     if notes:
         log.info(notes[0])

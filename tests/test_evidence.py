@@ -17,7 +17,7 @@ from recoslip.data.partitions import Partitions, share_bound
 from recoslip.inference.evidence import (
     ALLOWED_GROWTH,
     ERROR,
-    MAX_GROWTH,
+    HIGHEST_GROWTH,
     PLACEBOS,
     BinCounts,
     _most_known,
@@ -312,7 +312,7 @@ def test_a_placebo_counts_a_part_of_the_source_as_target_and_no_target_node():
     assert counts[0].tolist() == [len(inside) - part.sum(), part.sum()]
     sizes = counts.sum(axis=1)
     growth = bins._placebo(part)
-    assert 1 <= growth <= MAX_GROWTH
+    assert 1 <= growth <= HIGHEST_GROWTH
     # All source nodes of one kind taken for target would seem new; a part drawn at random does not.
     kind = ~graph.is_target & (graph.categories == graph.categories[inside[0]])
     assert bins._placebo(kind) > 5 > bins._placebo(np.isin(np.arange(graph.num_nodes), inside[::4]))

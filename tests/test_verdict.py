@@ -18,7 +18,7 @@ from recoslip.data.partitions import Partitions
 from recoslip.inference.analysis import facts, find_novel
 from recoslip.inference.diagnosis import DEPTH, Cluster, Diagnosis, find_clusters, grown, least_growth, unevenness
 from recoslip.inference.evidence import ALLOWED_GROWTH, BinCounts, Evidence
-from recoslip.inference.groups import Partition, find_groups, inspect_first
+from recoslip.inference.groups import Grouping, find_groups, inspect_first
 from recoslip.inference.hiding import ONE_BY_ONE
 from recoslip.inference.p_values import most_by_chance
 from recoslip.inference.traits import FeatureStatistics
@@ -478,7 +478,7 @@ def test_one_kind_is_one_group_and_two_kinds_are_two():
 
 
 def test_groups_that_are_numbered_anew_keep_their_members():
-    partition = Partition(np.array([1, 2, 2, 0, -1]), 2)
+    partition = Grouping(np.array([1, 2, 2, 0, -1]), 2)
     assert partition.renumbered([2, 1]).label.tolist() == [2, 1, 1, 0, -1]
 
 

@@ -19,7 +19,7 @@ from recoslip.inference.check import Check, check_as_given
 from recoslip.inference.diagnosis import Diagnosis, diagnose
 from recoslip.inference.earlier import EarlierStep, earlier_step
 from recoslip.inference.evidence import BinCounts
-from recoslip.inference.groups import Group, Partition, find_groups, inspect_first, profile_groups, single_group
+from recoslip.inference.groups import Group, Grouping, find_groups, inspect_first, profile_groups, single_group
 from recoslip.inference.novel_share import NovelShare, novel_share
 from recoslip.inference.traits import FeatureStatistics
 from recoslip.inference.verdict import Verdict, decide, guarantee, make_surer, name_new
@@ -39,7 +39,7 @@ class Findings:
     guarantee: str  # the statistical guarantee of the list, in words
     fdr: float | None  # the false-discovery rate that the list was made by; None: by the model's `max_fpr`
     novel_share: NovelShare
-    partition: Partition  # of the listed nodes into groups
+    partition: Grouping  # of the listed nodes into groups
     groups: tuple[Group, ...]  # those with the most evidence of being new first
     diagnosis: Diagnosis
     verdict: Verdict

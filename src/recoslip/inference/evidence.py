@@ -25,7 +25,7 @@ from recoslip.inference.hiding import Hiding
 
 MIN_GROWTH = 1.1  # a smaller bound is no evidence
 ALLOWED_GROWTH = 3.0  # of known categories, where nothing else is said
-MAX_GROWTH = 2.0**10  # that is tried
+HIGHEST_GROWTH = 2.0**10  # that is tried
 ERROR = 0.05  # probability that any bin's bound is wrong
 PLACEBOS = 20  # parts of the source that are taken for target
 
@@ -192,7 +192,7 @@ class BinCounts:
         """
         chosen = np.flatnonzero(nodes & self.is_target)
         held = self.partitions.count_of(chosen)
-        growth, low, high = self.allowed if max_growth is None else float(max_growth), 1.0, MAX_GROWTH
+        growth, low, high = self.allowed if max_growth is None else float(max_growth), 1.0, HIGHEST_GROWTH
         for _ in range(12 if self._least_new(held, 1.0) else 0):
             middle = float(np.sqrt(low * high))
             low, high = (middle, high) if self._least_new(held, middle) else (low, middle)

@@ -29,7 +29,7 @@ MIN_GROUP_SIZE = 5
 
 
 @dataclass(frozen=True)
-class Partition:
+class Grouping:
     """The listed nodes divided into groups."""
 
     label: NDArray[np.int64]  # (nodes,) from 1; 0: listed, in no group; -1: not listed
@@ -40,14 +40,14 @@ class Partition:
         """Whether there is more than one group; if not, all listed nodes are group 1."""
         return self.count > 1
 
-    def renumbered(self, order: Sequence[int]) -> Partition:
+    def renumbered(self, order: Sequence[int]) -> Grouping:
         """Return the same groups with other numbers: the first of `order` becomes 1."""
         number = np.zeros(self.count + 1, dtype=np.int64)
         number[list(order)] = np.arange(1, self.count + 1)
         return replace(self, label=np.where(self.label > 0, number[self.label], self.label))
 
 
-def find_groups(graph: NodeGraph, listed: Mask) -> Partition:
+def find_groups(graph: NodeGraph, listed: Mask) -> Grouping:
     """Divide the listed nodes by how many trees hold two of them in one bin: average linkage, the largest group first.
 
     Bins that hold more nodes than a category may have would join categories, and much smaller ones would divide one.
@@ -67,12 +67,12 @@ def find_groups(graph: NodeGraph, listed: Mask) -> Partition:
     number[large[np.argsort(-sizes[large], kind="stable")]] = np.arange(1, len(large) + 1)
     label = np.full(len(listed), -1, dtype=np.int64)
     label[nodes] = number[membership]
-    return Partition(label, len(large))
+    return Grouping(label, len(large))
 
 
-def single_group(listed: Mask) -> Partition:
+def single_group(listed: Mask) -> Grouping:
     """Take all listed nodes for one group."""
-    return Partition(np.where(listed, 1, -1), int(listed.any()))
+    return Grouping(np.where(listed, 1, -1), int(listed.any()))
 
 
 def _incidence(bins: NDArray[np.integer]) -> sp.csr_array:
@@ -136,7 +136,7 @@ def profile_groups(
     graph: NodeGraph,
     scores: Scores,
     listed: Mask,
-    partition: Partition,
+    partition: Grouping,
     similarity: NDArray[np.float32],
     features: FeatureStatistics,
     bins: BinCounts | None,

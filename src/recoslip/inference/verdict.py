@@ -56,8 +56,8 @@ def guarantee(model: Calibrated, fdr: float | None, *, supported: bool, terms: T
 Kind: TypeAlias = Literal["novel", "grown", "drift", "nothing", "inconclusive"]
 
 CHANCE = 0.95  # a longer list than chance makes with this probability, where nothing is novel, is more than chance
-MAX_GROWN = 3  # clusters that a verdict names
-MAX_NAMED = 2  # groups that it names
+MOST_CLUSTERS = 3  # clusters that a verdict names
+MOST_GROUPS = 2  # groups that it names
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def decide(
 
 def _nothing_new(count: int, targets: int, share: NovelShare, bins: BinCounts, diagnosis: Diagnosis) -> Verdict:
     """Return the verdict where no more is listed than by chance: grown, nothing, or inconclusive."""
-    terms, changed = bins.terms, diagnosis.grown[:MAX_GROWN]
+    terms, changed = bins.terms, diagnosis.grown[:MOST_CLUSTERS]
     power = measure_power(replace(bins, allowed=share.max_growth))
     among = f"the {terms.targets(targets)}"
     chance = f"{count:,} {'is' if count == 1 else 'are'} listed, no more than expected by chance. " if count else ""
@@ -222,7 +222,7 @@ def _own_show(share: NovelShare, bins: BinCounts) -> bool:
 def name_new(verdict: Verdict, groups: Sequence[Group], share: NovelShare, bins: BinCounts) -> Verdict:
     """Name in the sentence of a verdict "novel" the groups of which some nodes are shown to be new."""
     shown = [each for each in groups if each.evidence and each.evidence.least_growth > share.max_growth]
-    names = [each.name for each in shown if each.name][:MAX_NAMED]
+    names = [each.name for each in shown if each.name][:MOST_GROUPS]
     if verdict.kind != "novel" or not names:
         return verdict
     return replace(verdict, sentence=_new_sentence(share, bins, names))

@@ -1,4 +1,5 @@
 # make demo: see it work.  make test: everything CI checks.  make quick: its fast part, for the working day.
+# make long: the same at more places, such as a kill at any change of the disk, and with more cases.
 # make torture: half an hour of processor time of what may go wrong around a command.
 # make docs: the documentation as a site, in site/.  make gallery: its real pages, which takes minutes, before make docs.
 # make install: set-up for tests alone.  make coverage: the branches that the tests take; longer than the tests alone.
@@ -8,16 +9,19 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := networks,review
 PYTEST := -m pytest -n 3 --dist worksteal  # one more than the cores: tests of clusters wait for processes of their own
 
-.PHONY: demo test quick torture check coverage docs gallery install clean
+.PHONY: demo test quick long torture check coverage docs gallery install clean
 
 demo: .venv/.demo
 	$(BIN)/recoslip demo
 
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m 'not long'
+
+long: install
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m long
 
 quick: check
-	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m 'not slow and not long'
 
 coverage: install
 	$(PIP) 'coverage>=7.10'

@@ -45,14 +45,34 @@ settings.register_profile(
 settings.load_profile("recoslip")
 
 
+# Tests of what `make test` checks in another way too, at more places or more often: `make long` runs them.
+LONG = {
+    "test_a_bench_loses_nothing_that_it_stored_and_ends_as_if_never_killed",
+    "test_a_graph_larger_than_the_object_store_is_fitted_all_the_same",
+    "test_a_machine_lost_during_a_scan_does_not_lose_it",
+    "test_a_packed_graph_larger_than_the_object_store_is_scanned",
+    "test_any_bytes_are_a_graph_or_an_error",
+    "test_any_pair_of_data_frames_is_a_graph_or_an_error",
+    "test_batches_rank_as_the_whole_graph_does",
+    "test_killed_and_resumed_gives_the_same_table",
+    "test_killed_at_any_change_to_the_disk_it_leaves_the_old_or_the_new",
+    "test_detect_finishes_or_refuses_with_limited_memory",
+    "test_members_do_not_influence_each_other",
+    "test_the_block_of_a_killed_process_is_done_again",
+}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: not in `make quick`")
+    config.addinivalue_line("markers", "long: in `make long` alone")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
+        if item.name.partition("[")[0] in LONG:
+            item.add_marker(pytest.mark.long)
     # pytest-xdist gives the first half of the tests to the first worker, and others steal from the end of that. What
     # comes first stays in one worker, so that there is one Ray cluster.
     items.sort(key=lambda item: item.path.name != "test_cluster.py")

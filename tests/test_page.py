@@ -157,7 +157,7 @@ def test_it_says_what_was_found(page, run):
     ]
     assert page.locator("#inspect-first button").count() == min(FIRST, len(findings.inspect_first())) > 0
     assert page.locator(".group .evidence").all_inner_texts() == [
-        group.evidence.sentence() for group in findings.groups
+        group.evidence.sentence(of_group=True) for group in findings.groups
     ]
     assert page.locator("#shift").inner_text() == findings.diagnosis.shift()
     assert page.locator("#title").inner_text() == "/*data*/ <i>title</i>"

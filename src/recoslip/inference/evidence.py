@@ -157,6 +157,11 @@ class BinCounts:
         return replace(self, partitions=self.partitions.where(kept), counts=self.counts[kept])
 
     @cached_property
+    def own_hold_up_to(self) -> float:
+        """The growth up to which bins of the nodes' own vectors alone show that some target node is new."""
+        return self.of_own_vectors().holds_up_to
+
+    @cached_property
     def domains(self) -> tuple[int, int]:
         """The numbers of source and target nodes."""
         source, target = self.counts[self.partitions.parent < 0][0].tolist()

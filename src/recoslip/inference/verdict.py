@@ -216,7 +216,7 @@ def _new_sentence(share: NovelShare, bins: BinCounts, names: Sequence[str] = ())
 
 def _own_show(share: NovelShare, bins: BinCounts) -> bool:
     """Return whether bins of the nodes' own vectors alone show that something is new."""
-    return bins.of_own_vectors().holds_up_to > share.max_growth
+    return bins.own_hold_up_to > share.max_growth
 
 
 def name_new(verdict: Verdict, groups: Sequence[Group], share: NovelShare, bins: BinCounts) -> Verdict:

@@ -114,13 +114,14 @@ def payload(
     xy = projection(represented, findings.listed[shown])
     columns, cut_after = shown_columns(graph, shown, show)
     details, evidence = _details(findings, shown, position)
+    growth = growth_chart(findings)
     unnamed = {"name": None} if image_shape else {}  # pixels name nothing
     return {
         "format": FORMAT,
         "title": title,
         "facts": facts(findings),
         "words": _words(findings),
-        "legend": _legend(findings),
+        "legend": _legend(findings, steady=sum(not row["changed"] for row in growth)),
         "notes": _notes(graph, len(shown), cut_after),
         "read": _read(graph),
         "terms": dataclasses.asdict(graph.terms),
@@ -151,7 +152,7 @@ def payload(
         "columns": columns,
         "label_column": graph.label,
         "groups": [_group(findings, group, position) | unnamed for group in findings.groups],
-        "growth": [row | unnamed | {"example": int(position[row["example"]])} for row in growth_chart(findings)],
+        "growth": [row | unnamed | {"example": int(position[row["example"]])} for row in growth],
         "periods": period_chart(findings),
         "details": details,
         "evidence": evidence,
@@ -191,10 +192,9 @@ def _words(findings: Findings) -> dict[str, str]:
     }
 
 
-def _legend(findings: Findings) -> dict[str, str]:
-    """Return what explains each part of the page."""
+def _legend(findings: Findings, steady: int) -> dict[str, str]:
+    """Return what explains each part of the page; so many clusters did not clearly change."""
     terms, verdict = findings.graph.terms, findings.verdict
-    steady = sum(not row["changed"] for row in growth_chart(findings))
     return {
         "map": (
             f"On the map, {terms.noun} that are alike are close to each other. Click one to see all about it. Drag the "
